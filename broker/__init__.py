@@ -1,0 +1,1 @@
+"""The broker process: connections, handlers, partitions and coordinators (see README.md)."""

@@ -1,0 +1,1 @@
+"""Kafka's configuration: the table of properties, parsing, and live values."""

@@ -1,0 +1,1 @@
+"""Who leads what: metadata store, election and the controller (see README.md)."""

@@ -1,0 +1,1 @@
+"""Partition logs on disk, in Kafka's own file formats (see README.md)."""

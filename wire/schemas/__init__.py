@@ -1,0 +1,1 @@
+"""Literal message tables, one file per family of APIs."""
