@@ -52,10 +52,7 @@ def why_invalid_topic_name(name: str) -> str | None:
     if len(name) > TOPIC_NAME_MAX_LENGTH:
         return f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX_LENGTH}"
     if not _LEGAL_NAME.match(name):
-        return (
-            f"'{name}' contains one or more characters other than "
-            "ASCII alphanumerics, '.', '_' and '-'"
-        )
+        return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 
 

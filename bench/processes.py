@@ -1,0 +1,98 @@
+"""Processes under measurement: what CPU and memory they used, and when they are ready."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Measured:
+    """A child process that prints one line when it is ready, with the port in it."""
+
+    def __init__(
+        self, command: list[str], *, environment: dict[str, str] | None = None, cwd: str | None = None
+    ) -> None:
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=cwd,
+        )
+        assert self.process.stdout is not None
+        self.ready_line = self.process.stdout.readline().strip()
+        if not self.ready_line:
+            assert self.process.stderr is not None
+            raise RuntimeError(f"{command} did not become ready:\n{self.process.stderr.read()}")
+        self.port = int(self.ready_line.split("://")[1].split(",")[0].rsplit(":", 1)[1])
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+    def resident_bytes(self) -> int:
+        """Resident memory now."""
+        return int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def stop(self) -> str:
+        """SIGTERM; what it wrote to standard error."""
+        self.process.terminate()
+        _, errors = self.process.communicate(timeout=60)
+        return errors
+
+
+@contextmanager
+def broker(*settings: str, verbose: bool = False) -> Iterator[Measured]:
+    """A broker on a fresh directory and a free port."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
+        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", directory, "--listen", "127.0.0.1:0"]
+        for setting in settings:
+            command += ["--set", setting]
+        if verbose:
+            command.append("--verbose")
+        running = Measured(command)
+        try:
+            yield running
+        finally:
+            if running.process.poll() is None:
+                running.stop()
+
+
+@contextmanager
+def bare_loop() -> Iterator[Measured]:
+    """The ceiling: a trio loop that does the least that a Produce must cost (`bare_loop.py`)."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
+        running = Measured([sys.executable, "-m", "bench.bare_loop", directory])
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def seconds_to_ready(command: list[str], environment: dict[str, str]) -> float:
+    """From the start of the process to its first line."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    elapsed = time.perf_counter() - began
+    process.terminate()
+    process.communicate(timeout=60)
+    if not line:
+        raise RuntimeError(f"{command} said nothing")
+    return elapsed
+
+
+def seconds_to_end(command: list[str], environment: dict[str, str]) -> float:
+    """From the start of the process to its end."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=environment)
+    return time.perf_counter() - began

@@ -1,0 +1,58 @@
+"""What a handler is given: the broker's live parts, and what is known of the caller."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.broker.groups.coordinator import GroupCoordinator
+    from barnabas.broker.producer_ids import ProducerIds
+    from barnabas.broker.topics import Topics
+    from barnabas.controller.controller import Candidate
+
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.replicas import Replicas
+    from barnabas.broker.world import World
+    from barnabas.controller.store import MetadataStore
+
+# What is allowed on each kind of resource when nobody is refused anything: one bit an operation (KIP-430).
+AUTHORIZED_OPERATIONS = {"Cluster": 0b1111110100000, "Group": 0b101001000, "Topic": 0b110111111000}
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """The live parts of one broker, built once in `serve.py`."""
+
+    world: "World"
+    config: "BrokerConfig"
+    broker_id: int
+    cluster_id: str
+    store: "MetadataStore"
+    metadata: "ClusterMetadata"
+    replicas: "Replicas"
+    topics: "Topics"
+    groups: "GroupCoordinator"
+    producer_ids: "ProducerIds"
+    candidate: "Candidate"
+    fetch_sessions: "FetchSessions"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request's caller: filled by the connection (or by the peer to oneself) before dispatch."""
+
+    api_key: int
+    version: int
+    client_id: str | None
+    principal: str
+    client_address: str
+    listener: str
+    arrived_at: float  # trio's clock
+
+    def authorize(self, operation: str, resource_type: str, resource_name: str = "") -> bool:
+        """Whether this caller may do `operation` on the resource.
+
+        Asked at each place where Kafka asks. Without an authorizer everything is allowed, as in Kafka.
+        """
+        return True

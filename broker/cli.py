@@ -1,0 +1,228 @@
+"""The command line (edge): `barnabas serve | apis | config | log | version`.
+
+Start-up time is part of the product, so this file imports nothing but click at its top: each command imports what it
+needs. Sub-commands of other packages are found by their entry points, group `barnabas.commands`, only when a name is
+not one of ours or help is asked for.
+
+An error in the configuration ends with status 2, a failure of the outside world (a port in use, a full disk) with
+status 1, each with one message and no traceback.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.parse import Setting
+
+COMMANDS_GROUP = "barnabas.commands"
+STATUS_FAILED = 1
+STATUS_MISCONFIGURED = 2
+
+
+class Commands(click.Group):
+    """Our own commands, and those that installed packages add."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or self._installed().get(cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._installed()})
+
+    def _installed(self) -> dict[str, click.Command]:
+        from importlib.metadata import entry_points  # slow: it reads every installed package's metadata
+
+        return {point.name: point.load() for point in entry_points(group=COMMANDS_GROUP)}
+
+
+def main() -> None:
+    """The console script."""
+    if sys.platform == "win32":
+        fail("Barnabas runs on Linux and macOS; Windows is not supported", STATUS_FAILED)
+    commands(prog_name="barnabas")
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """End the process with one message."""
+    for line in message.splitlines():
+        click.echo(f"barnabas: {line}", err=True)
+    sys.exit(status)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def commands() -> None:
+    """A message broker that speaks Apache Kafka's protocol."""
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+properties_file = click.argument(
+    "properties_file", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
+)
+assignments = click.option(
+    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set a property, over what the file says."
+)
+
+
+@commands.command()
+@properties_file
+@click.option("--data-dir", metavar="DIR", help="Where to keep data (log.dirs); barnabas-data when nothing says so.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen (listeners); port 0 picks a free one.")
+@assignments
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def serve(
+    properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
+) -> None:
+    """Run a broker until SIGTERM or SIGINT."""
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.config.parse import ConfigError
+    from barnabas.broker.log_output import logging_to, standard_error
+    from barnabas.broker.process import run_broker
+
+    try:
+        config = BrokerConfig(gather_settings(properties_file, data_dir, listen, assignments))
+    except ConfigError as error:
+        fail(str(error), STATUS_MISCONFIGURED)
+    with logging_to(standard_error(), log_level.upper()):
+        failure = run_broker(config, click.echo)
+    if failure is not None:
+        fail(failure.message, STATUS_MISCONFIGURED if failure.misconfigured else STATUS_FAILED)
+
+
+def gather_settings(
+    properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Iterable[str]
+) -> "list[Setting]":
+    """What was configured, in ascending order of precedence: the file, the named options, `--set`."""
+    from barnabas.broker.config.parse import Setting, parse_assignment, parse_properties
+
+    settings = []
+    if properties_file is not None:
+        with open(properties_file, encoding="latin-1") as file:  # as Java reads properties
+            settings += parse_properties(file.read(), properties_file)
+    if data_dir is not None:
+        settings.append(Setting("log.dirs", data_dir, "--data-dir"))
+    if listen is not None:
+        settings.append(Setting("listeners", f"PLAINTEXT://{listen}", "--listen"))
+    return settings + [parse_assignment(text) for text in assignments]
+
+
+@commands.command()
+@as_json
+def version(as_json: bool) -> None:
+    """Print the version."""
+    import platform
+
+    from barnabas import __version__
+
+    if as_json:
+        print_json({"barnabas": __version__, "python": platform.python_version()})
+    else:
+        click.echo(f"barnabas {__version__}")
+
+
+@commands.command()
+@click.option("--all", "every", is_flag=True, help="Also those that are not served.")
+@as_json
+def apis(every: bool, as_json: bool) -> None:
+    """List the APIs that are served, and their versions."""
+    from barnabas.wire.apis import APIS
+
+    shown = [api for _, api in sorted(APIS.items()) if every or api.served]
+    if as_json:
+        fields = ("key", "name", "family", "min_version", "max_version", "flexible_from", "served", "advertised")
+        print_json([{field: getattr(api, field) for field in fields} for api in shown])
+        return
+    rows = [("KEY", "NAME", "VERSIONS", "FLEXIBLE FROM", "SERVED")]
+    for api in shown:
+        flexible = "" if api.flexible_from is None else str(api.flexible_from)
+        versions = f"{api.min_version}-{api.max_version}"
+        rows.append((str(api.key), api.name, versions, flexible, "yes" if api.served else "no"))
+    print_columns(rows)
+
+
+@commands.command()
+@properties_file
+@assignments
+@click.option("--topic", is_flag=True, help="The properties of topics, with the defaults that this broker gives them.")
+@click.option("--docs", is_flag=True, help="Also what each property is, and what it allows.")
+@as_json
+def config(properties_file: str | None, assignments: Sequence[str], topic: bool, docs: bool, as_json: bool) -> None:
+    """Show every property, its value, and where the value comes from."""
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.config.parse import ConfigError
+    from barnabas.broker.config.report import broker_report, topic_report
+
+    try:
+        config = BrokerConfig(gather_settings(properties_file, None, None, assignments))
+    except ConfigError as error:
+        fail(str(error), STATUS_MISCONFIGURED)
+    report = topic_report(config) if topic else broker_report(config)
+    if as_json:
+        print_json(report)
+        return
+    for line in config.warnings():
+        click.echo(f"barnabas: {line}", err=True)
+    for entry in report:
+        click.echo(f"{entry['name']} = {entry['value'] or ''}  ({entry['source']}, {entry['effect']})")
+        if docs:
+            click.echo(f"    {entry['doc']} Allowed: {entry['allowed']}. Changes: {entry['update']}.")
+
+
+@commands.group()
+def log() -> None:
+    """Look into partition logs on disk."""
+
+
+@log.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@as_json
+def dump(file: str, as_json: bool) -> None:
+    """Print what a log, index, snapshot or checkpoint FILE holds."""
+    from barnabas.storage.check import dump as dump_file
+
+    from barnabas.storage.disk import OsDisk, StorageError
+
+    try:
+        for line in dump_file(OsDisk(), file):
+            click.echo(json.dumps({"line": line}) if as_json else line)
+    except StorageError as error:
+        fail(str(error), STATUS_FAILED)
+
+
+@log.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@as_json
+def check(directory: str, as_json: bool) -> None:
+    """Check the logs of a data DIRECTORY (of a stopped broker); status 1 when something is wrong."""
+    from barnabas.storage.check import check_directory
+
+    from barnabas.storage.disk import OsDisk, StorageError
+
+    try:
+        findings = [str(finding) for finding in check_directory(OsDisk(), directory)]
+    except StorageError as error:
+        fail(str(error), STATUS_FAILED)
+    if as_json:
+        print_json({"directory": directory, "findings": findings})
+    else:
+        for finding in findings:
+            click.echo(finding)
+        click.echo(f"{directory}: {f'{len(findings)} findings' if findings else 'nothing wrong'}")
+    if findings:
+        sys.exit(STATUS_FAILED)
+
+
+def print_json(value: object) -> None:
+    """For machines, and for people with a pager."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Rows of cells, aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

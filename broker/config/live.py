@@ -1,0 +1,300 @@
+"""The configuration while the broker runs: typed attributes that everybody reads and nobody copies.
+
+`BrokerConfig` holds every broker property as an attribute (`config.log_segment_bytes`), laid in layers: Kafka's
+defaults, our deviations, the file and the command line, then what was changed while brokers run, for the whole cluster
+or for this broker. `config.topic(overrides)` is a `TopicConfig`: the broker's values with the topic's own over them,
+as plain slots, for they are read at every append. Both are refreshed in place, so a reader that keeps the object sees
+a change at its next read. A change is checked as a whole before any of it is visible.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from barnabas.broker.config.attributes import BrokerAttributes, TopicAttributes
+from barnabas.broker.config.checks import LONG_MAX, Value
+from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
+from barnabas.broker.config.parse import ConfigError, Setting, nearest_known, parse_settings, settings_of
+from barnabas.broker.config.property import Effect, InvalidValue, Property, attribute_name, format_value, parse_value
+from barnabas.broker.config.rules import find_problems
+from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
+
+UNLIMITED_RETENTION_MS = -1
+
+
+class Source(Enum):
+    """Which layer a value comes from."""
+
+    DEFAULT = "default"
+    STATIC = "static"
+    CLUSTER_WIDE = "cluster-wide"
+    PER_BROKER = "per-broker"
+
+
+class Entry(NamedTuple):
+    """One property as it stands: for `barnabas config` and DescribeConfigs."""
+
+    row: Property
+    value: Value
+    default: Value
+    source: Source
+    origin: str | None  # "server.properties:12" or "--set"
+
+    @property
+    def text(self) -> str | None:
+        """The value as text; None where there is none or it must not be shown."""
+        return None if self.row.sensitive else format_value(self.value)
+
+
+class BrokerConfig(BrokerAttributes):
+    """Every broker property as an attribute, checked; ConfigError says what is wrong and where."""
+
+    def __init__(self, values: Mapping[str, str] | Iterable[Setting] = ()) -> None:
+        settings = settings_of(values) if isinstance(values, Mapping) else list(values)
+        self._origins = {setting.name: setting.origin for setting in settings}
+        self._static, self._unknown = parse_settings(settings)
+        self._cluster_wide: dict[str, Value] = {}
+        self._per_broker: dict[str, Value] = {}
+        self._defaults = self._default_values()
+        self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
+        self._topic_defaults: dict[str, Value] = {}
+        self._values: dict[str, Value] = {}
+        self._refuse_what_is_not_served()
+        self._refresh()
+
+    # What follows from several properties.
+
+    @property
+    def uses_embedded_store(self) -> bool:
+        """Whether metadata is kept in the data directory, and not in ZooKeeper."""
+        return self.zookeeper_connect is None
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        """The data directories: `log.dirs`, or `log.dir`."""
+        text = self.log_dir if self.log_dirs is None else self.log_dirs
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+    @property
+    def listener_endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen."""
+        return parse_endpoints(self.listeners, parse_protocols(self.listener_security_protocol_map))
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...] | None:
+        """What `advertised.listeners` says; None when it is not set and the bound addresses are advertised."""
+        if self.advertised_listeners is None:
+            return None
+        return parse_endpoints(self.advertised_listeners, parse_protocols(self.listener_security_protocol_map))
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        return self.inter_broker_listener_name or self.security_inter_broker_protocol
+
+    @property
+    def max_connections_per_ip_overrides_map(self) -> dict[str, int]:
+        """Host or address -> the connections it may hold; others hold `max_connections_per_ip`."""
+        return parse_connection_limits(self.max_connections_per_ip_overrides)
+
+    # Changes while the broker runs.
+
+    def update(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> None:
+        """Lay these over the static configuration; ConfigError leaves everything as it was."""
+        before = self._cluster_wide, self._per_broker
+        self._cluster_wide, _ = parse_settings(settings_of(cluster_wide, "cluster-wide"))
+        self._per_broker, _ = parse_settings(settings_of(per_broker, "per-broker"))
+        try:
+            self._refresh()
+        except ConfigError:
+            self._cluster_wide, self._per_broker = before
+            raise
+
+    def _refresh(self) -> None:
+        values = self._defaults | self._static | self._cluster_wide | self._per_broker
+        _apply_other_names(values)
+        if "queued.max.request.bytes" not in self._static:  # our default must not refuse what Kafka's would allow
+            values["queued.max.request.bytes"] = max(
+                _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
+            )
+        candidate = BrokerAttributes()
+        vars(candidate).update((attribute_name(name), value) for name, value in values.items())
+        problems = find_problems(candidate)
+        if problems:
+            raise ConfigError(self._located(problem.why, *problem.names) for problem in problems)
+        _resolve_unlimited(candidate)
+        vars(self).update(vars(candidate))
+        self._values = values
+        self._topic_defaults = _topic_defaults(values)
+        for topic in self._topics:
+            topic.update(topic.overrides)
+
+    def _default_values(self) -> dict[str, Value]:
+        return broker_defaults(embedded_store=self._static.get("zookeeper.connect") is None)
+
+    # What the person who wrote the configuration should know.
+
+    def warnings(self) -> list[str]:
+        """Settings that are unknown, or known and without effect."""
+        quiet = [
+            self._located(f"{name} has no effect in this version", name)
+            for name, value in self._static.items()
+            if BROKER_TABLE[name].effect is Effect.ACCEPTED and value != self._defaults[name]
+        ]
+        return self._unknown + quiet
+
+    def entries(self) -> Iterator[Entry]:
+        """Every property as it stands, in the table's order."""
+        layers = (
+            (Source.PER_BROKER, self._per_broker),
+            (Source.CLUSTER_WIDE, self._cluster_wide),
+            (Source.STATIC, self._static),
+        )
+        for name, row in BROKER_TABLE.items():
+            source = next((source for source, layer in layers if name in layer), Source.DEFAULT)
+            yield Entry(row, self._values[name], self._defaults[name], source, self._origins.get(name))
+
+    def _refuse_what_is_not_served(self) -> None:
+        problems = [
+            self._located(f"{name} is not served by this version: remove it ({BROKER_TABLE[name].doc})", name)
+            for name, value in self._static.items()
+            if BROKER_TABLE[name].effect is Effect.REFUSED and value != self._defaults[name]
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+    def _located(self, why: str, *names: str) -> str:
+        """`why`, with the place where the first of these properties that is set was set."""
+        return next((f"{self._origins[name]}: {why}" for name in names if name in self._origins), why)
+
+    # Topics.
+
+    def topic(self, overrides: Mapping[str, str] | None = None) -> "TopicConfig":
+        """A view for one topic, refreshed as long as somebody holds it."""
+        view = TopicConfig(self, overrides or {})
+        self._topics[view] = None
+        return view
+
+    def topic_defaults(self) -> Mapping[str, Value]:
+        """Attribute -> the value that a topic has when it sets none."""
+        return self._topic_defaults
+
+    def validate_topic_configs(self, overrides: Mapping[str, str]) -> list[str]:
+        """What is wrong with these topic properties, in Kafka's words; the first is what Kafka answers."""
+        unknown = [name for name in overrides if name not in TOPIC_TABLE]
+        if unknown:
+            return [f"Unknown topic config name: {name}" for name in unknown]
+        errors, values = [], dict(self._topic_defaults)
+        for name, row in TOPIC_TABLE.items():
+            if name in overrides:
+                try:
+                    values[row.attribute] = parse_value(row, overrides[name])
+                except InvalidValue as error:
+                    errors.append(str(error))
+        return errors or _topic_conflicts(values)
+
+
+class TopicConfig(TopicAttributes):
+    """The properties of one topic as plain attributes: the broker's, with the topic's own over them."""
+
+    __slots__ = ("__weakref__", "_broker", "compacted", "deletes", "overrides", "producer_id_expiration_ms")
+
+    compacted: bool  # cleanup.policy names compact
+    deletes: bool  # cleanup.policy names delete
+    producer_id_expiration_ms: int  # a broker property that the log layer needs beside the topic's
+    overrides: dict[str, str]
+
+    def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+        self._broker = broker
+        self.update(overrides)
+
+    def update(self, overrides: Mapping[str, str]) -> None:
+        """Take these as the topic's own properties; a malformed one is InvalidValue and changes nothing.
+
+        Names that are not known are kept and ignored: a newer broker of the cluster may have written them.
+        """
+        values = dict(self._broker.topic_defaults())
+        for name, text in overrides.items():
+            row = TOPIC_TABLE.get(name)
+            if row is not None:
+                values[row.attribute] = parse_value(row, text)
+        for attribute, value in values.items():
+            setattr(self, attribute, value)
+        self.overrides = dict(overrides)
+        self.cleanup_policy = frozenset(self.cleanup_policy)
+        self.compacted = "compact" in self.cleanup_policy
+        self.deletes = "delete" in self.cleanup_policy
+        if self.message_timestamp_before_max_ms == LONG_MAX:  # the older name counts while the newer is not set
+            self.message_timestamp_before_max_ms = self.message_timestamp_difference_max_ms
+        self.producer_id_expiration_ms = self._broker.producer_id_expiration_ms
+
+
+def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
+    """Topic properties that are set and do not act, for CreateTopics and AlterConfigs."""
+    quiet = []
+    for name, text in overrides.items():
+        row = TOPIC_TABLE.get(name)
+        if row is None:
+            quiet.append(f"{name} is not a known topic property{nearest_known(name, TOPIC_TABLE)}")
+        elif row.effect is not Effect.SERVED and parse_value(row, text) != row.default:
+            quiet.append(f"{name} has no effect in this version")
+    return quiet
+
+
+def _apply_other_names(values: dict[str, Value]) -> None:
+    """Properties with two names, and those whose default is another property."""
+    if values["broker.id"] == -1:
+        values["broker.id"] = values["node.id"]
+    if values["node.id"] == -1:
+        values["node.id"] = values["broker.id"]
+    if values["zookeeper.connection.timeout.ms"] is None:
+        values["zookeeper.connection.timeout.ms"] = values["zookeeper.session.timeout.ms"]
+    if values["log.message.timestamp.before.max.ms"] == LONG_MAX:
+        values["log.message.timestamp.before.max.ms"] = values["log.message.timestamp.difference.max.ms"]
+
+
+def _resolve_unlimited(config: BrokerAttributes) -> None:
+    """Limits that Kafka writes as -1 are a number that nothing reaches, so that readers just compare."""
+    if config.queued_max_request_bytes <= 0:
+        config.queued_max_request_bytes = LONG_MAX
+    if config.connections_max_idle_ms < 0:
+        config.connections_max_idle_ms = LONG_MAX
+
+
+def _number(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Attribute -> what a topic has without properties of its own, given the broker's values."""
+    defaults = {row.attribute: _topic_default(row, values) for row in TOPIC_TABLE.values()}
+    if _number(defaults["retention_ms"]) < 0:
+        defaults["retention_ms"] = UNLIMITED_RETENTION_MS
+    return defaults
+
+
+def _topic_default(row: Property, values: Mapping[str, Value]) -> Value:
+    for synonym, factor in row.synonyms:
+        value = values[synonym]
+        if isinstance(value, int) and factor != 1:
+            return value * factor
+        if value is not None:
+            return value
+    return row.default
+
+
+def _topic_conflicts(values: Mapping[str, Value]) -> list[str]:
+    conflicts = []
+    shortest, longest = _number(values["min_compaction_lag_ms"]), _number(values["max_compaction_lag_ms"])
+    if shortest > longest:
+        conflicts.append(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+    if values["remote_storage_enable"]:
+        conflicts.append(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    return conflicts

@@ -1,0 +1,94 @@
+"""From text to checked values: `server.properties`, `--set KEY=VALUE`, and what is wrong with them.
+
+All problems are gathered and raised in one `ConfigError`, each naming where the value stands, the key and the allowed
+range, before anything starts. A property that is not in the table is a warning, for a file may be shared with tools
+that have properties of their own; the warning names the nearest known one.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.broker.config.checks import Value
+from barnabas.broker.config.property import InvalidValue, Property, parse_value
+from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; one line for each problem."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class Setting(NamedTuple):
+    """One line of a file, or one option of the command line."""
+
+    name: str
+    text: str
+    origin: str  # "server.properties:12" or "--set"
+
+    def problem(self, what: str) -> str:
+        """`what`, with where to look."""
+        return f"{self.origin}: {what}"
+
+
+def parse_properties(text: str, file_name: str) -> list[Setting]:
+    """The settings of a file in Java's properties format, which is latin-1 decoded text with escapes."""
+    import javaproperties
+
+    settings = []
+    line = 1
+    for element in javaproperties.parse(text):
+        if isinstance(element, javaproperties.KeyValue):
+            settings.append(Setting(element.key, element.value, f"{file_name}:{line}"))
+        line += max(1, element.source.count("\n"))
+    return settings
+
+
+def parse_assignment(text: str, origin: str = "--set") -> Setting:
+    """`KEY=VALUE`, as the command line takes it."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError([f"{origin} {text}: expected KEY=VALUE"])
+    return Setting(name.strip(), value, origin)
+
+
+def settings_of(values: Mapping[str, str], origin: str = "given") -> list[Setting]:
+    """Settings from a plain mapping."""
+    return [Setting(name, text, origin) for name, text in values.items()]
+
+
+def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[str]]:
+    """The values by property name, the last setting of a name holding, and warnings; or ConfigError."""
+    values: dict[str, Value] = {}
+    problems, warnings = [], []
+    for setting in settings:
+        row = BROKER_TABLE.get(setting.name)
+        if row is None:
+            warnings.append(setting.problem(_why_unknown(setting.name)))
+            continue
+        try:
+            values[setting.name] = parse_value(row, setting.text)
+        except InvalidValue as error:
+            problems.append(setting.problem(f"{error} (allowed: {row.allowed})"))
+    if problems:
+        raise ConfigError(problems)
+    return values, warnings
+
+
+def _why_unknown(name: str) -> str:
+    if name.startswith("listener.name."):
+        return f"{name} has no effect: properties of a single listener are not served"
+    if name in TOPIC_TABLE:
+        brokers_own = " or ".join(synonym for synonym, _ in TOPIC_TABLE[name].synonyms)
+        return f"{name} is a property of topics" + (f"; the broker's is {brokers_own}" if brokers_own else "")
+    return f"{name} is not a known property{nearest_known(name, BROKER_TABLE)}"
+
+
+def nearest_known(name: str, table: Mapping[str, Property]) -> str:
+    """`; did you mean ...?` where the table holds a name much like this one, or nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, table, n=1, cutoff=0.75)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,75 @@
+"""The whole table of configuration, by name, and Barnabas' deviations from Kafka's defaults.
+
+Everything about properties comes from these rows: reading `server.properties` and `--set`, the typed attributes of
+`live.py`, the answers to DescribeConfigs and AlterConfigs, and the documentation. Reference F lists Kafka's defaults.
+"""
+
+from typing import NamedTuple
+
+from barnabas.broker.config.checks import Value
+from barnabas.broker.config.property import Property
+from barnabas.broker.config.table_cluster import CLUSTER_PROPERTIES
+from barnabas.broker.config.table_groups import GROUPS_PROPERTIES
+from barnabas.broker.config.table_log import LOG_PROPERTIES
+from barnabas.broker.config.table_network import NETWORK_PROPERTIES
+from barnabas.broker.config.table_remote import REMOTE_PROPERTIES
+from barnabas.broker.config.table_security import SECURITY_PROPERTIES
+from barnabas.broker.config.table_topic import TOPIC_PROPERTIES
+
+BROKER_TABLE: dict[str, Property] = {
+    row.name: row
+    for row in (
+        *CLUSTER_PROPERTIES,
+        *NETWORK_PROPERTIES,
+        *LOG_PROPERTIES,
+        *GROUPS_PROPERTIES,
+        *SECURITY_PROPERTIES,
+        *REMOTE_PROPERTIES,
+    )
+}
+TOPIC_TABLE: dict[str, Property] = {row.name: row for row in TOPIC_PROPERTIES}
+
+
+class Deviation(NamedTuple):
+    """A default that is not Kafka's."""
+
+    name: str
+    default: Value
+    embedded_only: bool  # with zookeeper.connect set, Kafka's own default holds
+    reason: str
+
+
+DEVIATIONS = (
+    Deviation(
+        "listeners",
+        "PLAINTEXT://127.0.0.1:9092",
+        True,
+        "A broker that was started without any configuration is reached from its own machine only.",
+    ),
+    Deviation("log.dir", "barnabas-data", True, "The folder it was started in, for a temporary one loses the data."),
+    Deviation("offsets.topic.replication.factor", 1, True, "There is one broker."),
+    Deviation("transaction.state.log.replication.factor", 1, True, "There is one broker."),
+    Deviation("transaction.state.log.min.isr", 1, True, "There is one broker."),
+    Deviation("group.initial.rebalance.delay.ms", 0, True, "A consumer in a test or on a laptop gets records at once."),
+    Deviation(
+        "queued.max.request.bytes",
+        268435456,
+        False,
+        "Requests of many connections together must not exhaust memory; Kafka has no limit.",
+    ),
+    Deviation(
+        "log.message.downconversion.enable",
+        False,
+        False,
+        "Record formats of before Kafka 0.11 are neither written nor converted to.",
+    ),
+)
+
+
+def broker_defaults(*, embedded_store: bool) -> dict[str, Value]:
+    """Every broker property's default, deviations included."""
+    defaults = {name: row.default for name, row in BROKER_TABLE.items()}
+    for deviation in DEVIATIONS:
+        if deviation.name in defaults and (embedded_store or not deviation.embedded_only):
+            defaults[deviation.name] = deviation.default
+    return defaults

@@ -1,0 +1,247 @@
+"""One connection: read a frame, handle it, answer; again (design: one connection, one task, one request at a time).
+
+That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
+connection only. Nothing here outlives the connection but what the handlers stored.
+
+Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
+connections together (`Intake`). At the limit nobody reads; a connection that holds a part of a frame and makes no
+progress for `STALLED_SECONDS` is then closed, so that a crowd of half-sent frames cannot lock out everybody else.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+from barnabas.wire.frame import (
+    FrameReader,
+    RequestHeader,
+    UnsupportedRequest,
+    read_request_header,
+    response_prefix,
+)
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.dispatch import Pieces, answer, decode
+from barnabas.broker.net import ConnectionLost, Stream
+from barnabas.storage.disk import FileSlice
+from barnabas.wire import messages as m
+from barnabas.wire.apis import API_VERSIONS_KEY, response_header_version
+from barnabas.wire.errors import ErrorCode, ProtocolViolation
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.live import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 1 << 16
+LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
+STALLED_SECONDS = 30.0
+SWEEP_SECONDS = 1.0
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Connection:
+    """What the sweep knows of a connection."""
+
+    __slots__ = ("address", "busy", "held_bytes", "listener", "progress_at", "scope", "stream")
+
+    def __init__(self, stream: Stream, listener: str) -> None:
+        self.stream = stream
+        self.listener = listener
+        self.address = stream.peer_address
+        self.scope = trio.CancelScope()
+        self.progress_at = trio.current_time()
+        self.held_bytes = 0
+        self.busy = False  # a request is in hand
+
+
+class Connections:
+    """All connections of a broker: limits by number and by bytes, and one sweep a second for those that must go."""
+
+    def __init__(self, config: "BrokerConfig") -> None:
+        self._config = config
+        self._open: dict[Connection, None] = {}
+        self._by_address: dict[str, int] = {}
+        self._held_bytes = 0
+        self._room = trio.Event()
+        self._slot = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def admit(self, stream: Stream, listener: str) -> Connection | None:
+        """Take a connection in; None when its address has too many. Waits while `max.connections` are open."""
+        allowed = self._config.connection_limits.get(stream.peer_address, self._config.max_connections_per_ip)
+        if self._by_address.get(stream.peer_address, 0) >= allowed:
+            return None
+        while len(self._open) >= self._config.max_connections:
+            self._slot = trio.Event()
+            await self._slot.wait()
+        connection = Connection(stream, listener)
+        self._open[connection] = None
+        self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
+        return connection
+
+    def leave(self, connection: Connection) -> None:
+        """The connection ended."""
+        self.hold(connection, 0)
+        del self._open[connection]
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]
+        self._slot.set()
+
+    def hold(self, connection: Connection, held_bytes: int) -> None:
+        """Say how many request bytes this connection holds now."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        if self._held_bytes < self._config.queued_max_request_bytes:
+            self._room.set()
+
+    async def room(self) -> None:
+        """Wait until the bytes held by all connections are below the limit."""
+        while self._held_bytes >= self._config.queued_max_request_bytes:
+            self._room = trio.Event()
+            await self._room.wait()
+
+    async def sweep(self) -> None:
+        """For ever, once a second: close idle connections, and stalled ones while memory is short."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            now = trio.current_time()
+            idle_before = now - self._config.connections_max_idle_ms / 1000
+            full = self._held_bytes >= self._config.queued_max_request_bytes
+            for connection in list(self._open):
+                if connection.busy:
+                    continue
+                if connection.progress_at < idle_before:
+                    logger.debug("closing the idle connection of %s", connection.address)
+                    connection.scope.cancel()
+                elif full and connection.held_bytes and connection.progress_at < now - STALLED_SECONDS:
+                    logger.warning(
+                        "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
+                        " for requests is used up",
+                        connection.address,
+                        connection.held_bytes,
+                    )
+                    connection.scope.cancel()
+
+    def close_all(self) -> None:
+        """Cancel every connection's task."""
+        for connection in list(self._open):
+            connection.scope.cancel()
+
+
+async def serve_connection(broker: Broker, connections: Connections, stream: Stream, listener: str) -> None:
+    """A connection's task: until the client leaves, breaks the protocol, or is swept away."""
+    try:
+        connection = await connections.admit(stream, listener)
+        if connection is None:
+            logger.info("refusing a connection of %s: max.connections.per.ip is reached", stream.peer_address)
+            return
+        try:
+            with connection.scope:
+                await _serve(broker, connections, connection)
+        except ConnectionLost:
+            logger.debug("%s went away", connection.address)
+        except ProtocolViolation as violation:
+            logger.warning("closing the connection of %s: %s", connection.address, violation)
+        finally:
+            connections.leave(connection)
+    finally:
+        stream.close()
+
+
+async def _serve(broker: Broker, connections: Connections, connection: Connection) -> None:
+    reader = FrameReader(broker.config.socket_request_max_bytes)
+    while True:
+        frame = reader.next_frame()
+        while frame is None:
+            wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
+            data = await connection.stream.receive_some(wanted_bytes)
+            if not data:
+                return
+            connection.progress_at = trio.current_time()
+            reader.feed(data)
+            frame = reader.next_frame()
+            if frame is None:
+                connections.hold(connection, reader.pending_bytes)
+                await connections.room()
+        connection.busy = True
+        connections.hold(connection, len(frame) + reader.pending_bytes)
+        pieces = await _answer_frame(broker, connection, frame)
+        frame = None
+        if pieces:
+            await _send(connection.stream, pieces)
+        connection.busy = False
+        connections.hold(connection, reader.pending_bytes)
+
+
+async def _answer_frame(broker: Broker, connection: Connection, frame: memoryview) -> Pieces:
+    """The answer's pieces; none when there is no answer."""
+    try:
+        header = read_request_header(frame)
+    except UnsupportedRequest as unsupported:
+        return _answer_unsupported(unsupported)
+    call = Call(
+        api_key=header.api_key,
+        version=header.api_version,
+        client_id=header.client_id,
+        principal=ANONYMOUS,
+        client_address=connection.address,
+        listener=connection.listener,
+        arrived_at=connection.progress_at,
+    )
+    response = await answer(broker, call, decode(call, frame, header.position))
+    return [] if response is None else _pieces(header, response)
+
+
+def _answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
+    """ApiVersions above our maximum is answered in version 0 with the true range; anything else closes (wire.md 2)."""
+    if unsupported.api_key != API_VERSIONS_KEY:
+        raise unsupported
+    response = m.ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            m.ApiVersionsResponse.ApiVersion(
+                api_key=API_VERSIONS_KEY,
+                min_version=m.ApiVersionsRequest.MIN_VERSION,
+                max_version=m.ApiVersionsRequest.MAX_VERSION,
+            )
+        ],
+    )
+    header = RequestHeader(API_VERSIONS_KEY, 0, unsupported.correlation_id, None, 0)
+    return _pieces(header, response)
+
+
+def _pieces(header: RequestHeader, response: m.Message) -> Pieces:
+    """Length, header and body; neighbours in memory are joined, file slices stand for themselves."""
+    body: Pieces = []
+    size = m.encode_into(response, header.api_version, body)
+    prefix = response_prefix(size, header.correlation_id, response_header_version(header.api_key, header.api_version))
+    pieces: Pieces = []
+    joined: list[bytes | bytearray | memoryview] = [prefix]
+    for piece in body:
+        if isinstance(piece, FileSlice):
+            pieces.append(b"".join(joined))
+            pieces.append(piece)
+            joined = []
+        else:
+            joined.append(piece)
+    if joined:
+        pieces.append(b"".join(joined))
+    return pieces
+
+
+async def _send(stream: Stream, pieces: Pieces) -> None:
+    """Send every piece; the slices are given back whether or not that works."""
+    try:
+        for piece in pieces:
+            if isinstance(piece, FileSlice):
+                await stream.send_slice(piece)
+            else:
+                await stream.send_all(piece)
+    finally:
+        for piece in pieces:
+            if isinstance(piece, FileSlice):
+                piece.release()

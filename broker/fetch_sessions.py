@@ -1,0 +1,160 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer wants and what it was last told.
+
+A consumer of a thousand partitions would name all of them in each Fetch and be answered about all of them. With a
+session it names the changes only, and the answer holds only partitions that have something new. So that such a fetch
+costs in proportion to what changed, the session keeps one `Waiter` registered on its partitions *between* requests:
+partitions that change while the consumer is busy gather on the dirty list, and the next request plans those alone,
+together with what the request itself changed and what was left over (errors, and data that did not fit).
+
+    id 0, epoch 0    full request; a session may be made          id n, epoch 0   close session n, then the same
+    id 0, epoch -1   full request, no session                     id n, epoch -1  close session n, full request
+    id n, epoch e    incremental: e must follow the last one (70, 71 otherwise)
+"""
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from barnabas.broker.waiting import Waiter
+from barnabas.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.broker.partition import Partition
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+EVICTION_IDLE_SECONDS = 120.0  # a session unused for so long gives way to a new one (Kafka's MIN_INCREMENTAL_..._MS)
+
+Key = tuple[str | bytes, int]  # topic name (Fetch up to 12) or topic id (13 and later), and partition index
+
+
+class Wanted:
+    """One partition that a fetch wants, and what its consumer was last told of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition_index",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "watched",
+    )
+
+    def __init__(self, topic: str | bytes, partition_index: int) -> None:
+        self.topic = topic
+        self.partition_index = partition_index
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.watched: Partition | None = None  # the partition whose changes the session's waiter hears
+
+
+class FetchSession:
+    """What one consumer wants: partitions by key, in the order in which they are served."""
+
+    def __init__(self, session_id: int, now: float) -> None:
+        self.session_id = session_id
+        self.epoch = 1
+        self.used_at = now
+        self.wanted: dict[Key, Wanted] = {}
+        self.waiter = Waiter()
+        self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says
+        self._by_partition: dict[Partition, Wanted] = {}
+
+    def want(self, wanted: Wanted) -> None:
+        """Add or update a partition; it is due at once."""
+        self.wanted[wanted.topic, wanted.partition_index] = wanted
+        self.due[wanted] = None
+
+    def forget(self, key: Key) -> None:
+        """The consumer does not want this partition any more."""
+        wanted = self.wanted.pop(key, None)
+        if wanted is not None:
+            self.due.pop(wanted, None)
+            self.watch(wanted, None)
+
+    def watch(self, wanted: Wanted, partition: "Partition | None") -> None:
+        """Hear of changes of `partition` from now on, which is where `wanted` was found."""
+        if wanted.watched is partition:
+            return
+        if wanted.watched is not None:
+            self.waiter.unregister([wanted.watched])
+            self._by_partition.pop(wanted.watched, None)
+        wanted.watched = partition
+        if partition is not None:
+            self.waiter.register([partition])
+            self._by_partition[partition] = wanted
+
+    def take_due(self) -> list[Wanted]:
+        """What must be planned now: left-overs first, for fairness, then what changed."""
+        due = self.due
+        self.due = {}
+        for changed in self.waiter.take_dirty():
+            wanted = self._by_partition.get(changed)  # type: ignore[call-overload]  # only partitions are watched here
+            if wanted is not None:
+                due[wanted] = None
+        return list(due)
+
+    def close(self) -> None:
+        """Stop watching."""
+        for partition in self._by_partition:
+            self.waiter.unregister([partition])
+        self._by_partition.clear()
+
+
+class FetchSessions:
+    """All sessions of a broker, the least recently used first; at most `max.incremental.fetch.session.cache.slots`."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, now: float, slots: int) -> FetchSession | None:
+        """A new session, or None when every slot is in use: the consumer then goes on with full requests."""
+        if len(self._sessions) >= slots and not self._evict_idle(now):
+            return None
+        session_id = NO_SESSION_ID
+        while session_id == NO_SESSION_ID or session_id in self._sessions:
+            session_id = self._rng.randrange(1, EPOCH_MAX)
+        session = self._sessions[session_id] = FetchSession(session_id, now)
+        return session
+
+    def continue_session(self, session_id: int, epoch: int, now: float) -> FetchSession | ErrorCode:
+        """The session that an incremental request goes on with, its epoch advanced."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.used_at = now
+        self._sessions.move_to_end(session_id)
+        return session
+
+    def close(self, session_id: int) -> None:
+        """End a session; unknown ids are ignored, as the client only tidies up."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _evict_idle(self, now: float) -> bool:
+        if not self._sessions:
+            return False
+        session_id, oldest = next(iter(self._sessions.items()))
+        if now - oldest.used_at <= EVICTION_IDLE_SECONDS:
+            return False
+        self.close(session_id)
+        return True

@@ -1,0 +1,119 @@
+"""The door to the pure part: one event in, one decision out.
+
+    decide(group, event, now_ms, rng)      an event; with records in the decision, one of these two comes next:
+    apply_stored(group, intent, now_ms)    they are appended and replayed
+    apply_refused(group, intent, ...)      they are not in the log
+
+`now_ms` is the wall clock, and goes into records only; `rng` makes member ids.
+"""
+
+import random
+
+from barnabas.broker.groups import membership
+from barnabas.broker.groups.events import (
+    Answered,
+    AssignmentNotReplicated,
+    CommitAnswer,
+    CommitOffsets,
+    Decision,
+    Event,
+    Forgotten,
+    Heartbeat,
+    Intent,
+    Join,
+    JoinAnswer,
+    Leave,
+    StoreAssignment,
+    StoreExpiry,
+    StoreOffsets,
+    StoreReplacement,
+    Sync,
+    TimerFired,
+)
+from barnabas.broker.groups.offsets import apply_expired, decide_commit
+from barnabas.broker.groups.state import Group
+from barnabas.wire.errors import ErrorCode
+
+NOT_STORED = {  # why an append failed -> what the client is told to do about it
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+GROUP_NOT_STORED = NOT_STORED | {
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+OFFSETS_NOT_STORED = NOT_STORED | {
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+
+
+def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decision:
+    """What follows from `event`; the volatile part of the group is changed at once."""
+    decision = Decision()
+    match event:
+        case Heartbeat():
+            membership.decide_heartbeat(group, event, decision)
+        case CommitOffsets():
+            decide_commit(group, event, decision)
+        case Join():
+            membership.decide_join(group, event, now_ms, rng, decision)
+        case Sync():
+            membership.decide_sync(group, event, decision)
+        case Leave():
+            membership.decide_leave(group, event, now_ms, decision)
+        case TimerFired():
+            membership.apply_timer(group, event.timer, now_ms, decision)
+        case Forgotten():
+            membership.apply_forgotten(group, event, decision)
+        case Answered():
+            membership.apply_answered(group, event, decision)
+        case AssignmentNotReplicated():
+            membership.apply_assignment_lost(group, event, now_ms, decision)
+    return decision
+
+
+def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) -> Decision:
+    """The records of a decision are appended, up to `last_offset`, and replayed."""
+    decision = Decision()
+    match intent:
+        case StoreOffsets():
+            decision.reply(intent.waiting, CommitAnswer(ErrorCode.NONE, intent.too_large), last_offset)
+        case StoreAssignment():
+            membership.apply_assignment_stored(group, intent, now_ms, decision)
+        case StoreReplacement():
+            membership.apply_replacement_stored(group, intent, decision)
+        case StoreExpiry():
+            apply_expired(group, dies=intent.dies, now_ms=now_ms)
+    return decision
+
+
+def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -> Decision:
+    """The records of a decision are not in the log, because of `error`."""
+    decision = Decision()
+    match intent:
+        case StoreOffsets():
+            code = OFFSETS_NOT_STORED.get(error, error)
+            decision.reply(intent.waiting, CommitAnswer(code, intent.too_large))
+        case StoreAssignment():
+            membership.apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
+        case StoreReplacement():
+            decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
+        case _:
+            decision.notes.append(f"{type(intent).__name__} failed: {error.name}")
+    return decision
+
+
+def _not_replaced(group: Group, error: ErrorCode) -> JoinAnswer:
+    """The static member is not back; it may try again."""
+    return JoinAnswer(
+        error=error,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader_id=group.leader_id or "",
+    )

@@ -1,0 +1,292 @@
+"""What happens to a group, and what follows from it: the vocabulary of the pure part.
+
+An event is a request of a member, a timer that fired, or the end of a wait. `decide` turns it into a `Decision`:
+records to append, replies to give, timers to set. A reply names the offset of the last record that it rests on; whoever
+waits for it holds it back until the high watermark has passed that offset. Timers are durations, so that the pure part
+knows no clock: a timer is one key of its group, setting it again moves it, None stops it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+from barnabas.broker.groups.records import Commit, GroupRecord
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+NO_OFFSET = -1
+NO_GENERATION = -1
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """What the leader is told of a member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """The outcome of JoinGroup; only the leader of a new generation gets `members`."""
+
+    error: ErrorCode
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswer:
+    """The outcome of SyncGroup: what this member shall do, in bytes that only clients understand."""
+
+    error: ErrorCode
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswer:
+    """The outcome of LeaveGroup, one code a leaving member."""
+
+    error: ErrorCode
+    member_errors: tuple[ErrorCode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAnswer:
+    """The outcome of OffsetCommit: one code for all partitions but those whose metadata are too large."""
+
+    error: ErrorCode
+    too_large: frozenset[TopicPartition] = frozenset()
+
+
+Answer = TypeVar("Answer", JoinAnswer, SyncAnswer, LeaveAnswer, CommitAnswer, ErrorCode)
+
+
+class Waiting(Generic[Answer]):
+    """A request on its way to an answer. The one who asked sets `wake` when it has to sleep."""
+
+    __slots__ = ("after_offset", "answer", "wake")
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self.after_offset = NO_OFFSET
+        self.wake: Callable[[], object] | None = None
+
+    def give(self, answer: Answer, after_offset: int) -> None:
+        """Answer; the first answer counts."""
+        if self.answer is None:
+            self.answer = answer
+            self.after_offset = after_offset
+            if self.wake is not None:
+                self.wake()
+
+
+# -- events
+
+
+@dataclass(slots=True)
+class Join:
+    """JoinGroup. `member_id` is "" for a member that has none yet."""
+
+    waiting: Waiting[JoinAnswer]
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    requires_member_id: bool  # the client can take MEMBER_ID_REQUIRED (KIP-394)
+    skips_assignment: bool  # the client understands SkipAssignment (KIP-814)
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Sync:
+    """SyncGroup; only the leader's carries assignments."""
+
+    waiting: Waiting[SyncAnswer]
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: dict[str, bytes]
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Heartbeat."""
+
+    waiting: Waiting[ErrorCode]
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class LeavingMember(NamedTuple):
+    """Who leaves: by member id, by instance id (an administrator's removal), or both."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Leave:
+    """LeaveGroup."""
+
+    waiting: Waiting[LeaveAnswer]
+    members: Sequence[LeavingMember]
+
+
+@dataclass(slots=True)
+class CommitOffsets:
+    """OffsetCommit. Generation -1 without member id is a simple commit, of a consumer that is in no group."""
+
+    waiting: Waiting[CommitAnswer]
+    member_id: str
+    instance_id: str | None
+    generation: int
+    offsets: dict[TopicPartition, Commit]
+
+
+@dataclass(slots=True)
+class TimerFired:
+    """The time of a timer is over."""
+
+    timer: "Timer"
+
+
+@dataclass(slots=True)
+class Forgotten:
+    """Nobody waits for this answer any more: the member's connection is gone."""
+
+    waiting: Waiting[JoinAnswer] | Waiting[SyncAnswer]
+
+
+@dataclass(slots=True)
+class Answered:
+    """A member got an answer that had been held: its session counts from now."""
+
+    member_id: str
+
+
+@dataclass(slots=True)
+class AssignmentNotReplicated:
+    """The record of this generation's assignment is appended but was not replicated in time."""
+
+    generation: int
+
+
+Event = Join | Sync | Heartbeat | Leave | CommitOffsets | TimerFired | Forgotten | Answered | AssignmentNotReplicated
+
+
+# -- what follows
+
+
+class TimerKind(Enum):
+    """MEMBER: session of a member, or patience with an id that was handed out. JOIN and SYNC: of a rebalance."""
+
+    MEMBER = "member"
+    JOIN = "join"
+    SYNC = "sync"
+
+
+class Timer(NamedTuple):
+    """One timer of a group."""
+
+    kind: TimerKind
+    member_id: str = ""
+
+
+JOIN_TIMER = Timer(TimerKind.JOIN)
+SYNC_TIMER = Timer(TimerKind.SYNC)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAssignment:
+    """The leader's assignment is being stored; stored, the group is Stable."""
+
+    generation: int
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReplacement:
+    """A static member came back to a Stable group; stored, the new member id takes the place of the old one."""
+
+    join: Join
+    old_member_id: str
+    new_member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEmptiness:
+    """The last member left. Nothing depends on the record: lost, the old members come back and time out."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOffsets:
+    """Offsets are being committed; stored, the client is told."""
+
+    waiting: Waiting[CommitAnswer]
+    too_large: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreExpiry:
+    """Tombstones of offsets, and of the group itself when `dies`. Not stored, they come again at the next check."""
+
+    dies: bool
+
+
+Intent = StoreAssignment | StoreReplacement | StoreEmptiness | StoreOffsets | StoreExpiry
+
+
+@dataclass(slots=True)
+class Reply(Generic[Answer]):
+    """An answer to give to who waits for it."""
+
+    waiting: Waiting[Answer]
+    answer: Answer
+    after_offset: int
+
+    def deliver(self) -> None:
+        """Give it."""
+        self.waiting.give(self.answer, self.after_offset)
+
+
+AnyReply = Reply[JoinAnswer] | Reply[SyncAnswer] | Reply[LeaveAnswer] | Reply[CommitAnswer] | Reply[ErrorCode]
+
+
+@dataclass(slots=True)
+class Decision:
+    """What follows from one event. With records goes the intent that says what they are for."""
+
+    records: list[GroupRecord] = field(default_factory=list)
+    intent: Intent | None = None
+    replies: list[AnyReply] = field(default_factory=list)
+    timers: dict[Timer, int | None] = field(default_factory=dict)  # duration in milliseconds; None stops it
+    notes: list[str] = field(default_factory=list)  # for the log: roles and membership
+
+    def reply(self, waiting: Waiting[Answer], answer: Answer, after_offset: int = NO_OFFSET) -> None:
+        """Answer a request, once the record at `after_offset` is committed."""
+        self.replies.append(Reply(waiting, answer, after_offset))
+
+    def store(self, records: list[GroupRecord], intent: Intent) -> None:
+        """Append these, as one batch."""
+        self.records = records
+        self.intent = intent

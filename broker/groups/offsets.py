@@ -1,0 +1,173 @@
+"""Committed offsets of a group (pure): who may commit, what is read back, and what expires (reference E.2, E.3).
+
+A commit is accepted from a member of the current generation, even while the next one is being prepared: the consumer
+commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the shares are being
+dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while nobody is.
+
+Offsets expire `offsets.retention.minutes` after (KIP-186, KIP-211)
+  - the group became empty, when it is a group with members;
+  - the last commit, when no group protocol was ever used, or when a stable group does not read the topic any more;
+  - or at the time that an old client asked for itself.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from barnabas.broker.groups.events import (
+    NO_OFFSET,
+    CommitAnswer,
+    CommitOffsets,
+    Decision,
+    StoreExpiry,
+    StoreOffsets,
+    Timer,
+    TimerKind,
+)
+from barnabas.broker.groups.records import NO_EXPIRY, Commit, GroupMetadataRecord, GroupRecord, OffsetRecord
+from barnabas.broker.groups.state import (
+    CONSUMER_PROTOCOL_TYPE,
+    Group,
+    GroupState,
+    StoredOffset,
+    apply_transition,
+    refusal_of_member,
+)
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+
+class ReadOffset(NamedTuple):
+    """The answer about one partition; no commit means that none is known."""
+
+    topic_partition: TopicPartition
+    commit: Commit | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+class OffsetsRead(NamedTuple):
+    """Offsets, and the last record that they rest on."""
+
+    rows: list[ReadOffset]
+    after_offset: int
+
+
+def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> None:
+    """Store the offsets, or refuse all of them."""
+    refused = _refusal(group, event)
+    if refused:
+        decision.reply(event.waiting, CommitAnswer(refused))
+        return
+    member = group.members.get(event.member_id)
+    if member is not None:
+        decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
+    limit = group.limits.offset_metadata_max_bytes
+    records: list[GroupRecord] = []
+    too_large: list[TopicPartition] = []
+    for topic_partition, commit in event.offsets.items():
+        if _java_length(commit.metadata) > limit:
+            too_large.append(topic_partition)
+        else:
+            records.append(OffsetRecord(group.group_id, topic_partition, commit))
+    if records:
+        decision.store(records, StoreOffsets(event.waiting, frozenset(too_large)))
+    else:
+        decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, frozenset(too_large)))
+
+
+def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
+    if event.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    refused = refusal_of_member(group, event.member_id, event.instance_id)
+    if refused:
+        return refused
+    if event.generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _java_length(text: str) -> int:
+    """Kafka's limit counts UTF-16 code units, in which what lies beyond U+FFFF takes two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def read_offsets(group: Group, wanted: Sequence[TopicPartition] | None, *, require_stable: bool) -> OffsetsRead:
+    """What is committed for these partitions, or (None) for all that the group ever committed."""
+    recorded = group.recorded
+    unstable: set[TopicPartition] = set()
+    if require_stable:
+        unstable.update(*recorded.pending.values())
+    rows: list[ReadOffset] = []
+    after_offset = NO_OFFSET
+    for topic_partition in recorded.offsets if wanted is None else wanted:
+        stored = recorded.offsets.get(topic_partition)
+        after_offset = max(after_offset, recorded.forgotten_offset if stored is None else stored.at_offset)
+        if topic_partition in unstable:
+            rows.append(ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        else:
+            rows.append(ReadOffset(topic_partition, stored.commit if stored else None))
+    if wanted is None:
+        after_offset = max(after_offset, recorded.forgotten_offset)
+    return OffsetsRead(rows, after_offset)
+
+
+def decide_expiry(group: Group, now_ms: int, retention_ms: int) -> Decision:
+    """Forget what has expired, and the group itself when nothing is left of it."""
+    return _forget(group, [key for key, _ in _expired(group, now_ms, retention_ms)])
+
+
+def decide_deletion(group: Group, deleted: Iterable[TopicPartition]) -> Decision:
+    """Forget the offsets of partitions that were deleted."""
+    return _forget(group, [key for key in deleted if key in group.recorded.offsets])
+
+
+def _forget(group: Group, forgotten: list[TopicPartition]) -> Decision:
+    decision = Decision()
+    recorded = group.recorded
+    records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
+    dies = (
+        group.state is GroupState.EMPTY
+        and len(forgotten) == len(recorded.offsets)
+        and not recorded.pending
+        and not group.pending_members
+    )
+    if dies and recorded.metadata is not None:
+        records.append(GroupMetadataRecord(group.group_id, None))
+    if dies or records:
+        decision.store(records, StoreExpiry(dies))
+    return decision
+
+
+def _expired(group: Group, now_ms: int, retention_ms: int) -> list[tuple[TopicPartition, StoredOffset]]:
+    offsets = group.recorded.offsets
+    in_use: frozenset[str] = frozenset()
+    since_ms: int | None = None  # from when the retention counts; None: from the commit
+    if group.protocol_type is not None:
+        if group.state is GroupState.EMPTY:
+            since_ms = group.state_timestamp_ms
+        elif (
+            group.state is GroupState.STABLE
+            and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+            and group.subscribed_topics is not None
+        ):
+            in_use = group.subscribed_topics
+        else:
+            return []
+    return [
+        (key, stored)
+        for key, stored in offsets.items()
+        if key.topic not in in_use and _is_over(stored.commit, since_ms, now_ms, retention_ms)
+    ]
+
+
+def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    if commit.expire_timestamp_ms != NO_EXPIRY:
+        return now_ms >= commit.expire_timestamp_ms
+    return now_ms - (commit.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
+
+
+def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
+    """What expired is replayed; the group ends if that was all."""
+    if dies:
+        apply_transition(group, GroupState.DEAD, now_ms)

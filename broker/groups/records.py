@@ -1,0 +1,150 @@
+"""Records of `__consumer_offsets`: typed values <-> keys and values in bytes (pure; reference E.2).
+
+A key begins with an int16 that says what the record is about, a value with an int16 that says how it is written:
+
+    key 0, 1   group, topic, partition      value 0-4   a committed offset
+    key 2      group                        value 0-4   the group's metadata: generation, protocol, members
+    key 3-8    the newer consumer protocol (KIP-848): not ours, passed over
+
+A null value is a tombstone. Written as a 3.9 broker writes: keys 1 and 2, values 3; an offset with a time of expiry of
+its own (a client with OffsetCommit 2-4 asked for one) as value 1, the only version that can say it.
+"""
+
+import struct
+from typing import NamedTuple
+
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ProtocolViolation
+from barnabas.wire.topics import TopicPartition
+
+OFFSET_KEY_VERSION = 1
+GROUP_KEY_VERSION = 2
+OFFSET_VALUE_VERSION = 3
+EXPIRING_OFFSET_VALUE_VERSION = 1
+GROUP_VALUE_VERSION = 3
+FIRST_GROUP_VALUE_VERSION = 0  # has no rebalance timeout: the session timeout stands for it
+
+NO_EXPIRY = -1
+NO_LEADER_EPOCH = -1
+
+_VERSION = struct.Struct(">h")
+
+GroupMetadata = m.GroupMetadataValue
+RecordedMember = m.GroupMetadataValue.MemberMetadata
+
+
+class Commit(NamedTuple):
+    """A committed offset, as the client gave it."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_EXPIRY
+
+
+class OffsetRecord(NamedTuple):
+    """An offset of a group was committed, or (None) is forgotten."""
+
+    group_id: str
+    topic_partition: TopicPartition
+    commit: Commit | None
+
+
+class GroupMetadataRecord(NamedTuple):
+    """A generation of a group, or (None) the group's end."""
+
+    group_id: str
+    metadata: GroupMetadata | None
+
+
+GroupRecord = OffsetRecord | GroupMetadataRecord
+
+
+class MalformedRecord(Exception):
+    """A key or value that is none of the forms above."""
+
+
+def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    """The record's key and value."""
+    if isinstance(record, OffsetRecord):
+        topic_partition = record.topic_partition
+        key = m.OffsetCommitKey(
+            group=record.group_id, topic=topic_partition.topic, partition=topic_partition.partition
+        )
+        return (
+            _versioned(key, OFFSET_KEY_VERSION),
+            None if record.commit is None else _encode_commit(record.commit),
+        )
+    return (
+        _versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
+        None if record.metadata is None else _versioned(record.metadata, GROUP_VALUE_VERSION),
+    )
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
+    """What a record says; None when its kind is not ours. MalformedRecord when it cannot be read."""
+    if key is None:
+        raise MalformedRecord("a record without key")
+    try:
+        kind = _version_of(key)
+        if kind <= OFFSET_KEY_VERSION:
+            asked = m.decode(m.OffsetCommitKey, kind, key, _VERSION.size)
+            return OffsetRecord(asked.group, TopicPartition(asked.topic, asked.partition), _decode_commit(value))
+        if kind == GROUP_KEY_VERSION:
+            group_id = m.decode(m.GroupMetadataKey, kind, key, _VERSION.size).group
+            return GroupMetadataRecord(group_id, _decode_metadata(value))
+    except ProtocolViolation as violation:
+        raise MalformedRecord(f"key {key!r}: {violation}") from violation
+    return None
+
+
+def _encode_commit(commit: Commit) -> bytes:
+    value = m.OffsetCommitValue(
+        offset=commit.offset,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        commit_timestamp=commit.commit_timestamp_ms,
+        expire_timestamp=commit.expire_timestamp_ms,
+    )
+    expires = commit.expire_timestamp_ms != NO_EXPIRY
+    return _versioned(value, EXPIRING_OFFSET_VALUE_VERSION if expires else OFFSET_VALUE_VERSION)
+
+
+def _decode_commit(value: bytes | None) -> Commit | None:
+    if value is None:
+        return None
+    version = _supported(m.OffsetCommitValue, value)
+    stored = m.decode(m.OffsetCommitValue, version, value, _VERSION.size)
+    return Commit(
+        stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp
+    )
+
+
+def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
+    if value is None:
+        return None
+    version = _supported(GroupMetadata, value)
+    metadata = m.decode(GroupMetadata, version, value, _VERSION.size)
+    if version == FIRST_GROUP_VALUE_VERSION:
+        for member in metadata.members:
+            member.rebalance_timeout = member.session_timeout
+    return metadata
+
+
+def _supported(kind: type[m.OffsetCommitValue] | type[GroupMetadata], value: bytes) -> int:
+    version = _version_of(value)
+    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
+        raise MalformedRecord(f"{kind.__name__} has no version {version}")
+    return version
+
+
+def _versioned(message: m.Message, version: int) -> bytes:
+    return _VERSION.pack(version) + m.encode(message, version)
+
+
+def _version_of(data: bytes) -> int:
+    if len(data) < _VERSION.size:
+        raise MalformedRecord(f"{data!r} is too short for a version")
+    version: int = _VERSION.unpack_from(data)[0]
+    return version

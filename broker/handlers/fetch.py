@@ -1,0 +1,366 @@
+"""Fetch: records from partition logs to consumers and followers.
+
+Behaviour: every wanted partition is planned (a bounded look into its log, no copy), and the answer is sent when at
+    least `min_bytes` are planned, something failed, or `max_wait_ms` passed; until then the request waits, and only
+    partitions that changed are planned again. The first batch of the first non-empty partition is sent whatever its
+    size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
+    to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends.
+Versions: 0-3 would need old record formats and are answered with UNSUPPORTED_VERSION per partition; 7+ sessions
+    (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names.
+Not done: follower progress (a follower's fetch does not advance a high watermark yet), reading from followers.
+"""
+
+from collections.abc import Iterable
+
+import trio
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    FetchSession,
+    Wanted,
+)
+from barnabas.broker.partition import Partition
+from barnabas.broker.waiting import Waiter
+from barnabas.storage.disk import FileSlice
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+RECORD_FORMAT_2_VERSION = 4
+SESSION_VERSION = 7
+TOPIC_ID_VERSION = 13
+REPLICA_STATE_VERSION = 15
+READ_COMMITTED = 1
+INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
+
+Row = m.FetchResponse.PartitionData
+Rows = dict[Wanted, Row]
+
+
+class FetchPlan:
+    """What is planned so far for one request: rows by partition, their bytes, and whether one says something now."""
+
+    def __init__(self, broker: Broker, call: Call, request: m.FetchRequest) -> None:
+        self.broker = broker
+        self.call = call
+        self.replica_id = (
+            request.replica_state.replica_id if call.version >= REPLICA_STATE_VERSION else request.replica_id
+        )
+        self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
+        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.rows: Rows = {}
+        self.planned_bytes = 0
+        self.urgent = False
+
+    def plan(self, wanted: Wanted) -> Partition | None:
+        """Plan (again) one partition; returns it when it is hosted here, so that its changes can be watched."""
+        before = self.rows.pop(wanted, None)
+        if before is not None:
+            self._take_back(before)
+        partition = _find(self.broker, self.call, wanted)
+        if isinstance(partition, ErrorCode):
+            self._fail(wanted, partition)
+            return None
+        self.rows[wanted] = self._read(partition, wanted)
+        return partition
+
+    def release(self) -> None:
+        """Give back the file slices of a plan that will not be sent."""
+        for row in self.rows.values():
+            _release(row)
+
+    def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
+        self.rows[wanted] = _failed_row(wanted, code)
+        self.urgent = True
+
+    def _take_back(self, row: Row) -> None:
+        size = _records_bytes(row)
+        self.planned_bytes -= size
+        self.bytes_left += size
+        _release(row)
+
+    def _read(self, partition: Partition, wanted: Wanted) -> Row:
+        refused = self._refuse(partition, wanted)
+        log = partition.log
+        if refused or log is None:
+            self.urgent = True
+            return _failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+        row = Row(
+            partition_index=wanted.partition_index,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self.read_committed else None,
+            records=b"",
+        )
+        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, row):
+            return row
+        end_offset = last_stable_offset if self.read_committed else high_watermark
+        if self.replica_id >= 0:
+            end_offset = log.log_end_offset
+        read = partition.read(
+            wanted.fetch_offset,
+            max_bytes=max(0, min(wanted.max_bytes, self.bytes_left)),
+            end_offset=end_offset,
+            at_least_one=self.planned_bytes == 0,
+        )
+        if isinstance(read, ErrorCode):
+            self.urgent = True
+            return _failed_row(wanted, read)
+        if read.slice is not None:
+            self._add_records(row, read.slice)
+            if self.read_committed:
+                row.aborted_transactions = [
+                    m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in log.aborted_transactions(wanted.fetch_offset, end_offset)
+                ]
+        return row
+
+    def _refuse(self, partition: Partition, wanted: Wanted) -> ErrorCode:
+        """Role and epoch checks of C.5."""
+        if self.replica_id >= 0 and self.replica_id not in partition.replicas:
+            return (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+        if not partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return partition.check_leader_epoch(wanted.current_leader_epoch)
+
+    def _diverges(self, partition: Partition, wanted: Wanted, row: Row) -> bool:
+        """KIP-595's check: did the fetcher's last epoch end earlier here than where it wants to go on?"""
+        log = partition.log
+        if log is None:
+            return False
+        epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+        if epoch == -1:
+            row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        else:
+            return False
+        self.urgent = True
+        return True
+
+    def _add_records(self, row: Row, piece: FileSlice) -> None:
+        size = piece.size_bytes
+        self.planned_bytes += size
+        self.bytes_left -= size
+        if size > INLINE_READ_BYTES_MAX:
+            row.records = piece
+            return
+        row.records = piece.read()
+        piece.release()
+
+
+async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
+    """Plan, wait for enough, answer."""
+    if call.version < RECORD_FORMAT_2_VERSION:
+        return refuse_fetch(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
+    opened = _open(broker, call, request)
+    if isinstance(opened, ErrorCode):
+        return m.FetchResponse(error_code=opened)
+    session, wanted, incremental = opened
+    plan = FetchPlan(broker, call, request)
+    try:
+        if session is not None:
+            await _fill_from_session(plan, session, request)
+        else:
+            await _fill(plan, wanted, request)
+    except BaseException:
+        plan.release()
+        raise
+    if session is not None:
+        rows = _told(plan, session, incremental=incremental)
+        return m.FetchResponse(session_id=session.session_id, responses=_by_topic(rows))
+    return m.FetchResponse(responses=_by_topic(plan.rows))
+
+
+def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
+    """The same error for every partition, and for the whole where the version has a place for it."""
+    rows = {wanted: _failed_row(wanted, code) for wanted in _wanted_partitions(request, version)}
+    top = code if version >= SESSION_VERSION else ErrorCode.NONE
+    return m.FetchResponse(error_code=top, responses=_by_topic(rows))
+
+
+# -- sessions
+
+
+def _open(
+    broker: Broker, call: Call, request: m.FetchRequest
+) -> tuple[FetchSession | None, list[Wanted], bool] | ErrorCode:
+    """(session or None, partitions of a request without session, whether it is incremental)."""
+    sessions, now = broker.fetch_sessions, trio.current_time()
+    if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != NO_SESSION_ID:
+            sessions.close(request.session_id)
+        wanted = list(_wanted_partitions(request, call.version))
+        if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH or not wanted:
+            return None, wanted, False
+        session = sessions.create(now, broker.config.max_incremental_fetch_session_cache_slots)
+        if session is None:
+            return None, wanted, False
+        for each in wanted:
+            session.want(each)
+        return session, [], False
+    continued = sessions.continue_session(request.session_id, request.session_epoch, now)
+    if isinstance(continued, ErrorCode):
+        return continued
+    changes = list(_wanted_partitions(request, call.version))
+    if continued.wanted and changes and type(next(iter(continued.wanted))[0]) is not type(changes[0].topic):
+        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    for change in changes:
+        _update(continued, change)
+    for forgotten in request.forgotten_topics_data:
+        topic = forgotten.topic_id if call.version >= TOPIC_ID_VERSION else forgotten.topic
+        for index in forgotten.partitions:
+            continued.forget((topic, index))
+    return continued, [], True
+
+
+def _update(session: FetchSession, change: Wanted) -> None:
+    """A partition named in an incremental request: new, or with another position; what it was told stays known."""
+    known = session.wanted.get((change.topic, change.partition_index))
+    if known is None:
+        session.want(change)
+        return
+    known.fetch_offset = change.fetch_offset
+    known.max_bytes = change.max_bytes
+    known.current_leader_epoch = change.current_leader_epoch
+    known.last_fetched_epoch = change.last_fetched_epoch
+    known.log_start_offset = change.log_start_offset
+    session.want(known)
+
+
+async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.FetchRequest) -> None:
+    """Plan what is due, and what becomes due while waiting."""
+    deadline = trio.current_time() + request.max_wait_ms / 1000
+    try:
+        while True:
+            for wanted in session.take_due():
+                session.watch(wanted, plan.plan(wanted))
+            if _enough(plan, request) or not session.wanted or not await session.waiter.wait(deadline):
+                return
+    except BaseException:
+        session.due.update(dict.fromkeys(plan.rows))
+        raise
+
+
+def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
+    """The rows that the answer holds, remembered as told; failures and left-over data stay due."""
+    rows: Rows = {}
+    for wanted, row in plan.rows.items():
+        has_records = _records_bytes(row) > 0
+        if row.error_code or has_records or row.diverging_epoch.epoch >= 0:
+            session.due[wanted] = None
+        elif plan.planned_bytes and row.high_watermark > wanted.fetch_offset:
+            session.due[wanted] = None  # it has data that did not fit
+        changed = (
+            row.error_code
+            or has_records
+            or row.diverging_epoch.epoch >= 0
+            or row.high_watermark != wanted.sent_high_watermark
+            or row.log_start_offset != wanted.sent_log_start_offset
+        )
+        wanted.sent_high_watermark = row.high_watermark
+        wanted.sent_log_start_offset = row.log_start_offset
+        if changed or not incremental:
+            rows[wanted] = row
+    return rows
+
+
+# -- without a session
+
+
+async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchRequest) -> None:
+    """Plan everything; while too little is there, wait for changes and plan those again."""
+    found: dict[Partition, Wanted] = {}
+    for each in wanted:
+        partition = plan.plan(each)
+        if partition is not None:
+            found[partition] = each
+    if request.max_wait_ms <= 0 or not found or _enough(plan, request):
+        return
+    deadline = trio.current_time() + request.max_wait_ms / 1000
+    waiter = Waiter()
+    waiter.register(found)
+    try:
+        while not _enough(plan, request) and await waiter.wait(deadline):
+            for changed in waiter.take_dirty():
+                plan.plan(found[changed])  # type: ignore[index]  # only partitions are watched here
+    finally:
+        waiter.unregister(found)
+
+
+def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
+    return plan.urgent or plan.planned_bytes >= request.min_bytes or request.max_wait_ms <= 0
+
+
+# -- requests and rows
+
+
+def _wanted_partitions(request: m.FetchRequest, version: int) -> Iterable[Wanted]:
+    for topic in request.topics:
+        name = topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic
+        for partition in topic.partitions:
+            wanted = Wanted(name, partition.partition)
+            wanted.fetch_offset = partition.fetch_offset
+            wanted.max_bytes = partition.partition_max_bytes
+            wanted.current_leader_epoch = partition.current_leader_epoch
+            wanted.last_fetched_epoch = partition.last_fetched_epoch
+            wanted.log_start_offset = partition.log_start_offset
+            yield wanted
+
+
+def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
+    if isinstance(wanted.topic, bytes):
+        name = broker.metadata.topic_name(wanted.topic)
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        name = wanted.topic
+    if not call.authorize("Read", "Topic", name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return broker.replicas.get(name, wanted.partition_index)
+
+
+def _failed_row(wanted: Wanted, code: ErrorCode) -> Row:
+    return Row(
+        partition_index=wanted.partition_index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:
+    """Rows in their order, neighbours of the same topic together."""
+    topics: list[m.FetchResponse.FetchableTopicResponse] = []
+    current: str | bytes | None = None
+    members: list[Row] = []
+    for wanted, row in rows.items():
+        if wanted.topic != current:
+            current, members = wanted.topic, []
+            topic = m.FetchResponse.FetchableTopicResponse(partitions=members)
+            if isinstance(current, bytes):
+                topic.topic_id = current
+            else:
+                topic.topic = current
+            topics.append(topic)
+        members.append(row)
+    return topics
+
+
+def _records_bytes(row: Row) -> int:
+    records = row.records
+    return records.size_bytes if isinstance(records, FileSlice) else len(records or b"")
+
+
+def _release(row: Row) -> None:
+    if isinstance(row.records, FileSlice):
+        row.records.release()

@@ -1,0 +1,135 @@
+"""Metadata: who is alive, who leads what, and topics that come into being when they are asked for.
+
+Behaviour: answered from what UpdateMetadata last told this broker, with the addresses of the listener that the request
+    came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
+    it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
+Versions: 0 an empty list means all, 1+ null means all and an empty list none; 4+ the request says whether topics may
+    be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
+    12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients are told LEADER_NOT_AVAILABLE.
+"""
+
+from collections.abc import Iterable
+
+from barnabas.broker.topics import INTERNAL_TOPICS
+
+from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
+
+ALL_TOPICS_IS_EMPTY_VERSION = 0
+CREATION_FLAG_VERSION = 4
+LISTENER_NOT_FOUND_VERSION = 6
+TOPIC_ID_VERSION = 10
+ASK_BY_ID_VERSION = 12
+
+Topic = m.MetadataResponse.MetadataResponseTopic
+Partition = m.MetadataResponse.MetadataResponsePartition
+
+
+async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
+    """Brokers, controller, and the asked topics."""
+    _check_ids(call, request)
+    if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
+        topics = [
+            _known_topic(broker, call, request, info)
+            for info in broker.metadata.topics.values()
+            if call.authorize("Describe", "Topic", info.name)
+        ]
+    else:
+        topics = [await _asked_topic(broker, call, request, asked) for asked in _once(request.topics)]
+    brokers = [
+        m.MetadataResponse.MetadataResponseBroker(
+            node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
+        )
+        for info in broker.metadata.brokers.values()
+        if (endpoint := info.endpoints.get(call.listener)) is not None
+    ]
+    response = m.MetadataResponse(
+        brokers=brokers, cluster_id=broker.cluster_id, controller_id=broker.metadata.controller_id, topics=topics
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"]
+    return response
+
+
+def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -> m.MetadataResponse:
+    """The same error for every asked topic."""
+    return m.MetadataResponse(topics=[Topic(error_code=code, name=topic.name or "") for topic in request.topics or ()])
+
+
+def _check_ids(call: Call, request: m.MetadataRequest) -> None:
+    """Only version 12 may ask by id; 10 and 11 have the field, and Kafka refuses its use."""
+    for asked in request.topics or ():
+        if asked.name is None and call.version < ASK_BY_ID_VERSION:
+            raise Refuse(ErrorCode.INVALID_REQUEST, "a topic without name is asked for")
+        if asked.topic_id != ZERO_TOPIC_ID and call.version < ASK_BY_ID_VERSION:
+            raise Refuse(ErrorCode.INVALID_REQUEST, "topic ids are not served in this version")
+
+
+def _once(
+    topics: Iterable[m.MetadataRequest.MetadataRequestTopic],
+) -> Iterable[m.MetadataRequest.MetadataRequestTopic]:
+    """A topic that is named twice is answered once."""
+    return {(topic.topic_id, topic.name): topic for topic in topics}.values()
+
+
+async def _asked_topic(
+    broker: Broker, call: Call, request: m.MetadataRequest, asked: m.MetadataRequest.MetadataRequestTopic
+) -> Topic:
+    by_id = asked.topic_id != ZERO_TOPIC_ID
+    name = broker.metadata.topic_name(asked.topic_id) if by_id else asked.name
+    if name is None:
+        return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+    if not call.authorize("Describe", "Topic", name):
+        return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+    info = broker.metadata.topics.get(name)
+    if info is not None:
+        return _known_topic(broker, call, request, info)
+    return Topic(error_code=await _unknown(broker, call, request, name), name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
+    """Create the topic if that is wished; the code that tells the client what to do."""
+    allowed = call.version < CREATION_FLAG_VERSION or request.allow_auto_topic_creation
+    if not (allowed and broker.config.auto_create_topics_enable) or not call.authorize("Create", "Topic", name):
+        return (
+            ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid_topic_name(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    return await broker.topics.auto_create(name)
+
+
+def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, info: TopicInfo) -> Topic:
+    topic = Topic(
+        name=info.name,
+        is_internal=info.name in INTERNAL_TOPICS,
+        partitions=[_partition(broker, call, index, partition) for index, partition in sorted(info.partitions.items())],
+    )
+    if call.version >= TOPIC_ID_VERSION:
+        topic.topic_id = info.topic_id
+    if request.include_topic_authorized_operations:
+        topic.topic_authorized_operations = AUTHORIZED_OPERATIONS["Topic"]
+    return topic
+
+
+def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:
+    error, leader_id = ErrorCode.NONE, info.leader_id
+    if info.leader_id == NO_LEADER or info.leader_id not in broker.metadata.brokers:
+        error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    elif broker.metadata.endpoint(info.leader_id, call.listener) is None:
+        leader_id = NO_LEADER
+        error = (
+            ErrorCode.LISTENER_NOT_FOUND
+            if call.version >= LISTENER_NOT_FOUND_VERSION
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+    return Partition(
+        error_code=error,
+        partition_index=index,
+        leader_id=leader_id,
+        leader_epoch=info.leader_epoch,
+        replica_nodes=info.replicas,
+        isr_nodes=info.in_sync_replicas,
+        offline_replicas=info.offline_replicas,
+    )

@@ -1,0 +1,127 @@
+"""ListOffsets: the offset at a time, and the ends of a partition.
+
+Behaviour: latest (-1) is the high watermark, or the last stable offset with read_committed, or the log end for a
+    replica; earliest (-2) the log start; max timestamp (-3) the record with the largest timestamp; earliest local (-4)
+    equals earliest and latest tiered (-5) is unknown (-1), for nothing is tiered. Any other negative timestamp, or one
+    that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp finds the first
+    record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is INVALID_REQUEST.
+    Searching by time reads the log and runs in a thread.
+Versions: 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4; 9+ -5.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from barnabas.storage.log import PartitionLog
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.partition import Partition
+from barnabas.storage.disk import StorageError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+READ_COMMITTED = 1
+
+Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
+Asked = m.ListOffsetsRequest.ListOffsetsPartition
+
+
+class Found(NamedTuple):
+    """An answer: (-1, -1, -1) when nothing is found."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+NOTHING = Found(-1, -1, -1)
+
+
+async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+    """One offset (in version 0 several) for each asked partition."""
+    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            row = Row(partition_index=asked.partition_index)
+            rows.append(row)
+            if named[topic.name, asked.partition_index] > 1:
+                row.error_code = ErrorCode.INVALID_REQUEST
+            elif not call.authorize("Describe", "Topic", topic.name):
+                row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else:
+                await _fill(broker, call, request, topic.name, asked, row)
+        topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    return m.ListOffsetsResponse(topics=topics)
+
+
+def refuse_list_offsets(request: m.ListOffsetsRequest, version: int, code: ErrorCode) -> m.ListOffsetsResponse:
+    """The same error for every partition."""
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsResponse.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[Row(partition_index=asked.partition_index, error_code=code) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic: str, asked: Asked, row: Row) -> None:
+    partition = broker.replicas.get(topic, asked.partition_index)
+    if isinstance(partition, ErrorCode):
+        row.error_code = partition
+        return
+    if not partition.is_leader or partition.log is None:
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return
+    row.error_code = partition.check_leader_epoch(asked.current_leader_epoch)
+    if row.error_code:
+        return
+    if asked.timestamp < 0 and SINCE_VERSION.get(asked.timestamp, call.version + 1) > call.version:
+        row.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return
+    end_offset = _end_offset(partition, partition.log, request)
+    try:
+        if call.version == 0:
+            row.old_style_offsets = partition.log.offsets_before(
+                asked.timestamp, end_offset=end_offset, max_count=max(0, asked.max_num_offsets)
+            )
+            return
+        found = await _find(broker, partition, partition.log, asked.timestamp, end_offset)
+    except StorageError as error:
+        partition.fail_storage(error)
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    row.timestamp, row.offset = found.timestamp, found.offset
+    if call.version >= 4:
+        row.leader_epoch = found.leader_epoch
+
+
+def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsRequest) -> int:
+    if request.replica_id >= 0:
+        return log.log_end_offset
+    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+async def _find(broker: Broker, partition: Partition, log: PartitionLog, timestamp: int, end_offset: int) -> Found:
+    if timestamp == LATEST:
+        return Found(-1, end_offset, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        epoch = log.epochs.epoch_for(log.log_start_offset)
+        return Found(-1, log.log_start_offset, -1 if epoch is None else epoch)
+    if timestamp == LATEST_TIERED:
+        return NOTHING
+    if timestamp == MAX_TIMESTAMP:
+        found = await broker.world.in_thread(log.offset_of_largest_timestamp)
+    else:
+        found = await broker.world.in_thread(log.offset_for_timestamp, timestamp, end_offset)
+    return NOTHING if found is None or found[1] >= end_offset else Found(*found)

@@ -1,0 +1,188 @@
+"""Produce: records from clients into partition logs.
+
+Behaviour: each partition stands for itself and gets its own error code. A batch is checked (CRC, lengths, counts,
+    timestamps, keys) before anything is written; a large one in a thread, after which `append_as_leader` looks at role
+    and epoch in the step that writes. acks=1 answers after the append, acks=all when the high watermark has passed it,
+    acks=0 never: an error then closes the connection, the only way left to tell. Clients may not write to internal
+    topics (17).
+Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
+    format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
+Not done: transactional batches: nobody coordinates a transaction yet, so the id is unknown
+    (INVALID_PRODUCER_ID_MAPPING).
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+from barnabas.wire.records import Attributes, RecordsRefused, check_produced, read_attributes
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.partition import Partition, await_outcomes
+from barnabas.storage.producers import Origin
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.wire.records import Batch
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may
+VALID_ACKS = (-1, 0, 1)
+BATCH_FORMAT_2_VERSION = 3
+CURRENT_LEADER_VERSION = 10
+
+Row = m.ProduceResponse.PartitionProduceResponse
+Waiting = tuple[Partition, int, int]  # partition, end offset of the append, leader epoch it happened under
+
+
+async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
+    """Append each partition's batch; answer when the asked acknowledgement is reached."""
+    refused = _refuse_request(call, request)
+    topics: list[m.ProduceResponse.TopicProduceResponse] = []
+    waiting: list[Waiting] = []
+    waiting_rows: list[Row] = []
+    for topic in request.topic_data:
+        rows: list[Row] = []
+        for data in topic.partition_data:
+            row = Row(index=data.index, base_offset=-1)
+            rows.append(row)
+            if refused:
+                row.error_code = refused
+                continue
+            appended = await _append(broker, call, request.acks, topic.name, data, row)
+            if appended is not None:
+                waiting.append(appended)
+                waiting_rows.append(row)
+        topics.append(m.ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=rows))
+    if request.acks == 0:
+        _close_if_refused(topics)
+        return None
+    if waiting:
+        deadline = trio.current_time() + request.timeout_ms / 1000
+        for row, outcome in zip(waiting_rows, await await_outcomes(waiting, request.acks, deadline), strict=True):
+            if outcome:
+                row.error_code = outcome
+                row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
+    response = m.ProduceResponse(responses=topics)
+    if call.version >= CURRENT_LEADER_VERSION:
+        _name_leaders(broker, call, response)
+    return response
+
+
+def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
+    """The same error for every partition; with acks=0 the connection is closed instead."""
+    topics = [
+        m.ProduceResponse.TopicProduceResponse(
+            name=topic.name,
+            partition_responses=[
+                Row(index=data.index, error_code=code, base_offset=-1) for data in topic.partition_data
+            ],
+        )
+        for topic in request.topic_data
+    ]
+    if request.acks == 0:
+        _close_if_refused(topics)
+        return None
+    return m.ProduceResponse(responses=topics)
+
+
+def _refuse_request(call: Call, request: m.ProduceRequest) -> ErrorCode:
+    """What is wrong with the request as a whole."""
+    if call.version < BATCH_FORMAT_2_VERSION:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if any(_is_transactional(data) for topic in request.topic_data for data in topic.partition_data):
+        transactional_id = request.transactional_id
+        if transactional_id is None or not call.authorize("Write", "TransactionalId", transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if request.acks not in VALID_ACKS:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    return ErrorCode.NONE
+
+
+def _is_transactional(data: m.ProduceRequest.PartitionProduceData) -> bool:
+    return data.records is not None and bool(read_attributes(data.records) & Attributes.TRANSACTIONAL)
+
+
+async def _append(
+    broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
+) -> Waiting | None:
+    """Check and append one partition's batch, filling its row; what to wait for, or None when it was refused."""
+    partition = _writable_partition(broker, call, topic, data.index)
+    if isinstance(partition, ErrorCode):
+        row.error_code = partition
+        return None
+    batch = await _checked_batch(broker, call, partition, data)
+    if isinstance(batch, RecordsRefused):
+        row.error_code = batch.code
+        if call.version >= 8:
+            row.error_message = batch.message
+            row.record_errors = [
+                m.ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in batch.record_errors
+            ]
+        return None
+    appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
+    if isinstance(appended, ErrorCode):
+        row.error_code = appended
+        return None
+    row.base_offset = appended.base_offset
+    row.log_append_time_ms = appended.append_time_ms
+    row.log_start_offset = appended.log_start_offset
+    return partition, appended.last_offset + 1, partition.leader_epoch
+
+
+def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> Partition | ErrorCode:
+    if not call.authorize("Write", "Topic", topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return broker.replicas.get(topic, index)
+
+
+async def _checked_batch(
+    broker: Broker, call: Call, partition: Partition, data: m.ProduceRequest.PartitionProduceData
+) -> "Batch | RecordsRefused":
+    records = data.records
+    if records is None:
+        return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", [])
+    now_ms = broker.world.now_ms()
+    if len(records) <= INLINE_CHECK_BYTES_MAX:
+        return check_produced(records, partition.config, now_ms, call.version)
+    return await broker.world.in_thread(check_produced, records, partition.config, now_ms, call.version)
+
+
+def _close_if_refused(topics: list[m.ProduceResponse.TopicProduceResponse]) -> None:
+    """acks=0: no answer; closing the connection is the only way to tell of an error."""
+    for topic in topics:
+        for row in topic.partition_responses:
+            if row.error_code:
+                raise ProtocolViolation(
+                    f"produce with acks=0 to {TopicPartition(topic.name, row.index)} failed: "
+                    f"{error_name(row.error_code)}"
+                )
+
+
+def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse) -> None:
+    """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that nobody has to ask again."""
+    nodes: dict[int, None] = {}
+    for topic in response.responses:
+        for row in topic.partition_responses:
+            if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            info = broker.metadata.partition(topic.name, row.index)
+            if info is not None:
+                row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
+                    leader_id=info.leader_id, leader_epoch=info.leader_epoch
+                )
+                nodes[info.leader_id] = None
+    for node in nodes:
+        endpoint = broker.metadata.endpoint(node, call.listener)
+        if endpoint is not None:
+            response.node_endpoints = [
+                *response.node_endpoints,
+                m.ProduceResponse.NodeEndpoint(
+                    node_id=node, host=endpoint.host, port=endpoint.port, rack=broker.metadata.brokers[node].rack
+                ),
+            ]

@@ -1,0 +1,35 @@
+"""ApiVersions: what this broker serves.
+
+Behaviour: the table of `wire/apis.py`, the same on every broker, so that a client may talk to any of them. No features
+    are sent: clients then stay on the transaction protocol that a 3.9 broker in ZooKeeper mode speaks.
+Versions: 0-4; a version above is answered before it gets here, in `connection.py`. From 3 on the client names its
+    software, and a malformed name is INVALID_REQUEST (KIP-511).
+"""
+
+import re
+
+from barnabas.broker.call import Broker, Call
+from barnabas.wire import messages as m
+from barnabas.wire.apis import advertised_versions
+from barnabas.wire.errors import ErrorCode
+
+CLIENT_SOFTWARE_VERSION = 3
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+
+def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
+    """Every served key with its version range."""
+    if call.version >= CLIENT_SOFTWARE_VERSION and not (
+        _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
+    ):
+        return refuse_api_versions(request, call.version, ErrorCode.INVALID_REQUEST)
+    rows = [
+        m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        for api in advertised_versions()
+    ]
+    return m.ApiVersionsResponse(api_keys=rows)
+
+
+def refuse_api_versions(request: m.ApiVersionsRequest, version: int, code: ErrorCode) -> m.ApiVersionsResponse:
+    """One error and no keys."""
+    return m.ApiVersionsResponse(error_code=code)

@@ -1,0 +1,134 @@
+"""The broker's picture of the cluster: exactly what UpdateMetadata told it (reference B.8).
+
+Metadata, FindCoordinator and DescribeCluster are answered from here, never from the store: every broker gives the
+answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the picture.
+"""
+
+from dataclasses import dataclass
+
+import trio
+
+from barnabas.wire import messages as m
+from barnabas.wire.topics import ZERO_TOPIC_ID
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a listener of a broker is reached."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker: its endpoints by listener name, and its rack."""
+
+    broker_id: int
+    endpoints: dict[str, Endpoint]
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What the controller decided for one partition."""
+
+    leader_id: int
+    leader_epoch: int
+    in_sync_replicas: list[int]
+    replicas: list[int]
+    offline_replicas: list[int]
+
+
+@dataclass(slots=True)
+class TopicInfo:
+    """A topic's id and partitions by index."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionInfo]
+
+
+class ClusterMetadata:
+    """Live brokers, the controller, and topics; replaced piece by piece by `apply`."""
+
+    def __init__(self) -> None:
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self._names: dict[bytes, str] = {}
+        self._changed = trio.Event()
+
+    def apply(self, request: m.UpdateMetadataRequest) -> list[str]:
+        """Take over one UpdateMetadata; returns the names of topics that lost partitions by deletion."""
+        self.controller_id = request.controller_id
+        self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        deleted: dict[str, None] = {}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                if state.leader == LEADER_DURING_DELETE:
+                    self._forget(topic.topic_name, state.partition_index)
+                    deleted[topic.topic_name] = None
+                else:
+                    self._store(topic.topic_name, topic.topic_id, state)
+        self._changed.set()
+        self._changed = trio.Event()
+        return list(deleted)
+
+    async def changed(self) -> None:
+        """Wait for the next UpdateMetadata."""
+        await self._changed.wait()
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic that has this id, or None."""
+        return self._names.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """One partition's state, or None when this broker has not heard of it."""
+        info = self.topics.get(topic)
+        return info.partitions.get(partition) if info else None
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Where `broker_id` is reached by clients of `listener`; None when it is not alive or has no such listener."""
+        broker = self.brokers.get(broker_id)
+        return broker.endpoints.get(listener) if broker else None
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """The broker that leads the partition now, or None."""
+        info = self.partition(topic, partition)
+        if info is None or info.leader_id == NO_LEADER or info.leader_id not in self.brokers:
+            return None
+        return info.leader_id
+
+    def _store(self, name: str, topic_id: bytes, state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> None:
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            if topic is not None:
+                self._names.pop(topic.topic_id, None)
+            topic = self.topics[name] = TopicInfo(name, topic_id, {})
+            if topic_id != ZERO_TOPIC_ID:
+                self._names[topic_id] = name
+        topic.partitions[state.partition_index] = PartitionInfo(
+            leader_id=state.leader,
+            leader_epoch=state.leader_epoch,
+            in_sync_replicas=list(state.isr),
+            replicas=list(state.replicas),
+            offline_replicas=list(state.offline_replicas),
+        )
+
+    def _forget(self, name: str, partition: int) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        topic.partitions.pop(partition, None)
+        if not topic.partitions:
+            del self.topics[name]
+            self._names.pop(topic.topic_id, None)
+
+
+def _broker_info(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = {endpoint.listener: Endpoint(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return BrokerInfo(broker.id, endpoints, broker.rack)

@@ -1,0 +1,206 @@
+"""Sockets (edge): the only file of the broker that touches them.
+
+`Stream` is what a connection needs of a socket: receive some, send pieces, send a slice of a file, close. It sits
+directly on trio's socket instead of `trio.SocketStream`, whose locks against concurrent use cost more than a small
+request; a connection here has one task, so there is nobody to lock out.
+
+A simulated world replaces `Net` alone (`listen`, `connect`).
+"""
+
+import errno
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from barnabas.storage.disk import FileSlice
+
+SENDFILE_BYTES_MAX = 1 << 20  # a call must not hold the loop: 1 MiB is about a quarter of a millisecond
+ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, instead of ending the listener
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+CONNECTION_GONE = frozenset(
+    {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH}
+)
+
+
+class ConnectionLost(Exception):
+    """The other side is gone; the connection's task ends."""
+
+
+class Stream(Protocol):
+    """One connection's bytes, both ways. Not for concurrent use: a connection is one task."""
+
+    peer_address: str
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """What has arrived, at most `max_bytes`; b"" at the end. ConnectionLost when it was reset."""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send everything. ConnectionLost when the other side is gone."""
+
+    async def send_slice(self, piece: FileSlice) -> None:
+        """Send a slice of a file. ConnectionLost when the file is shorter than promised: its length is announced."""
+
+    def close(self) -> None:
+        """Close at once; whatever waits on the stream gets ConnectionLost."""
+
+
+class Listener(Protocol):
+    """A bound, listening address."""
+
+    host: str
+    port: int
+
+    async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
+        """Accept for ever; each connection becomes a task `handle(stream)` in `nursery`."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+class Net(Protocol):
+    """How to listen and to connect."""
+
+    async def listen(self, host: str, port: int, *, backlog: int) -> Listener:
+        """Bind and listen; port 0 picks a free one. OSError with the reason when that fails."""
+
+    async def connect(self, host: str, port: int) -> Stream:
+        """Open a connection; ConnectionLost when nobody answers."""
+
+
+class OsStream:
+    """A `Stream` over a trio socket."""
+
+    __slots__ = ("_socket", "peer_address")
+
+    def __init__(self, connected: trio.socket.SocketType, peer_address: str) -> None:
+        self._socket = connected
+        self.peer_address = peer_address
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        try:
+            return await self._socket.recv(max_bytes)
+        except (OSError, trio.ClosedResourceError) as error:
+            raise ConnectionLost(str(error)) from error
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            sent = await self._socket.send(data)
+            if sent == len(data):
+                return
+            rest = memoryview(data)[sent:]
+            while rest:
+                sent = await self._socket.send(rest)
+                rest = rest[sent:]
+        except (OSError, trio.ClosedResourceError) as error:
+            raise ConnectionLost(str(error)) from error
+
+    async def send_slice(self, piece: FileSlice) -> None:
+        source = piece.file.fileno()
+        if source is None:
+            await self.send_all(piece.read())
+            return
+        position, end = piece.position, piece.position + piece.size_bytes
+        target = self._socket.fileno()
+        try:
+            while position < end:
+                try:
+                    sent = os.sendfile(target, source, position, min(end - position, SENDFILE_BYTES_MAX))
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(target)
+                    continue
+                if sent == 0:
+                    raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
+                position += sent
+                await trio.lowlevel.checkpoint()
+        except (OSError, trio.ClosedResourceError) as error:
+            raise ConnectionLost(str(error)) from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class OsListener:
+    """A `Listener` over a trio socket."""
+
+    def __init__(self, bound: trio.socket.SocketType, host: str, port: int, *, buffers: "SocketBuffers") -> None:
+        self._socket = bound
+        self._buffers = buffers
+        self.host = host
+        self.port = port
+
+    async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                connected, address = await self._socket.accept()
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    await trio.sleep(ACCEPT_PAUSE_SECONDS)
+                    continue
+                if error.errno in CONNECTION_GONE:
+                    continue
+                raise
+            self._buffers.apply(connected)
+            nursery.start_soon(handle, OsStream(connected, address[0]))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class SocketBuffers:
+    """The kernel's buffer sizes for accepted sockets; -1 leaves the operating system's choice, as in Kafka."""
+
+    def __init__(self, send_bytes: int = -1, receive_bytes: int = -1) -> None:
+        self.send_bytes = send_bytes
+        self.receive_bytes = receive_bytes
+
+    def apply(self, connected: trio.socket.SocketType) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.send_bytes > 0:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_bytes)
+        if self.receive_bytes > 0:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_bytes)
+
+
+class OsNet:
+    """The operating system's network."""
+
+    def __init__(self, buffers: SocketBuffers | None = None) -> None:
+        self.buffers = buffers or SocketBuffers()
+
+    async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
+        addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
+        bound = trio.socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await bound.bind(address)
+            bound.listen(backlog)
+        except OSError:
+            bound.close()
+            raise
+        return OsListener(bound, host, bound.getsockname()[1], buffers=self.buffers)
+
+    async def connect(self, host: str, port: int) -> OsStream:
+        try:
+            stream = await trio.open_tcp_stream(host, port)
+        except OSError as error:
+            raise ConnectionLost(f"{host}:{port}: {error}") from error
+        return OsStream(stream.socket, host)
+
+
+async def resolves(host: str) -> bool:
+    """Whether this host name has an address."""
+    try:
+        await trio.socket.getaddrinfo(host, None)
+    except OSError:
+        return False
+    return True
+
+
+def machine_host_name() -> str:
+    """The machine's own name, advertised when a listener is bound to every address."""
+    return socket.gethostname()

@@ -1,0 +1,232 @@
+"""One partition as this broker sees it: role, in-sync replicas, high watermark, and who waits for it.
+
+Three offsets order a partition's life (reference C.6):
+
+    log start offset <= high watermark <= log end offset
+
+The leader appends at the log end; the high watermark follows when every in-sync replica has the records; consumers see
+what lies below it. State changes only inside synchronous methods, so whatever is true when a method begins is true
+until it returns: role and epoch are checked in the same step that appends.
+
+Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides that it leads.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.storage.log import Appended, PartitionLog, Read
+
+from barnabas.broker.isr import decide_high_watermark
+from barnabas.broker.waiting import Waiter, wake
+from barnabas.storage.disk import StorageError
+from barnabas.storage.producers import Origin
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.storage.flusher import Flusher
+    from barnabas.wire.records import Batch
+
+    from barnabas.broker.config.live import TopicConfig
+
+NO_LEADER = -1
+ACKS_ALL = -1
+ACKS_LEADER = 1
+
+
+class Partition:
+    """One replica of one partition. Made by `Replicas`; its log is None while its directory is offline."""
+
+    __slots__ = (
+        "_broker_id",
+        "_fail",
+        "_flusher",
+        "_now_ms",
+        "config",
+        "controller_epoch",
+        "follower_end_offsets",
+        "high_watermark",
+        "in_sync_replicas",
+        "is_leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        config: "TopicConfig",
+        broker_id: int,
+        now_ms: Callable[[], int],
+        flusher: "Flusher",
+        fail: Callable[["Partition", StorageError], None],
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = ZERO_TOPIC_ID
+        self.config = config
+        self.log: PartitionLog | None = None
+        self.leader_id = NO_LEADER
+        self.is_leader = False
+        self.leader_epoch = -1
+        self.controller_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: list[int] = []
+        self.in_sync_replicas: list[int] = []
+        self.follower_end_offsets: dict[int, int] = {}
+        self.high_watermark = 0
+        self.waiters: dict[Waiter, None] = {}
+        self._broker_id = broker_id
+        self._now_ms = now_ms
+        self._flusher = flusher
+        self._fail = fail
+
+    # -- roles, set by LeaderAndIsr
+
+    def become(
+        self, *, log: PartitionLog, leader_id: int, leader_epoch: int, replicas: list[int], in_sync_replicas: list[int]
+    ) -> None:
+        """Take the role that LeaderAndIsr gave, in one step; waiting requests look again."""
+        self.log = log
+        self.leader_id = leader_id
+        self.is_leader = leader_id == self._broker_id
+        self.replicas = replicas
+        self.in_sync_replicas = in_sync_replicas if self.is_leader else []
+        if leader_epoch != self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self.follower_end_offsets = {}
+            if self.is_leader:
+                log.begin_leader_epoch(leader_epoch)
+        self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+        self._advance_high_watermark()
+        wake(self)
+
+    def resign(self) -> None:
+        """The partition leaves this broker, or its directory failed: it leads nothing, and waiters are told."""
+        self.is_leader = False
+        self.leader_id = NO_LEADER
+        self.log = None
+        wake(self)
+
+    # -- reads
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed consumer stops: the first open transaction, or the high watermark."""
+        return self.log.last_stable_offset(self.high_watermark) if self.log else self.high_watermark
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool) -> Read | ErrorCode:
+        """What to send of the log from `offset` up to `end_offset`, at most `max_bytes` (a first batch may be larger).
+
+        Errors: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER.
+        """
+        if self.log is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        try:
+            return self.log.read(offset, max_bytes=max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        except StorageError as error:
+            self._fail(self, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
+        """Whether a client's idea of the leader epoch is ours; -1 means that it does not say (KIP-320)."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return ErrorCode.NONE
+        if current_leader_epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    # -- appends
+
+    def append_as_leader(self, batch: "Batch", origin: Origin, required_acks: int = ACKS_ALL) -> Appended | ErrorCode:
+        """Append one checked batch as the leader; synchronous, so role, epoch, ISR and sequence hold together.
+
+        Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all below min.insync.replicas), KAFKA_STORAGE_ERROR,
+        and those of the producer's state (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH ...).
+        """
+        log = self.log
+        if not self.is_leader or log is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self.config.min_insync_replicas:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        try:
+            appended = log.append_as_leader(batch, leader_epoch=self.leader_epoch, origin=origin, now_ms=self._now_ms())
+        except StorageError as error:
+            self._fail(self, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if isinstance(appended, Appended) and not appended.duplicate:
+            if log.flush_demanded:
+                self._flusher.want(log)
+            self._advance_high_watermark()
+            if self.waiters:
+                wake(self)
+        return appended
+
+    def outcome(self, end_offset: int, leader_epoch: int, required_acks: int) -> ErrorCode | None:
+        """How a produce that ended before `end_offset` under `leader_epoch` stands; None while it must wait."""
+        if self.log is None or not self.is_leader or self.leader_epoch != leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if required_acks != ACKS_ALL:
+            return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
+        if self.high_watermark < end_offset:
+            return None
+        if len(self.in_sync_replicas) < self.config.min_insync_replicas:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    async def await_high_watermark(self, end_offset: int, deadline: float) -> ErrorCode:
+        """Wait until everything below `end_offset` is committed under today's leader epoch.
+
+        NONE; NOT_LEADER_OR_FOLLOWER when the role changed; REQUEST_TIMED_OUT at `deadline` (trio's clock).
+        """
+        outcomes = await await_outcomes([(self, end_offset, self.leader_epoch)], ACKS_ALL, deadline)
+        return outcomes[0]
+
+    def fail_storage(self, error: StorageError) -> None:
+        """Its disk failed under a read that ran elsewhere: the directory goes offline."""
+        self._fail(self, error)
+
+    def flushed(self) -> None:
+        """A demanded flush ended: the leader's share of the high watermark may have moved."""
+        self._advance_high_watermark()
+        wake(self)
+
+    def _advance_high_watermark(self) -> None:
+        if not self.is_leader or self.log is None:
+            return
+        self.high_watermark = decide_high_watermark(
+            self.high_watermark,
+            self._broker_id,
+            self.log.acknowledgeable_offset,
+            self.in_sync_replicas,
+            self.follower_end_offsets,
+        )
+
+
+async def await_outcomes(
+    waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
+) -> list[ErrorCode]:
+    """Wait for several appends together: [(partition, end offset, leader epoch)] -> their error codes, same order.
+
+    One waiter serves all of them; what is not decided at `deadline` is REQUEST_TIMED_OUT.
+    """
+    outcomes = [partition.outcome(end, epoch, required_acks) for partition, end, epoch in waiting]
+    if None in outcomes:
+        waiter = Waiter()
+        partitions = [partition for partition, _, _ in waiting]
+        waiter.register(partitions)
+        try:
+            while None in outcomes and await waiter.wait(deadline):
+                waiter.take_dirty()
+                outcomes = [
+                    partition.outcome(end, epoch, required_acks) if known is None else known
+                    for known, (partition, end, epoch) in zip(outcomes, waiting, strict=True)
+                ]
+        finally:
+            waiter.unregister(partitions)
+    return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]

@@ -1,0 +1,102 @@
+"""One broker as a process (edge): signals, descriptors, the garbage collector, and the ready line.
+
+`serve()` knows none of this, so that tests and simulated clusters can run several brokers in one process. The first
+SIGTERM or SIGINT asks for a clean stop; a second one, or one that comes before the broker is ready, stops at once.
+"""
+
+import gc
+import logging
+import signal
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import trio
+from barnabas.broker.serve import serve
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.identity import IdentityConflict
+from barnabas.broker.world import real_world
+from barnabas.controller.store import StoreError
+from barnabas.storage.disk import StorageError
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Failure(NamedTuple):
+    """Why the broker ended, when it did not end because it was asked to."""
+
+    message: str
+    misconfigured: bool
+
+
+class Serving(Protocol):
+    """What `serve()` reports when it is ready."""
+
+    ready_line: str
+
+
+class ReadyReport:
+    """trio's task status: told once that the broker serves."""
+
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self.is_ready = False
+        self._print_line = print_line
+
+    def started(self, serving: Serving) -> None:
+        self.is_ready = True
+        freeze_heap()
+        self._print_line(serving.ready_line)
+
+
+def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
+    """Serve until a signal asks to stop; the failure that ended it otherwise."""
+    raise_descriptor_limit()
+    for warning in config.warnings():
+        logger.warning("%s", warning)
+    try:
+        trio.run(_serve_until_signal, config, ReadyReport(print_line))
+    except (ConfigError, IdentityConflict) as error:
+        return Failure(str(error), misconfigured=True)
+    except (StorageError, StoreError, OSError) as error:
+        return Failure(str(error), misconfigured=False)
+    return None
+
+
+async def _serve_until_signal(config: BrokerConfig, ready: ReadyReport) -> None:
+    stop = trio.Event()
+    token = trio.lowlevel.current_trio_token()
+    with trio.CancelScope() as scope:
+
+        def ask_to_stop() -> None:
+            if stop.is_set() or not ready.is_ready:
+                scope.cancel()
+            stop.set()
+
+        previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
+        try:
+            await serve(config, world=real_world(), stop=stop, task_status=ready)
+        finally:
+            for number, handler in zip(STOP_SIGNALS, previous, strict=True):
+                signal.signal(number, handler)
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as the system lets this process have, as the JVM does: each connection and segment is one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError) as error:  # macOS: the hard limit may say "infinity" while the kernel has another
+        logger.info("the limit of open files stays %d: %s", soft, error)
+
+
+def freeze_heap() -> None:
+    """Take what lives now out of the collector's sight: it stays, and looking through it again and again stalls."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,236 @@
+"""The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
+
+LeaderAndIsr is handled in two halves. First everything slow, in threads: logs are created where they do not exist.
+Then everything that matters, in one synchronous step: epochs are compared and roles flipped. Between the two other
+requests may run; so the epochs are looked at again in the second half, and control requests take turns.
+
+A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
+KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers to its requests.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from barnabas.storage.log import PartitionLog
+
+from barnabas.broker.partition import Partition
+from barnabas.storage.disk import StorageError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs import Logs
+    from barnabas.storage.flusher import Flusher
+
+    from barnabas.broker.config.live import TopicConfig
+    from barnabas.broker.metadata import ClusterMetadata
+
+logger = logging.getLogger(__name__)
+
+AskedState = tuple[TopicPartition, bytes, "m.LeaderAndIsrRequest.LeaderAndIsrPartitionState"]
+StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
+
+
+class Coordinator(Protocol):
+    """Who follows the leadership of an internal topic's partitions: groups, later transactions."""
+
+    def on_elected(self, partition: Partition) -> None:
+        """This broker leads the partition now, under `partition.leader_epoch`."""
+
+    def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
+        """This broker no longer leads it."""
+
+
+class Replicas:
+    """TopicPartition -> Partition, and the order of control requests."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        logs: "Logs",
+        flusher: "Flusher",
+        metadata: "ClusterMetadata",
+        topic_config: Callable[[str], "TopicConfig"],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.broker_id = broker_id
+        self.controller_epoch = 0
+        self.broker_epoch = -1
+        self.coordinators: dict[str, Coordinator] = {}
+        self._logs = logs
+        self._flusher = flusher
+        self._metadata = metadata
+        self._topic_config = topic_config
+        self._now_ms = now_ms
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
+
+    # -- lookups
+
+    def get(self, topic: str, partition: int) -> Partition | ErrorCode:
+        """The hosted partition, or why there is none: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+        KAFKA_STORAGE_ERROR."""
+        found = self._partitions.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its NamedTuple
+        if found is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR if found.log is None else found
+        if self._metadata.partition(topic, partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._partitions.values()))
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """For the checkpoint: the high watermark of every partition that has a log."""
+        return {key: partition.high_watermark for key, partition in self._partitions.items() if partition.log}
+
+    # -- control requests
+
+    async def leader_and_isr(
+        self, request: m.LeaderAndIsrRequest, states: list[AskedState]
+    ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
+        """Create logs and take roles: an error code a partition, or one that refuses the whole request."""
+        async with self._turn:
+            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            if refused:
+                return refused
+            prepared = {key: await self._prepare(key, topic_id, state) for key, topic_id, state in states}
+            return {key: self._take_role(key, topic_id, state, prepared[key]) for key, topic_id, state in states}
+
+    async def stop_replica(
+        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
+    ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
+        """Stop hosting partitions, and delete their logs where asked."""
+        async with self._turn:
+            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            if refused:
+                return refused
+            return {key: await self._stop(key, leader_epoch, delete=delete) for key, leader_epoch, delete in stopped}
+
+    async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
+        """Take over the controller's picture of the cluster."""
+        async with self._turn:
+            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            if not refused:
+                self._metadata.apply(request)
+            return refused
+
+    # -- failures and flushes
+
+    def directory_failed(self, directory: str, error: StorageError) -> None:
+        """A log directory went offline: its partitions lead nothing any more."""
+        for partition in self:
+            if partition.log is not None and partition.log.directory.startswith(directory + "/"):
+                self._resign(partition)
+        logger.error("log directory %s is offline: %s", directory, error)
+
+    def flushed(self, log: PartitionLog) -> None:
+        """A flush of this log ended; its partition may have more to acknowledge."""
+        partition = self._partitions.get(log.topic_partition)
+        if partition is not None and partition.log is log:
+            partition.flushed()
+
+    # -- the parts of LeaderAndIsr
+
+    def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    async def _prepare(
+        self, key: TopicPartition, topic_id: bytes, state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
+    ) -> PartitionLog | ErrorCode:
+        """The log of this partition, made if need be: the slow half."""
+        if self.broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            log = self._logs.get(key)
+            if log is None:
+                log = await self._logs.create(key, topic_id, self._topic_config(key.topic), is_new=state.is_new)
+            elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
+                await self._logs.assign_topic_id(log, topic_id)
+        except StorageError:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if topic_id != ZERO_TOPIC_ID and log.topic_id != topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        return log
+
+    def _take_role(
+        self,
+        key: TopicPartition,
+        topic_id: bytes,
+        state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState,
+        log: PartitionLog | ErrorCode,
+    ) -> ErrorCode:
+        """Compare epochs and flip the role: the synchronous half."""
+        if isinstance(log, ErrorCode):
+            return log
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = Partition(
+                key, self._topic_config(key.topic), self.broker_id, self._now_ms, self._flusher, self._storage_failed
+            )
+            partition.high_watermark = self._logs.checkpointed_high_watermark(key)
+            self._partitions[key] = partition
+        elif state.leader_epoch <= partition.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        partition.topic_id = topic_id
+        partition.controller_epoch = state.controller_epoch
+        partition.partition_epoch = state.partition_epoch
+        led = partition.is_leader
+        try:
+            partition.become(
+                log=log,
+                leader_id=state.leader,
+                leader_epoch=state.leader_epoch,
+                replicas=list(state.replicas),
+                in_sync_replicas=list(state.isr),
+            )
+        except StorageError as error:
+            self._storage_failed(partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._tell_coordinator(partition, led)
+        return ErrorCode.NONE
+
+    def _tell_coordinator(self, partition: Partition, led: bool) -> None:
+        coordinator = self.coordinators.get(partition.topic_partition.topic)
+        if coordinator is None:
+            return
+        if partition.is_leader:
+            coordinator.on_elected(partition)
+        elif led:
+            coordinator.on_resigned(partition.topic_partition.partition, partition.leader_epoch)
+
+    # -- the parts of StopReplica
+
+    async def _stop(self, key: TopicPartition, leader_epoch: int, *, delete: bool) -> ErrorCode:
+        partition = self._partitions.get(key)
+        if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if partition is not None:
+            self._resign(partition)
+            del self._partitions[key]
+        if delete:
+            try:
+                await self._logs.delete(key)
+            except StorageError:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _resign(self, partition: Partition) -> None:
+        led, epoch = partition.is_leader, partition.leader_epoch
+        partition.resign()
+        coordinator = self.coordinators.get(partition.topic_partition.topic)
+        if led and coordinator is not None:
+            coordinator.on_resigned(partition.topic_partition.partition, epoch)
+
+    def _storage_failed(self, partition: Partition, error: StorageError) -> None:
+        if partition.log is not None:
+            self._logs.fail_directory_of(partition.log, error)

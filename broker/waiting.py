@@ -1,0 +1,69 @@
+"""Requests that wait: one `Waiter` a request, known to every partition it waits for.
+
+A long-polling Fetch of a thousand partitions must not cost a task or an event each, nor be planned anew whenever one
+of them changes. So the request owns one `Waiter` and registers it in the `waiters` of each of its partitions. Whoever
+changes a partition (append, high watermark, role) calls `wake`: the partition goes on the waiter's dirty list and its
+task is woken once. The request then looks at the dirty partitions only.
+
+Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1).
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import trio
+
+
+class Watched(Protocol):
+    """Something a request can wait for: a partition."""
+
+    waiters: "dict[Waiter, None]"
+
+
+class Waiter:
+    """One waiting request: the list of what changed, and a task to wake."""
+
+    __slots__ = ("_wake", "dirty")
+
+    def __init__(self) -> None:
+        self.dirty: dict[Watched, None] = {}
+        self._wake: trio.Event | None = None
+
+    def touch(self, changed: Watched) -> None:
+        """Note that this partition changed; wakes the task at the first change only."""
+        self.dirty[changed] = None
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
+
+    def take_dirty(self) -> list[Watched]:
+        """What changed since the last call, in the order in which it changed."""
+        changed = list(self.dirty)
+        self.dirty.clear()
+        return changed
+
+    async def wait(self, deadline: float) -> bool:
+        """Sleep until something is dirty (True) or `deadline`, on trio's clock, has passed (False)."""
+        if self.dirty:
+            return True
+        wake = self._wake = trio.Event()
+        with trio.move_on_at(deadline):
+            await wake.wait()
+        self._wake = None
+        return bool(self.dirty)
+
+    def register(self, partitions: Iterable[Watched]) -> None:
+        """Be told of every change of these partitions from now on."""
+        for partition in partitions:
+            partition.waiters[self] = None
+
+    def unregister(self, partitions: Iterable[Watched]) -> None:
+        """Hear no more of these partitions."""
+        for partition in partitions:
+            partition.waiters.pop(self, None)
+
+
+def wake(changed: Watched) -> None:
+    """Tell everybody who waits for this partition that it changed."""
+    for waiter in changed.waiters:
+        waiter.touch(changed)

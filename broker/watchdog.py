@@ -1,0 +1,54 @@
+"""Notices steps that hold the event loop for too long (design: the loop must not stall).
+
+While one task's step runs, nobody else is served. The instrument times every step; one above `STEP_LIMIT_SECONDS` is
+counted, and logged with the task's name and the innermost line it stopped at, at most once in ten seconds.
+"""
+
+import logging
+import time
+
+import trio
+
+logger = logging.getLogger(__name__)
+
+STEP_LIMIT_SECONDS = 0.002
+LOG_INTERVAL_SECONDS = 10.0
+
+
+class Watchdog(trio.abc.Instrument):
+    """Counts long steps; `longest_seconds` is the longest one so far."""
+
+    def __init__(self) -> None:
+        self.long_steps = 0
+        self.longest_seconds = 0.0
+        self._began = 0.0
+        self._logged_at = float("-inf")
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began = time.perf_counter()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        now = time.perf_counter()
+        if now - self._began > STEP_LIMIT_SECONDS:
+            self._note(task, now, now - self._began)
+
+    def _note(self, task: trio.lowlevel.Task, now: float, seconds: float) -> None:
+        self.long_steps += 1
+        self.longest_seconds = max(self.longest_seconds, seconds)
+        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            self._logged_at = now
+            logger.debug(
+                "a step of %s held the loop for %.1f ms (%d long steps so far); it stopped in %s",
+                task.name,
+                seconds * 1000,
+                self.long_steps,
+                _where(task),
+            )
+
+
+def _where(task: trio.lowlevel.Task) -> str:
+    """The innermost line at which the task waits now."""
+    line = "its end"
+    for frame, number in task.iter_await_frames():
+        line = f"{frame.f_code.co_filename}:{number}"
+    return line

@@ -1,0 +1,74 @@
+"""What the broker is given of the outside world, in one value (design: injected world).
+
+Every part reaches time, chance, disk, network, store and threads through the `World` it was handed. The real one is
+built by the command line; a simulated one, with virtual time and one seed, runs the same code. Durations and deadlines
+are on trio's clock (`trio.current_time()`); `now_ms` is the broker's wall clock and goes only into records, files and
+comparisons with them.
+"""
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, TypeVarTuple
+
+import trio
+
+from barnabas.broker.net import Net, OsNet
+from barnabas.controller.store import MetadataStore
+from barnabas.storage.disk import Disk, OsDisk
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+class InThread(Protocol):
+    """Run a blocking function off the loop and return its result (the simulator runs it inline, after a delay)."""
+
+    async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
+
+
+class OpenStore(Protocol):
+    """Open the metadata store that the configuration names; `embedded_path` is where the embedded one lives."""
+
+    def __call__(self, embedded_path: str) -> Awaitable[MetadataStore]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Time, chance, disk, network, store and threads."""
+
+    now_ms: Callable[[], int]
+    rng: random.Random
+    disk: Disk
+    net: Net
+    open_store: OpenStore
+    in_thread: InThread
+
+
+async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+    """`function(*args)` in one of trio's worker threads; never abandoned, for it may hold files."""
+    return await trio.to_thread.run_sync(function, *args)
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def real_world(*, disk: Disk | None = None) -> World:
+    """The operating system's world, with the embedded store."""
+
+    async def open_store(embedded_path: str) -> MetadataStore:
+        from barnabas.controller.sqlitestore import open_sqlite_store
+
+        return await open_sqlite_store(embedded_path, in_worker_thread, wall_clock_ms)
+
+    return World(
+        now_ms=wall_clock_ms,
+        rng=random.SystemRandom(),
+        disk=disk or OsDisk(),
+        net=OsNet(),
+        open_store=open_store,
+        in_thread=in_worker_thread,
+    )

@@ -1,0 +1,109 @@
+"""A client that says exactly what it is told to: requests from our own codec, or any bytes."""
+
+import socket
+import struct
+from typing import TypeVar
+
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
+
+Response = TypeVar("Response", bound=m.Message)
+TIMEOUT_SECONDS = 20.0
+
+
+class RawClient:
+    """One plain socket."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+        self._correlation_id = 0
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send_frame(self, body: bytes) -> None:
+        self.send(struct.pack(">i", len(body)) + body)
+
+    def is_closed_by_broker(self) -> bool:
+        """Whether the broker closes this connection without another word."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+    def read_frame(self) -> bytes:
+        size = struct.unpack(">i", self._read(4))[0]
+        return self._read(size)
+
+    def request(self, request: m.Message, version: int) -> None:
+        """Send one request."""
+        key = request.API_KEY
+        assert key is not None
+        self._correlation_id += 1
+        header = m.RequestHeader(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id="raw",
+        )
+        self.send_frame(m.encode(header, request_header_version(key, version)) + m.encode(request, version))
+
+    def ask(self, request: m.Message, version: int, answer_type: type[Response]) -> Response:
+        """Send one request and read its response."""
+        self.request(request, version)
+        key = request.API_KEY
+        assert key is not None
+        assert response_class(APIS[key]) is answer_type
+        frame = self.read_frame()
+        header, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
+        assert header.correlation_id == self._correlation_id
+        return m.decode(answer_type, version, frame, position)
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
+            data += more
+        return data
+
+
+def produce_request(topic: str, records: bytes, *, acks: int = -1, partition: int = 0) -> m.ProduceRequest:
+    """One batch for one partition."""
+    return m.ProduceRequest(
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[
+            m.ProduceRequest.TopicProduceData(
+                name=topic, partition_data=[m.ProduceRequest.PartitionProduceData(index=partition, records=records)]
+            )
+        ],
+    )
+
+
+def create_topic(port: int, topic: str, partitions: int = 1, **configs: str) -> None:
+    """Create a topic and wait until it has leaders."""
+    request = m.CreateTopicsRequest(
+        topics=[
+            m.CreateTopicsRequest.CreatableTopic(
+                name=topic,
+                num_partitions=partitions,
+                replication_factor=1,
+                configs=[
+                    m.CreateTopicsRequest.CreatableTopicConfig(name=name.replace("_", "."), value=value)
+                    for name, value in configs.items()
+                ],
+            )
+        ],
+        timeout_ms=15_000,
+    )
+    with RawClient(port) as client:
+        (created,) = client.ask(request, 5, m.CreateTopicsResponse).topics
+    assert created.error_code == 0, created.error_message

@@ -1,0 +1,608 @@
+"""Where Kafka keeps what in ZooKeeper: the path of every node, and its JSON as a typed value (reference A.2-A.7).
+
+Each value knows how to `encode` itself as Apache Kafka 3.9 writes it (compact UTF-8 JSON, Kafka's key order, times and
+producer ids as strings of digits) and to `decode` every version that Kafka reads. Decoding ignores unknown keys, for
+the other writer may be newer; anything malformed is a ValueError that names the node.
+
+What Kafka writes with null data (parents, deletion markers) has a path here and no value.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn, TypeGuard, TypeVar
+
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_text, topic_id_text
+
+Element = TypeVar("Element")
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+CONSUMERS = "/consumers"
+MIGRATION = "/migration"  # KRaft's; a controller that finds a KRaft epoch there must not act, and nobody creates it
+ACL_CHANGES = "/kafka-acl-changes"
+EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
+DELEGATION_TOKENS = "/delegation_token/tokens"
+DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
+
+# Created with null data by every broker at its start, "exists" ignored; parents stand before their children.
+PERSISTENT_PARENTS = (
+    "/cluster",
+    "/consumers",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/topics",
+    "/config",
+    "/config/changes",
+    "/admin",
+    "/admin/delete_topics",
+    "/brokers/seqid",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+)
+
+DEFAULT_ENTITY = "<default>"  # literal: a user really called so becomes %3Cdefault%3E
+SEQUENCE_DIGITS = 10
+
+
+def broker(broker_id: int) -> str:
+    """A broker's registration (`BrokerRegistration`), ephemeral."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic(name: str) -> str:
+    """A topic's replicas (`TopicAssignment`)."""
+    return f"{TOPICS}/{name}"
+
+
+def partitions(name: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition(name: str, index: int) -> str:
+    """The parent of a partition's state."""
+    return f"{TOPICS}/{name}/partitions/{index}"
+
+
+def partition_state(name: str, index: int) -> str:
+    """A partition's leader and ISR (`PartitionState`); the node's version is the partition epoch."""
+    return f"{TOPICS}/{name}/partitions/{index}/state"
+
+
+def delete_topic(name: str) -> str:
+    """Marks a topic for deletion."""
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def config_entities(entity_type: str) -> str:
+    """The parent of the configs of one type: topics, brokers, clients, users, ips."""
+    return f"{CONFIG}/{entity_type}"
+
+
+def config_entity(entity_type: str, name: str) -> str:
+    """An entity's `ConfigEntity`; `name` is as it stands in the path (`sanitize` it for users and clients)."""
+    return f"{CONFIG}/{entity_type}/{name}"
+
+
+def user_client_config(user: str, client: str) -> str:
+    """The `ConfigEntity` of one client of one user, both names as they stand in the path."""
+    return f"{CONFIG}/users/{user}/clients/{client}"
+
+
+def consumer_offset(group: str, topic_name: str, index: int) -> str:
+    """An offset as text, committed with OffsetCommit v0."""
+    return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
+
+
+def acl(resource_type: str, name: str, *, prefixed: bool = False) -> str:
+    """The rules on a resource; the type as in `Topic`, `TransactionalId`."""
+    return f"/kafka-acl-extended/prefixed/{resource_type}/{name}" if prefixed else f"/kafka-acl/{resource_type}/{name}"
+
+
+def delegation_token(token_id: str) -> str:
+    """A delegation token."""
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+# Sequential nodes: create them with these paths and `sequential=True`.
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
+ACL_CHANGE_PREFIX = f"{ACL_CHANGES}/acl_changes_"
+EXTENDED_ACL_CHANGE_PREFIX = f"{EXTENDED_ACL_CHANGES}/acl_changes_"
+DELEGATION_TOKEN_CHANGE_PREFIX = f"{DELEGATION_TOKEN_CHANGES}/token_change_"
+
+
+def sequence_number(name: str) -> int:
+    """The number at the end of a sequential node's name or path; ValueError when there is none."""
+    digits = name[-SEQUENCE_DIGITS:]
+    if len(digits) < SEQUENCE_DIGITS or not (digits.isascii() and digits.isdigit()):
+        raise ValueError(f"{name}: not the name of a sequential node")
+    return int(digits)
+
+
+def sanitize(name: str) -> str:
+    """A user's or client's name as one part of a path: Java's URL encoding, with %2A and %20 for '*' and ' '."""
+    from urllib.parse import quote
+
+    return quote(name, safe="", errors="replace").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    """What `sanitize` was given."""
+    from urllib.parse import unquote_plus
+
+    return unquote_plus(name)
+
+
+def new_cluster_id(random_bytes: bytes) -> str:
+    """A cluster id, 22 characters of base64url, from 16 random bytes."""
+    if len(random_bytes) != 16:
+        raise ValueError(f"a cluster id is made of 16 random bytes, not {len(random_bytes)}")
+    return base64.urlsafe_b64encode(random_bytes).rstrip(b"=").decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterId:
+    """/cluster/id."""
+
+    id: str
+
+    def encode(self) -> bytes:
+        return _json({"version": "1", "id": self.id})  # the version is a string here and nowhere else
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = CLUSTER_ID) -> "ClusterId":
+        return cls(_Fields.parse(data, path).text("id"))
+
+
+class Endpoint(NamedTuple):
+    """Where a listener of a broker can be reached."""
+
+    listener: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Endpoint":
+        """The reverse of `str`; ValueError."""
+        match = _ENDPOINT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not an endpoint LISTENER://host:port")
+        return cls(match["listener"], match["bracketed"] or match["host"] or "", int(match["port"]))
+
+
+_ENDPOINT = re.compile(r"(?P<listener>[^:/]+)://(?:\[(?P<bracketed>[^]]+)\]|(?P<host>[^:]*)):(?P<port>-?[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """/brokers/ids/N. The broker epoch is the node's czxid. Versions 1 to 5 are read; version 4 has no features."""
+
+    endpoints: tuple[Endpoint, ...]
+    security_protocols: Mapping[str, str]  # of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+    timestamp_ms: int
+    rack: str | None = None
+    features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    jmx_port: int = -1
+    version: int = 5
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where this listener can be reached, or None when the broker does not have it."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+    def encode(self) -> bytes:
+        plaintext = (each for each in self.endpoints if self.security_protocols.get(each.listener) == "PLAINTEXT")
+        first = next(plaintext, None)  # for readers so old that they know of no listeners
+        value: dict[str, object] = {
+            "features": dict(self.features),
+            "listener_security_protocol_map": dict(self.security_protocols),
+            "endpoints": [str(endpoint) for endpoint in self.endpoints],
+            "rack": self.rack,
+            "jmx_port": self.jmx_port,
+            "port": first.port if first else -1,
+            "host": first.host if first else None,
+            "version": self.version,
+            "timestamp": str(self.timestamp_ms),
+        }
+        if self.version < 5:
+            del value["features"]
+        if self.rack is None:
+            del value["rack"]
+        return _json(value)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "BrokerRegistration":
+        fields = _Fields.parse(data, path)
+        version = fields.integer("version")
+        if version < 1:
+            fields.fail(f"version {version} of a broker's registration does not exist")
+        if version == 1:
+            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", fields.text("host"), fields.integer("port")),)
+        else:
+            endpoints = fields.endpoints("endpoints")
+        protocols = fields.strings("listener_security_protocol_map")
+        return cls(
+            endpoints=endpoints,
+            # Before version 4 a listener was named after its security protocol.
+            security_protocols=protocols or {endpoint.listener: endpoint.listener for endpoint in endpoints},
+            timestamp_ms=fields.long("timestamp", -1),
+            rack=fields.optional_text("rack"),
+            features={name: each.all_integers() for name, each in fields.members("features").items()},
+            jmx_port=fields.integer("jmx_port", -1),
+            version=version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """/brokers/topics/T: the replicas of every partition. Written as version 3; 1 and 2 lack what is optional."""
+
+    partitions: Mapping[int, Sequence[int]]
+    topic_id: bytes | None = None
+    adding: Mapping[int, Sequence[int]] = field(default_factory=dict)  # only partitions under reassignment
+    removing: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        value: dict[str, object] = {"partitions": _keyed_by_text(self.partitions)}
+        if self.topic_id is not None:
+            value["topic_id"] = topic_id_text(self.topic_id)
+        value["adding_replicas"] = _keyed_by_text(self.adding)
+        value["removing_replicas"] = _keyed_by_text(self.removing)
+        value["version"] = 3
+        return _json(value)
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "TopicAssignment":
+        fields = _Fields.parse(data, path)
+        return cls(
+            partitions=fields.replicas(fields.required("partitions")),
+            topic_id=fields.optional_topic_id("topic_id"),
+            adding=fields.replicas("adding_replicas"),
+            removing=fields.replicas("removing_replicas"),
+        )
+
+
+NO_LEADER = -1
+RECOVERED, RECOVERING = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """/brokers/topics/T/partitions/P/state. The partition epoch is the node's version."""
+
+    leader: int  # NO_LEADER when none is alive
+    leader_epoch: int
+    controller_epoch: int
+    isr: tuple[int, ...]
+    leader_recovery_state: int = RECOVERED  # RECOVERING after an unclean election, until the leader reports back
+
+    def encode(self) -> bytes:
+        value: dict[str, object] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
+        if self.leader_recovery_state != RECOVERED:
+            value["leader_recovery_state"] = self.leader_recovery_state
+        return _json(value | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "PartitionState":
+        fields = _Fields.parse(data, path)
+        return cls(
+            leader=fields.integer("leader"),
+            leader_epoch=fields.integer("leader_epoch"),
+            controller_epoch=fields.integer("controller_epoch"),
+            isr=tuple(fields.integers("isr")),
+            leader_recovery_state=fields.integer("leader_recovery_state", RECOVERED),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """/controller: who won the election. Version 1 lacks the KRaft epoch."""
+
+    broker_id: int
+    timestamp_ms: int
+    kraft_controller_epoch: int = -1
+
+    def encode(self) -> bytes:
+        value = {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
+        return _json(value | {"kraftControllerEpoch": self.kraft_controller_epoch})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = CONTROLLER) -> "ControllerNode":
+        fields = _Fields.parse(data, path)
+        return cls(fields.integer("brokerid"), fields.long("timestamp", -1), fields.integer("kraftControllerEpoch", -1))
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerEpoch:
+    """/controller_epoch: digits, no JSON. The node's version is the fencing token."""
+
+    epoch: int
+
+    def encode(self) -> bytes:
+        return str(self.epoch).encode("ascii")
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = CONTROLLER_EPOCH) -> "ControllerEpoch":
+        if data is None or not data.isdigit():
+            raise ValueError(f"{path}: {data!r} is not a number")
+        return cls(int(data))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntity:
+    """/config/<type>/<name>: overrides, all strings. A node with null data has none."""
+
+    config: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        return _json({"version": 1, "config": dict(self.config)})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "ConfigEntity":
+        if data is None:
+            return cls({})
+        fields = _Fields.parse(data, path)
+        fields.require_version(1)
+        return cls(fields.strings(fields.required("config")))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """/config/changes/config_change_N: which entity's configuration to read again, e.g. `topics/orders`."""
+
+    entity_path: str
+
+    def encode(self) -> bytes:
+        return _json({"version": 2, "entity_path": self.entity_path})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "ConfigChange":
+        fields = _Fields.parse(data, path)
+        version = fields.integer("version")
+        if version == 1:
+            return cls(f"{fields.text('entity_type')}/{fields.text('entity_name')}")
+        if version != 2:
+            fields.fail(f"version {version} of a configuration change is not known")
+        return cls(fields.text("entity_path"))
+
+    @property
+    def entity_type(self) -> str:
+        """The first part of the path: topics, brokers, clients, users, ips."""
+        return self.entity_path.partition("/")[0]
+
+    @property
+    def entity_name(self) -> str:
+        """The rest of the path, as it stands there (`U/clients/C` for a client of a user)."""
+        return self.entity_path.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionList:
+    """/admin/preferred_replica_election and /isr_change_notification/isr_change_N: partitions to look at."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    def encode(self) -> bytes:
+        listed = [{"topic": each.topic, "partition": each.partition} for each in self.partitions]
+        return _json({"version": 1, "partitions": listed})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "PartitionList":
+        each = _Fields.parse(data, path).objects("partitions")
+        return cls(tuple(fields.topic_partition() for fields in each))
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """/admin/reassign_partitions: the replicas that partitions shall get."""
+
+    partitions: Mapping[TopicPartition, Sequence[int]]
+
+    def encode(self) -> bytes:
+        listed = [
+            {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
+            for each, replicas in self.partitions.items()
+        ]
+        return _json({"version": 1, "partitions": listed})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = REASSIGN_PARTITIONS) -> "Reassignment":
+        each = _Fields.parse(data, path).objects("partitions")
+        return cls({fields.topic_partition(): fields.integers("replicas") for fields in each})
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirEvent:
+    """/log_dir_event_notification/log_dir_event_N: a broker lost a log directory (event 1, the only one there is)."""
+
+    broker_id: int
+
+    def encode(self) -> bytes:
+        return _json({"version": 1, "broker": self.broker_id, "event": 1})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str) -> "LogDirEvent":
+        return cls(_Fields.parse(data, path).integer("broker"))
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """/latest_producer_id_block: the last block given out, both ends included (reference E.5)."""
+
+    broker_id: int
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        start, end = str(self.first), str(self.last)
+        return _json({"version": 1, "broker": self.broker_id, "block_start": start, "block_end": end})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = PRODUCER_ID_BLOCK) -> "ProducerIdBlock":
+        fields = _Fields.parse(data, path)
+        return cls(fields.integer("broker"), fields.long("block_start"), fields.long("block_end"))
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureNode:
+    """/feature: finalized feature levels. Version 1 (before 3.3) also has minimum levels, which are ignored."""
+
+    enabled: bool
+    max_version_levels: Mapping[str, int] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        levels = {name: {"max_version_level": level} for name, level in self.max_version_levels.items()}
+        return _json({"features": levels, "version": 2, "status": int(self.enabled)})
+
+    @classmethod
+    def decode(cls, data: bytes | None, path: str = FEATURE) -> "FeatureNode":
+        fields = _Fields.parse(data, path)
+        levels = {name: each.integer("max_version_level") for name, each in fields.members("features").items()}
+        return cls(fields.integer("status") == 1, levels)
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _keyed_by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(index): list(replicas[index]) for index in sorted(replicas)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A JSON object of a node: its keys with their types checked."""
+
+    value: dict[str, object]
+    path: str
+
+    @classmethod
+    def parse(cls, data: bytes | None, path: str) -> "_Fields":
+        try:
+            value = json.loads(data or b"")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}: a JSON object was expected, not {value!r:.100}")
+        return cls(value, path)
+
+    def fail(self, why: str) -> NoReturn:
+        raise ValueError(f"{self.path}: {why}")
+
+    def wrong(self, key: str, expected: str) -> NoReturn:
+        self.fail(f"{expected} was expected at {key!r}, not {self.value.get(key)!r:.100}")
+
+    def required(self, key: str) -> str:
+        return key if key in self.value else self.fail(f"{key!r} is missing")
+
+    def require_version(self, version: int) -> None:
+        if self.integer("version") != version:
+            self.fail(f"version {self.value['version']} is not known")
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.value.get(key, default)
+        return value if _is_integer(value) else self.wrong(key, "an integer")
+
+    def long(self, key: str, default: int | None = None) -> int:
+        """A long, which Kafka writes as a string of digits."""
+        value = self.value.get(key, default)
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            return int(value)
+        return value if _is_integer(value) else self.wrong(key, "a number as a string")
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key)
+        return value if isinstance(value, str) else self.wrong(key, "a string")
+
+    def optional_text(self, key: str) -> str | None:
+        return None if self.value.get(key) is None else self.text(key)
+
+    def optional_topic_id(self, key: str) -> bytes | None:
+        text = self.optional_text(key)
+        if text is None:
+            return None
+        try:
+            topic_id = topic_id_from_text(text)
+        except ValueError as error:
+            self.fail(str(error))
+        return topic_id if topic_id != ZERO_TOPIC_ID else self.wrong(key, "an id that is not zero")
+
+    def array(self, key: str, kind: type[Element], expected: str) -> list[Element]:
+        value = self.value.get(key)
+        if not isinstance(value, list) or not all(type(each) is kind for each in value):
+            self.wrong(key, expected)
+        return value
+
+    def integers(self, key: str) -> list[int]:
+        return self.array(key, int, "an array of integers")
+
+    def objects(self, key: str) -> "list[_Fields]":
+        return [_Fields(each, self.path) for each in self.array(key, dict, "an array of objects")]
+
+    def endpoints(self, key: str) -> tuple[Endpoint, ...]:
+        texts = self.array(key, str, "an array of strings")
+        try:
+            return tuple(Endpoint.parse(each) for each in texts)
+        except ValueError as error:
+            self.fail(str(error))
+
+    def object(self, key: str) -> "_Fields":
+        """An object; an absent one is empty."""
+        value = self.value.get(key)
+        value = {} if value is None else value
+        return _Fields(value, self.path) if isinstance(value, dict) else self.wrong(key, "an object")
+
+    def all_integers(self) -> dict[str, int]:
+        return {name: self.integer(name) for name in self.value}
+
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.text("topic"), self.integer("partition"))
+
+    def strings(self, key: str) -> dict[str, str]:
+        fields = self.object(key)
+        return {name: fields.text(name) for name in fields.value}
+
+    def members(self, key: str) -> "dict[str, _Fields]":
+        fields = self.object(key)
+        return {name: fields.object(name) for name in fields.value}
+
+    def replicas(self, key: str) -> dict[int, list[int]]:
+        """Broker ids of each partition, by partition number."""
+        fields = self.object(key)
+        if not all(_PARTITION_NUMBER.fullmatch(name) for name in fields.value):
+            self.wrong(key, "an object keyed by partition numbers")
+        return {index: fields.integers(str(index)) for index in sorted(map(int, fields.value))}
+
+
+_NUMBER = re.compile("-?[0-9]+")
+_PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

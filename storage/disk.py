@@ -1,0 +1,511 @@
+"""The disk seam (edge): the only file that sees an OSError of the operating system.
+
+Everything above works on two protocols, `Disk` (names) and `File` (bytes), so that a simulated world can hand in a
+disk that crashes (`memdisk.py`). Every method is synchronous and says how long it may block:
+
+    never   answered from memory
+    short   the page cache: fit for the event loop
+    long    waits for the device, or grows with the size of a file or directory: run it in a worker thread
+
+Durability has two halves, as in POSIX. Bytes of a file survive a machine crash once `File.sync` returned; the *name*
+of a file (its creation, renaming or removal) once `Disk.sync_directory` of its directory returned. A process crash
+loses neither. Only `replace_file` does both, and is atomic too.
+
+Errors. Whatever the outside world refuses becomes `StorageError`, which takes a log directory offline (design 3.10);
+using a closed file is our own mistake and becomes `InvariantBroken`.
+
+Files are counted, not closed. A `FileSlice` in a send queue holds a reference, so that a segment may be deleted under
+it: the name goes at once, the descriptor with the last reference. Closing earlier would let the operating system hand
+the same descriptor number to another file, whose bytes would then be sent to the client.
+"""
+
+import errno
+import fcntl
+import os
+import threading
+from types import TracebackType
+from typing import Protocol
+
+from barnabas.wire.errors import InvariantBroken
+
+BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes ('B'): its length is taken by len()
+
+RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # a probe of the page cache costs a microsecond; read-ahead loads in such steps
+TEMPORARY_SUFFIX = ".tmp"
+
+_LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+_READ_IF_RESIDENT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class StorageError(Exception):
+    """The disk refused: `path`, the `operation` tried on it, and the `cause`, an errno's name such as "ENOSPC"."""
+
+    def __init__(self, path: str, operation: str, cause: str) -> None:
+        super().__init__(path, operation, cause)
+        self.path = path
+        self.operation = operation
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.path}: {self.cause}"
+
+
+class DirectoryLocked(StorageError):
+    """The lock file of a directory is held by somebody else."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "lock", "EAGAIN")
+
+    def __str__(self) -> str:
+        return f"{parent_of(self.path)} is used by another process (or another broker of this process): {self.path}"
+
+
+class File(Protocol):
+    """The bytes of one open file.
+
+    Writes come from one thread at a time; `sync`, `read`, `retain` and `release` may run in any thread.
+    """
+
+    path: str  # the name it was opened by; renaming does not change it
+
+    def size_bytes(self) -> int:
+        """How many bytes it has. Blocking: never."""
+
+    def write(self, position: int, data: BytesLike) -> None:
+        """Write all of `data` at `position`, or raise StorageError. Blocking: short. Durable after `sync`.
+
+        A write that fails half way is cut back to the size that the file had before, so that an append leaves either
+        everything or nothing (bytes overwritten inside the old size stay overwritten).
+        """
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """The bytes at `position`; fewer only where the file ends. Blocking: short if resident, else long."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file, or extend it with zeros that take no space. Blocking: short. Durable after `sync`."""
+
+    def sync(self) -> None:
+        """Make the bytes written so far durable. Blocking: long.
+
+        A failed sync is final: the kernel may have dropped the dirty pages, so a second try that succeeds would prove
+        nothing. Every later `sync` of this file raises the same error.
+        """
+
+    def retain(self) -> None:
+        """Hold one more reference. Blocking: never."""
+
+    def release(self) -> None:
+        """Give up one reference; the last one closes the file. Who opens a file holds one. Blocking: never."""
+
+    def fileno(self) -> int | None:
+        """The descriptor for `sendfile`, or None where there is none: send what `read` returns. Blocking: never."""
+
+    def resident(self, position: int, size_bytes: int) -> bool:
+        """Whether reading there is likely to find the page cache warm; True if unknown. Blocking: never."""
+
+    def will_need(self, position: int, size_bytes: int) -> None:
+        """Start reading ahead. Blocking: short."""
+
+
+class Lock(Protocol):
+    """An exclusive lock that was taken."""
+
+    def release(self) -> None:
+        """Give it up; once is enough. Blocking: short."""
+
+
+class Disk(Protocol):
+    """Names and what they stand for. Paths are strings with "/"; StorageError on every refusal."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file, with `create` also a new and empty one. Blocking: short. A new name: `sync_directory`."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory. Blocking: short."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is such a directory. Blocking: short."""
+
+    def list(self, path: str) -> list[str]:
+        """The names in a directory, sorted. Blocking: long (by its size)."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its missing parents; fine if it is there. Blocking: short. `sync_directory`."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename within one directory, replacing a file of the new name. Blocking: long. `sync_directory`."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; open ones keep their bytes until released. Blocking: long (by its size). `sync_directory`."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds. Blocking: long. `sync_directory` of its parent."""
+
+    def size(self, path: str) -> int:
+        """The size of a file in bytes. Blocking: short."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in wall clock milliseconds. Blocking: short."""
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Set that time, for a file that replaces an older one's content. Blocking: short."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make all creations, renamings and removals in this directory durable. Blocking: long."""
+
+    def read_file(self, path: str) -> bytes:
+        """A whole (small) file. Blocking: long."""
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        """Give a (small) file this content, atomically and durably. Blocking: long.
+
+        Written beside it under `.tmp`, synced, renamed, directory synced: a crash leaves the old or the new content.
+        """
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock on this file, made if need be; DirectoryLocked if it is held. Blocking: short."""
+
+    def free_bytes(self, path: str) -> int:
+        """How many bytes may still be written below this directory. Blocking: short."""
+
+
+def join(directory: str, name: str) -> str:
+    """The path of `name` in `directory`."""
+    return directory + name if directory.endswith("/") else f"{directory}/{name}"
+
+
+def parent_of(path: str) -> str:
+    """The directory that holds this name."""
+    head, _, tail = path.rstrip("/").rpartition("/")
+    if head:
+        return head
+    return "/" if tail and path.startswith("/") else "."
+
+
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Make a directory and its missing parents, each entry durable. Blocking: long."""
+    missing = []
+    while not disk.exists(path):
+        missing.append(path)
+        path = parent_of(path)
+    for made in reversed(missing):
+        disk.make_directory(made)
+        disk.sync_directory(parent_of(made))
+
+
+class FileSlice:
+    """A range of a file that is going to be sent: a read plan's unit. Holds a reference until released."""
+
+    __slots__ = ("_held", "file", "position", "size_bytes")
+
+    def __init__(self, file: File, position: int, size_bytes: int) -> None:
+        file.retain()
+        self._held = True
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def read(self) -> bytes:
+        """Its bytes. Fewer than `size_bytes` only if the file was truncated since: then nothing may be sent for it."""
+        return self.file.read(self.position, self.size_bytes)
+
+    def release(self) -> None:
+        """Give the reference back; once is enough."""
+        if self._held:
+            self._held = False
+            self.file.release()
+
+    def __repr__(self) -> str:
+        return f"FileSlice({self.file.path}, {self.position}+{self.size_bytes})"
+
+
+class _Mapped:
+    """`with _Mapped(path, operation):` turns an OSError into a StorageError."""
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, path: str, operation: str) -> None:
+        self._path = path
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _storage_error(self._path, self._operation, error) from error
+
+
+def _storage_error(path: str, operation: str, error: OSError) -> StorageError:
+    return StorageError(path, operation, errno.errorcode.get(error.errno or 0, str(error)))
+
+
+class OsFile:
+    """A `File` over a descriptor. The size is counted here: nobody else writes to a log directory that we locked."""
+
+    __slots__ = ("_counting", "_descriptor", "_failed_sync", "_references", "_size", "path")
+
+    def __init__(self, path: str, descriptor: int, size_bytes: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._size = size_bytes
+        self._references = 1
+        self._counting = threading.Lock()
+        self._failed_sync: str | None = None
+
+    def size_bytes(self) -> int:
+        return self._size
+
+    def write(self, position: int, data: BytesLike) -> None:
+        size = len(data)
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written != size:
+                self._write_rest(position, data, written)
+        except OSError as error:
+            self._cut_back()
+            raise self._error("write", error) from error
+        end = position + size
+        self._size = end if end > self._size else self._size
+
+    def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
+        rest = memoryview(data)
+        while written < len(rest):
+            step = os.pwrite(self._descriptor, rest[written:], position + written)
+            if step == 0:
+                raise OSError(errno.ENOSPC, "nothing was written")
+            written += step
+
+    def _cut_back(self) -> None:
+        """After a failed write: the old size again. The write's own error is the one to tell, whatever comes here."""
+        if self._descriptor >= 0:
+            try:
+                os.ftruncate(self._descriptor, self._size)
+            except OSError as error:
+                raise self._error("write, and cut back,", error) from error
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size_bytes, position)
+            if len(data) == size_bytes or position + len(data) >= self._size:
+                return data
+            return self._read_rest(position, size_bytes, data)
+        except OSError as error:
+            raise self._error("read", error) from error
+
+    def _read_rest(self, position: int, size_bytes: int, data: bytes) -> bytes:
+        pieces = [data]
+        position += len(data)
+        size_bytes -= len(data)
+        while size_bytes and (data := os.pread(self._descriptor, size_bytes, position)):
+            pieces.append(data)
+            position += len(data)
+            size_bytes -= len(data)
+        return b"".join(pieces)
+
+    def truncate(self, size_bytes: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size_bytes)
+        except OSError as error:
+            raise self._error("truncate", error) from error
+        self._size = size_bytes
+
+    def sync(self) -> None:
+        if self._failed_sync is not None:
+            raise StorageError(self.path, "sync (again)", self._failed_sync)
+        try:
+            _sync_data(self.fileno())
+        except OSError as error:
+            mapped = self._error("sync", error)
+            self._failed_sync = mapped.cause
+            raise mapped from error
+
+    def retain(self) -> None:
+        with self._counting:
+            if self._references == 0:
+                raise InvariantBroken(f"{self.path} was retained after it was closed")
+            self._references += 1
+
+    def release(self) -> None:
+        with self._counting:
+            if self._references == 0:
+                raise InvariantBroken(f"{self.path} was released once too often")
+            self._references -= 1
+            if self._references:
+                return
+            descriptor, self._descriptor = self._descriptor, -1
+        with _Mapped(self.path, "close"):
+            os.close(descriptor)
+
+    def fileno(self) -> int | None:
+        if self._descriptor < 0:
+            raise InvariantBroken(f"{self.path} is used after it was closed")
+        return self._descriptor
+
+    def resident(self, position: int, size_bytes: int) -> bool:
+        end = min(position + size_bytes, self._size)
+        if _READ_IF_RESIDENT is None or position >= end:
+            return True
+        probe = [bytearray(1)]
+        try:
+            for at in (*range(position, end, RESIDENT_PROBE_STEP_BYTES), end - 1):
+                os.preadv(self._descriptor, probe, at, _READ_IF_RESIDENT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                return True  # this file system cannot tell
+            raise self._error("read", error) from error
+        return True
+
+    def will_need(self, position: int, size_bytes: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            try:
+                os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
+            except OSError as error:
+                raise self._error("read ahead", error) from error
+
+    def _error(self, operation: str, error: OSError) -> StorageError:
+        if self._descriptor < 0:
+            raise InvariantBroken(f"{self.path} is used after it was closed") from error
+        return _storage_error(self.path, operation, error)
+
+    def __repr__(self) -> str:
+        return f"OsFile({self.path}, {self._size} bytes, {self._references} references)"
+
+
+# Which lock files this process holds, by device and inode. POSIX locks belong to the process: a second `lockf` here
+# would succeed, and closing any descriptor of the file would drop the first one's lock. So we look before we open.
+_held_locks: dict[tuple[int, int], str] = {}
+_held_locks_guard = threading.Lock()
+
+
+class OsLock:
+    """A POSIX record lock on a whole file: what Java's FileLock is on Unix, so both brokers exclude each other."""
+
+    __slots__ = ("_descriptor", "_key", "path")
+
+    def __init__(self, path: str, descriptor: int, key: tuple[int, int]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._key = key
+
+    def release(self) -> None:
+        with _held_locks_guard:
+            if _held_locks.pop(self._key, None) is not None:
+                with _Mapped(self.path, "unlock"):
+                    os.close(self._descriptor)
+
+
+class OsDisk:
+    """The operating system's disk."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        with _Mapped(path, "open"):
+            descriptor = os.open(path, flags, 0o644)
+            try:
+                size_bytes = os.fstat(descriptor).st_size
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return OsFile(path, descriptor, size_bytes)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _storage_error(path, "look up", error) from error
+        return True
+
+    def is_directory(self, path: str) -> bool:
+        return self.exists(path) and os.path.isdir(path)
+
+    def list(self, path: str) -> list[str]:
+        with _Mapped(path, "list"):
+            return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        with _Mapped(path, "make directory"):
+            os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        if parent_of(old) != parent_of(new):
+            raise StorageError(old, f"rename to {new}", "EXDEV")
+        with _Mapped(old, f"rename to {new}"):
+            os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        with _Mapped(path, "remove"):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        from shutil import rmtree  # it loads all of Python's compressors, and start-up has no need of it
+
+        with _Mapped(path, "remove"):
+            rmtree(path)
+
+    def size(self, path: str) -> int:
+        with _Mapped(path, "look up"):
+            return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        with _Mapped(path, "look up"):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with _Mapped(path, "set the time of"):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def sync_directory(self, path: str) -> None:
+        with _Mapped(path, "sync directory"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def read_file(self, path: str) -> bytes:
+        with _Mapped(path, "read"), open(path, "rb") as file:
+            return file.read()
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        with _Mapped(path, "replace"), open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self.rename(temporary, path)
+        self.sync_directory(parent_of(path))
+
+    def lock(self, path: str) -> OsLock:
+        with _held_locks_guard, _Mapped(path, "lock"):
+            self._refuse_if_held(path)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                status = os.fstat(descriptor)
+            except BaseException as error:
+                os.close(descriptor)
+                if isinstance(error, OSError) and error.errno in _LOCK_CONTENDED:
+                    raise DirectoryLocked(path) from None
+                raise
+            key = (status.st_dev, status.st_ino)
+            _held_locks[key] = path
+            return OsLock(path, descriptor, key)
+
+    def _refuse_if_held(self, path: str) -> None:
+        if self.exists(path):
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in _held_locks:
+                raise DirectoryLocked(path)
+
+    def free_bytes(self, path: str) -> int:
+        with _Mapped(path, "look up"):
+            status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize

@@ -1,0 +1,504 @@
+"""A disk in memory that can crash: the other implementation of `disk.Disk`, for tests, fakes and the simulator.
+
+A crash is a value: it leaves this disk alone and returns another one, which a broker finds when it starts again.
+
+    crash_process()      the kernel survived: all that was written is there; handles and locks are gone
+    crash_machine(rng)   power failed: what was not synced may be lost, and is lost strictly by POSIX
+
+Every file and every directory has an undo log of what happened to it since it was last synced. A machine crash keeps,
+of each file and of each directory, some prefix of those changes and undoes the rest. The first lost write may be torn:
+a part of its bytes arrived, and the file's size may have grown without them (zeros). So a file is lost whose directory
+entry was not synced, a removed file may be back, and two files may tell of different moments. What POSIX promises
+holds: a rename is one change, and a sync covers all earlier writes of its file.
+
+Faults are ordered by `fail_next`; a full disk by `capacity_bytes`. After a failed sync the bytes it should have saved
+stay unsynced for ever, even if a later sync of the file, opened anew, succeeds: that is how Linux behaves.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from barnabas.storage.disk import BytesLike, DirectoryLocked, StorageError, parent_of
+from barnabas.wire.errors import InvariantBroken
+
+UNLIMITED_BYTES = 1 << 60
+
+
+class _Change(NamedTuple):
+    """One unsynced change of a file's bytes, and how to undo it; also a truncation (`written_bytes` 0)."""
+
+    position: int
+    written_bytes: int
+    replaced: bytes  # what stood at `position` before
+    old_size: int
+
+
+_EntryChange = tuple[tuple[str, "_Content | _Directory | None"], ...]  # (name, what it stood for before)
+
+
+@dataclass(eq=False, slots=True)
+class _Content:
+    """A file's bytes (an inode)."""
+
+    modified_ms: int
+    data: bytearray = field(default_factory=bytearray)
+    unsynced: list[_Change] = field(default_factory=list)
+    is_linked: bool = True
+    open_count: int = 0
+    sync_failed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    """A directory's entries."""
+
+    modified_ms: int
+    entries: "dict[str, _Content | _Directory]" = field(default_factory=dict)
+    unsynced: list[_EntryChange] = field(default_factory=list)
+
+    def put(self, *changes: "tuple[str, _Content | _Directory | None]") -> None:
+        """Let names stand for something else (None: for nothing), as one change."""
+        self.unsynced.append(tuple((name, self.entries.get(name)) for name, _ in changes))
+        for name, node in changes:
+            self._set(name, node)
+
+    def undo(self, change: _EntryChange) -> None:
+        """Take back a change; the latest first."""
+        for name, node in change:
+            self._set(name, node)
+
+    def _set(self, name: str, node: "_Content | _Directory | None") -> None:
+        if node is None:
+            self.entries.pop(name, None)
+        else:
+            self.entries[name] = node
+
+
+_Clones = dict[_Content | _Directory, _Content | _Directory]  # original -> copy, by identity
+
+
+@dataclass(slots=True)
+class _Fault:
+    operation: str
+    cause: str
+    path_part: str
+    successes_before: int
+    left_bytes: int
+
+
+class MemFile:
+    """A `File` of a `MemDisk`."""
+
+    __slots__ = ("_content", "_disk", "_failed_sync", "_read_only", "_references", "path")
+
+    def __init__(self, disk: "MemDisk", path: str, content: _Content, *, read_only: bool) -> None:
+        self.path = path
+        self._disk = disk
+        self._content = content
+        self._read_only = read_only
+        self._references = 1
+        self._failed_sync: str | None = None
+        content.open_count += 1
+
+    def size_bytes(self) -> int:
+        return len(self._content.data)
+
+    def write(self, position: int, data: BytesLike) -> None:
+        self._check_writable("write")
+        fault = self._disk.take_fault("write", self.path)
+        if fault is not None:
+            if fault.left_bytes:
+                self._put(position, memoryview(data)[: fault.left_bytes])
+            raise StorageError(self.path, "write", fault.cause)
+        self._put(position, data)
+
+    def _put(self, position: int, data: BytesLike) -> None:
+        body = self._content.data
+        old_size, end = len(body), position + len(data)
+        if end > old_size:
+            self._disk.take_space(end - old_size, self.path)
+        replaced = b""
+        if position == old_size:
+            body += data
+        else:
+            body.extend(bytes(max(0, position - old_size)))
+            replaced = bytes(body[position : min(end, old_size)])
+            body[position:end] = data
+        self._content.unsynced.append(_Change(position, len(data), replaced, old_size))
+        self._content.modified_ms = self._disk.now_ms()
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        self._check_open()
+        self._disk.check_fault("read", self.path)
+        return bytes(self._content.data[position : position + size_bytes])
+
+    def truncate(self, size_bytes: int) -> None:
+        self._check_writable("truncate")
+        self._disk.check_fault("truncate", self.path)
+        body = self._content.data
+        old_size = len(body)
+        replaced = bytes(body[size_bytes:])
+        self._disk.take_space(size_bytes - old_size, self.path)
+        if size_bytes > old_size:
+            body.extend(bytes(size_bytes - old_size))
+        else:
+            del body[size_bytes:]
+        self._content.unsynced.append(_Change(size_bytes, 0, replaced, old_size))
+        self._content.modified_ms = self._disk.now_ms()
+
+    def sync(self) -> None:
+        self._check_open()
+        if self._failed_sync is not None:
+            raise StorageError(self.path, "sync (again)", self._failed_sync)
+        try:
+            self._disk.check_fault("sync", self.path)
+        except StorageError as error:
+            self._failed_sync = error.cause
+            self._content.sync_failed = True
+            raise
+        if not self._content.sync_failed:
+            self._content.unsynced.clear()
+
+    def retain(self) -> None:
+        if self._references == 0:
+            raise InvariantBroken(f"{self.path} was retained after it was closed")
+        self._references += 1
+
+    def release(self) -> None:
+        if self._references == 0:
+            raise InvariantBroken(f"{self.path} was released once too often")
+        self._references -= 1
+        if self._references == 0:
+            self._content.open_count -= 1
+            self._disk.reclaim(self._content)
+
+    def fileno(self) -> int | None:
+        self._check_open()
+        return None
+
+    def resident(self, position: int, size_bytes: int) -> bool:
+        return True
+
+    def will_need(self, position: int, size_bytes: int) -> None:
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._references == 0:
+            raise InvariantBroken(f"{self.path} is used after it was closed")
+
+    def _check_writable(self, operation: str) -> None:
+        self._check_open()
+        if self._read_only:
+            raise StorageError(self.path, operation, "EBADF")
+
+    def __repr__(self) -> str:
+        return f"MemFile({self.path}, {self.size_bytes()} bytes, {self._references} references)"
+
+
+class MemLock:
+    """A lock of a `MemDisk`."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: "MemDisk", path: str) -> None:
+        self.path = path
+        self._disk: MemDisk | None = disk
+
+    def release(self) -> None:
+        if self._disk is not None:
+            self._disk.unlock(self.path)
+            self._disk = None
+
+
+class MemDisk:
+    """A disk in memory. One thread at a time may change the same file or directory, as the log layer has it."""
+
+    def __init__(self, *, capacity_bytes: int = UNLIMITED_BYTES, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.now_ms = now_ms
+        self.used_bytes = 0
+        self._root = _Directory(now_ms())
+        self._locks: dict[str, None] = {}
+        self._faults: list[_Fault] = []
+
+    # -- crashes and faults
+
+    def crash_process(self) -> "MemDisk":
+        """The disk after the process died: everything written is there, and still unsynced what was unsynced."""
+        after = MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+        after._root = _clone_directory(self._root, {})
+        after.used_bytes = _used_bytes(after._root)
+        return after
+
+    def crash_machine(self, rng: random.Random) -> "MemDisk":
+        """The disk after a power failure: of the unsynced changes, `rng` decides how many of each file are there."""
+        after = self.crash_process()
+        _lose_in_directory(after._root, rng)
+        after.used_bytes = _used_bytes(after._root)
+        return after
+
+    def fail_next(
+        self, operation: str, cause: str = "EIO", *, path_part: str = "", after: int = 0, left_bytes: int = 0
+    ) -> None:
+        """Let a method (by its name: "write", "sync", "rename" ...) raise StorageError, once, after `after` successes.
+
+        `path_part` picks the paths that contain it. A failed write leaves nothing, or its first `left_bytes` where
+        cutting back failed as well.
+        """
+        self._faults.append(_Fault(operation, cause, path_part, after, left_bytes))
+
+    def take_fault(self, operation: str, path: str) -> _Fault | None:
+        """The fault that is due at this operation, if one is."""
+        for fault in self._faults:
+            if fault.operation == operation and fault.path_part in path:
+                if fault.successes_before == 0:
+                    self._faults.remove(fault)
+                    return fault
+                fault.successes_before -= 1
+        return None
+
+    def check_fault(self, operation: str, path: str) -> None:
+        """Raise the fault that is due at this operation."""
+        fault = self.take_fault(operation, path)
+        if fault is not None:
+            raise StorageError(path, operation, fault.cause)
+
+    def take_space(self, size_bytes: int, path: str) -> None:
+        """A file grows (or shrinks, if negative); ENOSPC beyond the capacity."""
+        if size_bytes > 0 and self.used_bytes + size_bytes > self.capacity_bytes:
+            raise StorageError(path, "write", "ENOSPC")
+        self.used_bytes += size_bytes
+
+    def reclaim(self, content: _Content) -> None:
+        """Free the space of a file that has neither name nor handle any more."""
+        if not content.is_linked and content.open_count == 0:
+            self.used_bytes -= len(content.data)
+
+    def unlock(self, path: str) -> None:
+        """For `MemLock`."""
+        self._locks.pop(path, None)
+
+    # -- the disk
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemFile:
+        self.check_fault("open", path)
+        directory, name = self._parent(path, "open")
+        node = directory.entries.get(name)
+        if node is None and create:
+            node = _Content(self.now_ms())
+            directory.put((name, node))
+        if node is None:
+            raise StorageError(path, "open", "ENOENT")
+        return MemFile(self, path, self._file(node, path, "open"), read_only=read_only)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def list(self, path: str) -> list[str]:
+        self.check_fault("list", path)
+        return sorted(self._directory(path, "list").entries)
+
+    def make_directory(self, path: str) -> None:
+        self.check_fault("make_directory", path)
+        directory = self._root
+        for name in _names(path):
+            node = directory.entries.get(name)
+            if node is None:
+                node = _Directory(self.now_ms())
+                directory.put((name, node))
+            if not isinstance(node, _Directory):
+                raise StorageError(path, "make directory", "ENOTDIR" if name != _names(path)[-1] else "EEXIST")
+            directory = node
+
+    def rename(self, old: str, new: str) -> None:
+        operation = f"rename to {new}"
+        self.check_fault("rename", old)
+        if parent_of(old) != parent_of(new):
+            raise StorageError(old, operation, "EXDEV")
+        directory, old_name = self._parent(old, operation)
+        new_name = _names(new)[-1]
+        node, replaced = directory.entries.get(old_name), directory.entries.get(new_name)
+        if node is None:
+            raise StorageError(old, operation, "ENOENT")
+        if node is replaced:
+            return
+        if isinstance(replaced, _Directory) and replaced.entries:
+            raise StorageError(old, operation, "ENOTEMPTY" if isinstance(node, _Directory) else "EISDIR")
+        if replaced is not None and isinstance(replaced, _Directory) is not isinstance(node, _Directory):
+            raise StorageError(old, operation, "ENOTDIR" if isinstance(node, _Directory) else "EISDIR")
+        directory.put((old_name, None), (new_name, node))
+        self._unlink(replaced)
+
+    def remove(self, path: str) -> None:
+        self.check_fault("remove", path)
+        directory, name = self._parent(path, "remove")
+        content = self._file(directory.entries.get(name), path, "remove")
+        directory.put((name, None))
+        self._unlink(content)
+
+    def remove_tree(self, path: str) -> None:
+        self.check_fault("remove_tree", path)
+        self._empty(self._directory(path, "remove"))
+        directory, name = self._parent(path, "remove")
+        directory.put((name, None))
+
+    def size(self, path: str) -> int:
+        return len(self._file(self._find(path), path, "look up").data)
+
+    def modified_ms(self, path: str) -> int:
+        return self._existing(path, "look up").modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._existing(path, "set the time of").modified_ms = modified_ms
+
+    def sync_directory(self, path: str) -> None:
+        self.check_fault("sync_directory", path)
+        self._directory(path, "sync directory").unsynced.clear()
+
+    def read_file(self, path: str) -> bytes:
+        self.check_fault("read_file", path)
+        return bytes(self._file(self._find(path), path, "read").data)
+
+    def replace_file(self, path: str, data: bytes) -> None:
+        self.check_fault("replace_file", path)
+        directory, name = self._parent(path, "replace")
+        replaced = directory.entries.get(name)
+        if isinstance(replaced, _Directory):
+            raise StorageError(path, "replace", "EISDIR")
+        self.take_space(len(data), path)
+        directory.put((name, _Content(self.now_ms(), bytearray(data))))
+        directory.unsynced.clear()
+        self._unlink(replaced)
+
+    def lock(self, path: str) -> MemLock:
+        self.check_fault("lock", path)
+        if path in self._locks:
+            raise DirectoryLocked(path)
+        self.open(path, create=True).release()
+        self._locks[path] = None
+        return MemLock(self, path)
+
+    def free_bytes(self, path: str) -> int:
+        self._directory(path, "look up")
+        return self.capacity_bytes - self.used_bytes
+
+    # -- parts
+
+    def _find(self, path: str) -> _Content | _Directory | None:
+        node: _Content | _Directory | None = self._root
+        for name in _names(path):
+            if not isinstance(node, _Directory):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _existing(self, path: str, operation: str) -> _Content | _Directory:
+        node = self._find(path)
+        if node is None:
+            raise StorageError(path, operation, "ENOENT")
+        return node
+
+    def _directory(self, path: str, operation: str) -> _Directory:
+        node = self._existing(path, operation)
+        if not isinstance(node, _Directory):
+            raise StorageError(path, operation, "ENOTDIR")
+        return node
+
+    def _parent(self, path: str, operation: str) -> tuple[_Directory, str]:
+        *_, name = _names(path)
+        parent = self._find(parent_of(path))
+        if not isinstance(parent, _Directory):
+            raise StorageError(path, operation, "ENOENT" if parent is None else "ENOTDIR")
+        return parent, name
+
+    def _file(self, node: _Content | _Directory | None, path: str, operation: str) -> _Content:
+        if not isinstance(node, _Content):
+            raise StorageError(path, operation, "ENOENT" if node is None else "EISDIR")
+        return node
+
+    def _unlink(self, node: _Content | _Directory | None) -> None:
+        if isinstance(node, _Content):
+            node.is_linked = False
+            self.reclaim(node)
+
+    def _empty(self, directory: _Directory) -> None:
+        for name, node in sorted(directory.entries.items()):
+            if isinstance(node, _Directory):
+                self._empty(node)
+            directory.put((name, None))
+            self._unlink(node)
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _used_bytes(directory: _Directory) -> int:
+    return sum(
+        _used_bytes(node) if isinstance(node, _Directory) else len(node.data) for node in directory.entries.values()
+    )
+
+
+def _clone_directory(directory: _Directory, clones: _Clones) -> _Directory:
+    """A deep copy, in which what was the same file before is the same file after."""
+    copy = clones[directory] = _Directory(directory.modified_ms)
+    copy.entries = {name: _clone(node, clones) for name, node in directory.entries.items()}
+    copy.unsynced = [
+        tuple((name, node and _clone(node, clones)) for name, node in change) for change in directory.unsynced
+    ]
+    return copy
+
+
+def _clone(node: _Content | _Directory, clones: _Clones) -> _Content | _Directory:
+    if node in clones:
+        return clones[node]
+    if isinstance(node, _Directory):
+        return _clone_directory(node, clones)
+    copy = clones[node] = replace(node, data=bytearray(node.data), unsynced=list(node.unsynced), open_count=0)
+    return copy
+
+
+def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
+    for change in reversed(directory.unsynced[_kept(len(directory.unsynced), rng) :]):
+        directory.undo(change)
+    directory.unsynced.clear()
+    for _, node in sorted(directory.entries.items()):
+        if isinstance(node, _Directory):
+            _lose_in_directory(node, rng)
+        else:
+            _lose_in_file(node, rng)
+
+
+def _lose_in_file(content: _Content, rng: random.Random) -> None:
+    kept = _kept(len(content.unsynced), rng)
+    torn = b""
+    for change in reversed(content.unsynced[kept:]):
+        torn = bytes(content.data[change.position : change.position + change.written_bytes])
+        content.data[change.position : change.position + len(change.replaced)] = change.replaced
+        del content.data[change.old_size :]
+    if torn:
+        _tear(content.data, content.unsynced[kept].position, torn, rng)
+    content.unsynced.clear()
+    content.is_linked = True
+    content.sync_failed = False
+
+
+def _tear(data: bytearray, position: int, written: bytes, rng: random.Random) -> None:
+    """Let a part of a lost write be there: nothing, its beginning, or its beginning and zeros to its full length."""
+    arrived = rng.choice((0, rng.randrange(len(written))))
+    if arrived == 0 and rng.random() < 0.5:
+        return
+    has_size = rng.random() < 0.5
+    end = position + (len(written) if has_size else arrived)
+    data.extend(bytes(max(0, end - len(data))))
+    data[position : position + arrived] = written[:arrived]
+
+
+def _kept(count: int, rng: random.Random) -> int:
+    """How many of the unsynced changes survive: the extremes are as likely as all between."""
+    return rng.choice((0, count, rng.randint(0, count)))

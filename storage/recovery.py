@@ -1,0 +1,477 @@
+"""Opening a log: what its directory holds, and what of that can be believed (reference D.7; README.md walks through).
+
+After a clean shutdown everything is believed. The end of the log follows from the last index entry and a few entries
+behind it, producers from the snapshot taken at the end: the cost does not depend on the length of the log.
+
+Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on,
+every entry is read and checked: length, offsets, checksum. The log ends before the first byte that is wrong. Indexes,
+leader epochs, producers and snapshots of the scanned segments are made anew from what was read.
+
+Crashing here is harmless: the next start does the same again. That takes one care. When a segment ends early, the
+segments behind it must be gone before it is cut, or the next start would find it whole and the others still there.
+So they go first, last one first, and their removal is synced; then the file is cut, and synced too.
+
+A hole between two scanned segments has the same meaning as a wrong byte: the end of the earlier one was lost while
+the later one reached the disk. We never make such a hole ourselves, but compaction does, so it is believed in logs
+that are compacted.
+
+Files are read in windows of 1 MiB; a batch may be larger, if the file is as long as the batch says.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from barnabas.storage.epochs import LeaderEpochs
+from barnabas.storage.index import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    AbortedTransaction,
+    IndexCorrupt,
+    TransactionIndex,
+    has_whole_entries,
+    parse_transactions,
+)
+from barnabas.storage.producers import Control, ProducerStates, SnapshotCorrupt
+from barnabas.storage.segment import (
+    BATCH_MAGIC,
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    LOOKUP_STEP_BYTES,
+    SEARCH_WINDOW_BYTES,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    ActiveSegment,
+    EntrySpan,
+    Segment,
+    SegmentStore,
+    leader_epoch_of,
+    max_timestamp_of,
+    offset_of_name,
+    walk_file,
+)
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.records import read_batch_header
+
+
+class RecoveryRules(Protocol):
+    """The settings that matter here: TopicConfig."""
+
+    index_interval_bytes: int
+    producer_id_expiration_ms: int
+
+    @property
+    def compacted(self) -> bool: ...
+
+
+class LoadedLog(NamedTuple):
+    """A directory as it was found, or made to be."""
+
+    segments: list[Segment]  # ascending; the last one is `active`
+    active: ActiveSegment
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    epochs_changed: bool  # they differ from the file
+    producers: ProducerStates
+
+
+def load_log(
+    store: SegmentStore,
+    rules: RecoveryRules,
+    *,
+    recovery_point: int,
+    log_start_offset: int | None,
+    clean: bool,
+    now_ms: int,
+) -> LoadedLog:
+    """Read, and unless the shutdown was clean check and repair, the directory of a log. Blocking: long."""
+    found = sweep(store)
+    loading = _Loading(store, rules, found, log_start_offset, now_ms)
+    if not found.sizes:
+        loading.start_empty(log_start_offset or 0)
+    elif not (clean and loading.load_clean()):
+        last = len(loading.bases) - 1
+        first = last if clean else max(bisect_right(loading.bases, recovery_point) - 1, 0)
+        loading.scan(first)
+    if loading.log_start_offset > loading.log_end_offset:
+        loading.start_over()  # what is left lies below what was deleted
+    return loading.finish(loading.log_end_offset if clean else recovery_point)
+
+
+# -- what is there
+
+
+class Found(NamedTuple):
+    """The files of a directory after the leftovers were swept."""
+
+    sizes: dict[int, int]  # base offset -> size of the .log, ascending
+    names: frozenset[str]
+    snapshots: list[int]  # ascending
+
+
+def sweep(store: SegmentStore) -> Found:
+    """Finish or undo what was under way when the broker stopped: deletions, compaction. Blocking: long."""
+    disk, directory = store.disk, store.directory
+    names = disk.list(directory)
+    unfinished = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of_name(name)) is not None]
+    for name in names:
+        if name.endswith((DELETED, CLEANED)) or (name.endswith(SWAP) and _is_partial(name, unfinished)):
+            disk.remove(f"{directory}/{name}")
+    _complete_swap(store)
+    names = disk.list(directory)
+    bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
+    known = dict.fromkeys(bases)
+    for name in names:
+        if name.endswith((INDEX, TIME_INDEX, TRANSACTION_INDEX)) and offset_of_name(name) not in known:
+            disk.remove(f"{directory}/{name}")
+    snapshots = [offset for name in names if name.endswith(SNAPSHOT) and (offset := offset_of_name(name)) is not None]
+    return Found({base: disk.size(store.path(base, LOG)) for base in bases}, frozenset(names), snapshots)
+
+
+def _is_partial(name: str, unfinished: Sequence[int]) -> bool:
+    """Cleaned files are renamed to .swap from the last one to the first: while one of a lower or equal offset is still
+    called .cleaned, the step was not completed, and the original segments are all there."""
+    offset = offset_of_name(name)
+    return offset is not None and bool(unfinished) and offset >= min(unfinished)
+
+
+def _complete_swap(store: SegmentStore) -> None:
+    """Put cleaned segments into the place of those that they were made from."""
+    disk, directory = store.disk, store.directory
+    names = disk.list(directory)
+    swaps = [name for name in names if name.endswith(SWAP) and offset_of_name(name) is not None]
+    ranges = [_swap_range(store, name) for name in swaps if name.endswith(LOG + SWAP)]
+    if ranges:
+        low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
+        for name in reversed(names):
+            offset = offset_of_name(name)
+            if name.endswith(LOG) and offset is not None and low <= offset < high:
+                store.remove_segment(offset)
+    for name in swaps:
+        disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _swap_range(store: SegmentStore, name: str) -> tuple[int, int]:
+    """The offsets that a .log.swap stands for: its base and the end of its last entry."""
+    base = offset_of_name(name)
+    if base is None:
+        raise InvariantBroken(f"{name} is not the name of a segment")
+    with store.private(f"{store.directory}/{name}") as file:
+        end = base
+        for span, _ in walk_file(file, 0, file.size_bytes()):
+            end = span.last_offset + 1
+    return base, end
+
+
+# -- loading
+
+
+class _Loading:
+    """The log while it is being opened."""
+
+    def __init__(
+        self, store: SegmentStore, rules: RecoveryRules, found: Found, log_start_offset: int | None, now_ms: int
+    ) -> None:
+        self.store = store
+        self.rules = rules
+        self.now_ms = now_ms
+        self.sizes = found.sizes
+        self.names = found.names
+        self.snapshots = found.snapshots
+        self.bases = list(found.sizes)
+        self.segments: list[Segment] = []
+        self.log_end_offset = 0
+        self.log_start_offset = max(log_start_offset or 0, self.bases[0] if self.bases else 0)
+        self.producers = ProducerStates()
+        self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self._epochs_read = self.epochs.entries
+
+    # the three ways
+
+    def start_empty(self, base_offset: int) -> None:
+        """There is no segment: make one."""
+        self.segments = [ActiveSegment.create(self.store, base_offset, self.now_ms)]
+        self.log_end_offset = self.log_start_offset = base_offset
+        self.epochs.truncate_from_end(base_offset)
+
+    def load_clean(self) -> bool:
+        """Believe everything. False if the last segment is not what a clean shutdown leaves: then it is scanned."""
+        last = self.bases[-1]
+        if not self._has_indexes(last):
+            return False
+        try:
+            active = ActiveSegment.open(self.store, last, self.now_ms)
+        except IndexCorrupt:
+            return False
+        end_offset = find_log_end(active)
+        if end_offset is None:
+            self.store.open_files.drop(active.path)
+            return False
+        self._load_sealed(len(self.bases) - 1)
+        self.segments.append(active)
+        self.log_end_offset = end_offset
+        self.epochs.truncate_from_end(end_offset)
+        self.load_producers(end_offset)
+        return True
+
+    def scan(self, first: int) -> None:
+        """Check the segments from the one numbered `first` on; what they hold replaces what files say of them."""
+        store = self.store
+        base = self.bases[first]
+        self._load_sealed(first)
+        self.epochs.truncate_from_end(base)
+        self._remove_snapshots_above(base)
+        self.load_producers(base)
+        for number in range(first, len(self.bases)):
+            base = self.bases[number]
+            if number > first and not self._continues_at(base):
+                self._remove_segments_from(number)
+                break
+            scanned = _Scan(ActiveSegment.unread(store, base, self.now_ms), self)
+            scanned.run(self.sizes[base])
+            self.log_end_offset = scanned.end_offset
+            self.segments.append(scanned.segment)
+            if scanned.end_position < self.sizes[base]:
+                self._remove_segments_from(number + 1)
+                scanned.segment.file.truncate(scanned.end_position)
+                scanned.segment.file.sync()
+                break
+        for segment in self.segments[first:]:
+            if isinstance(segment, ActiveSegment):
+                segment.finish()
+        self._seal_all_but_last()
+
+    def start_over(self) -> None:
+        """Nothing that is there lies in the log any more."""
+        for segment in reversed(self.segments):
+            self.store.remove_segment(segment.base_offset)
+        self.store.disk.sync_directory(self.store.directory)
+        self._remove_snapshots_above(-1)
+        self.producers.clear()
+        self.epochs.clear()
+        self.start_empty(self.log_start_offset)
+
+    def finish(self, recovery_point: int) -> LoadedLog:
+        """Everything that follows from the segments."""
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self._remove_stray_snapshots()
+        active = self.segments[-1]
+        if not isinstance(active, ActiveSegment):
+            raise InvariantBroken(f"{active} is the last segment, but not active")
+        return LoadedLog(
+            self.segments,
+            active,
+            self.log_start_offset,
+            self.log_end_offset,
+            min(recovery_point, self.log_end_offset),
+            self.epochs,
+            self.epochs.entries != self._epochs_read,
+            self.producers,
+        )
+
+    # segments
+
+    def _load_sealed(self, count: int) -> None:
+        """The first `count` segments are believed; an index that is missing or damaged is made anew."""
+        for base, next_base in zip(self.bases[:count], self.bases[1 : count + 1], strict=True):
+            if self._has_indexes(base):
+                has_transactions = f"{base:020d}{TRANSACTION_INDEX}" in self.names
+                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, has_transactions))
+            else:
+                self.segments.append(self._rebuild_indexes(base).sealed(next_base))
+
+    def _has_indexes(self, base: int) -> bool:
+        return all(
+            f"{base:020d}{suffix}" in self.names
+            and has_whole_entries(self.store.disk.size(self.store.path(base, suffix)), entry)
+            for suffix, entry in ((INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
+        )
+
+    def _rebuild_indexes(self, base: int) -> ActiveSegment:
+        segment = ActiveSegment.unread(self.store, base, self.now_ms)
+        segment.transactions = TransactionIndex(_read_transactions(self.store, base))
+        interval = self.rules.index_interval_bytes
+        for span, data in walk_file(segment.file, 0, self.sizes[base]):
+            segment.note(span.position, span.size_bytes, span.last_offset, max_timestamp_of(span, data), interval)
+        segment.finish()
+        segment.size_bytes = self.sizes[base]
+        return segment
+
+    def _continues_at(self, base: int) -> bool:
+        """Whether a segment with this base follows what was scanned so far."""
+        return base == self.log_end_offset or (base > self.log_end_offset and self.rules.compacted)
+
+    def _remove_segments_from(self, number: int) -> None:
+        for base in reversed(self.bases[number:]):
+            self.store.remove_segment(base)
+        self.store.disk.sync_directory(self.store.directory)
+
+    def _seal_all_but_last(self) -> None:
+        for number in range(len(self.segments) - 1):
+            segment = self.segments[number]
+            if isinstance(segment, ActiveSegment):
+                self.segments[number] = segment.sealed(self.segments[number + 1].base_offset)
+
+    # producers
+
+    def load_producers(self, end_offset: int) -> None:
+        """Producer states as they were when the log ended at `end_offset`, of the segments loaded so far."""
+        self.snapshots = load_producers(
+            self.store,
+            self.producers,
+            self.snapshots,
+            self.segments,
+            self.log_start_offset,
+            end_offset,
+            self.now_ms,
+            self.rules.producer_id_expiration_ms,
+        )
+
+    def save_snapshot(self, offset: int) -> None:
+        self.store.save(self.store.path(offset, SNAPSHOT), self.producers.encode_snapshot())
+        self.snapshots = sorted({*self.snapshots, offset})
+
+    def _remove_snapshots_above(self, offset: int) -> None:
+        self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s > offset])
+
+    def _remove_stray_snapshots(self) -> None:
+        """A snapshot belongs to the beginning of a segment or, the newest, to the end of the log."""
+        self._remove_snapshots_above(self.log_end_offset)
+        kept = {*(segment.base_offset for segment in self.segments), *self.snapshots[-1:]}
+        self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s not in kept])
+
+
+class _Scan:
+    """One segment being read and checked; `end_position` and `end_offset` are behind what is good."""
+
+    def __init__(self, segment: ActiveSegment, loading: _Loading) -> None:
+        self.segment = segment
+        self.loading = loading
+        self.end_position = 0
+        self.end_offset = segment.base_offset
+
+    def run(self, size_bytes: int) -> None:
+        base = self.segment.base_offset
+        interval = self.loading.rules.index_interval_bytes
+        self.loading.save_snapshot(base)
+        for span, data in walk_file(self.segment.file, 0, size_bytes):
+            if span.base_offset < self.end_offset or span.last_offset - base > MAX_RELATIVE_OFFSET:
+                return
+            if not has_valid_checksum(span, data):
+                return
+            self.segment.note(
+                span.position, span.size_bytes, span.last_offset, max_timestamp_of(span, data), interval
+            )
+            note_epoch(self.loading.epochs, span, data)
+            aborted = replay_producers(self.loading.producers, span, data)
+            if aborted is not None:
+                self.segment.transactions.append(aborted)
+            self.end_position = span.position + span.size_bytes
+            self.end_offset = span.last_offset + 1
+
+
+def find_log_end(active: ActiveSegment) -> int | None:
+    """The offset behind the last entry, by the index and a short walk; None if the file does not end with an entry."""
+    entries = active.offsets.entries
+    position = OFFSET_ENTRY.unpack_from(entries, len(entries) - 8)[1] if entries else 0
+    end_offset = active.base_offset
+    for span, _ in walk_file(active.file, position, active.size_bytes, LOOKUP_STEP_BYTES):
+        end_offset = span.last_offset + 1
+        position = span.position + span.size_bytes
+    return end_offset if position == active.size_bytes else None
+
+
+# -- what each entry adds
+
+
+def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
+    """Take over the leader epoch of an entry; True if that was news. Old formats have none, and what is known of
+    earlier entries says nothing about where they ended: so everything is forgotten then, as in Kafka."""
+    if span.magic < BATCH_MAGIC:
+        return epochs.clear()
+    epoch = leader_epoch_of(span, data)
+    latest = epochs.latest_epoch
+    return epoch >= 0 and (latest is None or epoch > latest) and epochs.assign(epoch, span.base_offset)
+
+
+def replay_producers(producers: ProducerStates, span: EntrySpan, data: memoryview) -> AbortedTransaction | None:
+    """Take over what an entry says of its producer; returns the transaction that it aborted, if any."""
+    if span.magic < BATCH_MAGIC:
+        return None
+    header = read_batch_header(data)
+    if header.producer_id < 0:
+        return None
+    completed = producers.update(header, control=control_of(data) if header.is_control else None)
+    if completed is None or not completed.aborted:
+        return None
+    return AbortedTransaction(
+        completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+    )
+
+
+def load_producers(
+    store: SegmentStore,
+    producers: ProducerStates,
+    snapshots: Sequence[int],
+    segments: Iterable[Segment],
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+    producer_id_expiration_ms: int,
+) -> list[int]:
+    """Load the newest good snapshot up to `end_offset` and replay the log from there. Returns the snapshots that are
+    left: a damaged one is removed. Blocking: long."""
+    producers.clear()
+    start_offset = log_start_offset
+    left = list(snapshots)
+    for offset in reversed(snapshots):
+        if offset > end_offset:
+            continue
+        path = store.path(offset, SNAPSHOT)
+        try:
+            producers.load_snapshot(store.disk.read_file(path), now_ms, producer_id_expiration_ms)
+        except SnapshotCorrupt:
+            left = remove_snapshots(store, left, [offset])
+            continue
+        start_offset = max(offset, log_start_offset)
+        break
+    for segment in segments:
+        if segment.next_base_offset is None or segment.next_base_offset > start_offset:
+            _replay_segment(store, segment, producers, start_offset, end_offset)
+    return left
+
+
+def _replay_segment(
+    store: SegmentStore, segment: Segment, producers: ProducerStates, start_offset: int, end_offset: int
+) -> None:
+    if start_offset >= end_offset:
+        return
+    position = segment.start_position(start_offset, store.private)
+    with store.private(segment.path) as file:
+        for span, data in walk_file(file, position, segment.size_bytes):
+            if span.base_offset >= end_offset:
+                return
+            if span.last_offset >= start_offset:
+                replay_producers(producers, span, data)
+
+
+def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:
+    """Remove some snapshots; returns the others."""
+    for offset in unwanted:
+        store.disk.remove(store.path(offset, SNAPSHOT))
+    return [offset for offset in snapshots if offset not in unwanted]
+
+
+def _read_transactions(store: SegmentStore, base: int) -> list[AbortedTransaction]:
+    path = store.path(base, TRANSACTION_INDEX)
+    if not store.disk.exists(path):
+        return []
+    return list(parse_transactions(store.disk.read_file(path)))

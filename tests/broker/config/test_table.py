@@ -1,0 +1,50 @@
+"""The configuration table: complete, and consistent in itself."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.config import attributes
+from barnabas.broker.config.generate import attributes_source
+from barnabas.broker.config.property import format_value, parse_value
+from barnabas.broker.config.table import BROKER_TABLE, DEVIATIONS, TOPIC_TABLE
+
+ALL_ROWS = [*BROKER_TABLE.values(), *TOPIC_TABLE.values()]
+
+
+def test_every_property_of_kafka_3_9_has_a_row():
+    assert (len(BROKER_TABLE), len(TOPIC_TABLE)) == (328, 36)
+
+
+@pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)
+def test_a_default_passes_its_own_check_and_survives_being_printed(row):
+    text = format_value(row.default)
+    assert text is None or parse_value(row, text) == row.default
+
+
+@pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)
+def test_a_property_is_explained_in_one_sentence(row):
+    assert row.doc.endswith(".")
+    assert len(row.doc) <= 110
+
+
+def test_a_topic_property_falls_back_to_broker_properties_that_exist():
+    synonyms = [synonym for row in TOPIC_TABLE.values() for synonym, _ in row.synonyms]
+    assert set(synonyms) <= set(BROKER_TABLE)
+
+
+def test_a_deviation_names_a_property_and_differs_from_kafkas_default():
+    for deviation in DEVIATIONS:
+        row = BROKER_TABLE[deviation.name]
+        assert deviation.default != row.default
+        assert parse_value(row, format_value(deviation.default)) == deviation.default
+
+
+def test_the_generated_types_are_up_to_date():
+    committed = Path(attributes.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert committed == attributes_source(), "run: python -m barnabas.broker.config.generate"
+
+
+def test_no_two_properties_share_an_attribute():
+    assert len({row.attribute for row in BROKER_TABLE.values()}) == len(BROKER_TABLE)
+    assert len({row.attribute for row in TOPIC_TABLE.values()}) == len(TOPIC_TABLE)

@@ -1,0 +1,90 @@
+"""Fetch sessions: what is due, what is forgotten, and when there is no room (KIP-227)."""
+
+import random
+
+from barnabas.broker.fetch_sessions import EVICTION_IDLE_SECONDS, FetchSession, FetchSessions, Wanted
+from barnabas.broker.waiting import Waiter, wake
+from barnabas.wire.errors import ErrorCode
+
+
+class Place:
+    """A partition, as far as a session cares."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[Waiter, None] = {}
+
+
+def session_of(sessions: FetchSessions, now: float = 0.0, slots: int = 10) -> FetchSession:
+    session = sessions.create(now, slots)
+    assert session is not None
+    return session
+
+
+def watched(session: FetchSession, topic: str) -> tuple[Wanted, Place]:
+    wanted, place = Wanted(topic, 0), Place()
+    session.want(wanted)
+    session.watch(wanted, place)  # type: ignore[arg-type]
+    return wanted, place
+
+
+def test_a_partition_is_due_when_it_is_named_and_then_only_when_it_changes() -> None:
+    session = session_of(FetchSessions(random.Random(1)))
+    (one, _), (other, place) = watched(session, "one"), watched(session, "other")
+    assert session.take_due() == [one, other]
+    assert session.take_due() == []
+    wake(place)
+    assert session.take_due() == [other]
+
+
+def test_left_overs_come_before_what_changed_since() -> None:
+    session = session_of(FetchSessions(random.Random(1)))
+    (one, _), (other, place) = watched(session, "one"), watched(session, "other")
+    session.take_due()
+    wake(place)
+    session.due[one] = None
+    assert session.take_due() == [one, other]
+
+
+def test_a_forgotten_partition_is_no_longer_watched() -> None:
+    session = session_of(FetchSessions(random.Random(1)))
+    _, place = watched(session, "gone")
+    session.forget(("gone", 0))
+    wake(place)
+    assert place.waiters == {}
+    assert session.take_due() == []
+
+
+def test_epochs_must_follow_each_other() -> None:
+    sessions = FetchSessions(random.Random(1))
+    session = session_of(sessions)
+    assert sessions.continue_session(session.session_id, 1, 0.0) is session
+    assert sessions.continue_session(session.session_id, 1, 0.0) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert sessions.continue_session(session.session_id, 2, 0.0) is session
+    assert sessions.continue_session(session.session_id + 1, 3, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_epoch_after_the_largest_is_one() -> None:
+    sessions = FetchSessions(random.Random(1))
+    session = session_of(sessions)
+    session.epoch = 2**31 - 1
+    assert sessions.continue_session(session.session_id, 2**31 - 1, 0.0) is session
+    assert session.epoch == 1
+
+
+def test_a_full_cache_gives_no_session_until_the_oldest_has_been_idle_for_long() -> None:
+    sessions = FetchSessions(random.Random(1))
+    first = session_of(sessions, now=0.0, slots=1)
+    _, place = watched(first, "one")
+    assert sessions.create(EVICTION_IDLE_SECONDS, slots=1) is None
+    assert sessions.create(EVICTION_IDLE_SECONDS + 1, slots=1) is not None
+    assert place.waiters == {}, "an evicted session watches nothing"
+    assert sessions.continue_session(first.session_id, 1, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_use_keeps_a_session_from_being_the_oldest() -> None:
+    sessions = FetchSessions(random.Random(1))
+    first, second = session_of(sessions), session_of(sessions)
+    sessions.continue_session(first.session_id, 1, 100.0)
+    assert sessions.create(EVICTION_IDLE_SECONDS + 50, slots=2) is not None
+    assert sessions.continue_session(second.session_id, 1, 200.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.continue_session(first.session_id, 2, 200.0) is first

@@ -1,0 +1,73 @@
+"""The picture of the cluster is what UpdateMetadata said, nothing else."""
+
+import trio
+import trio.testing
+
+from barnabas.broker.metadata import LEADER_DURING_DELETE, ClusterMetadata, Endpoint
+from barnabas.wire import messages as m
+
+TOPIC_ID = bytes(range(16))
+
+
+def update(leader: int = 1, topic_id: bytes = TOPIC_ID, brokers: tuple[int, ...] = (1,)) -> m.UpdateMetadataRequest:
+    state = m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+        partition_index=0, leader=leader, leader_epoch=4, isr=[1], replicas=[1]
+    )
+    return m.UpdateMetadataRequest(
+        controller_id=1,
+        topic_states=[
+            m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name="orders", topic_id=topic_id, partition_states=[state]
+            )
+        ],
+        live_brokers=[
+            m.UpdateMetadataRequest.UpdateMetadataBroker(
+                id=broker,
+                endpoints=[
+                    m.UpdateMetadataRequest.UpdateMetadataEndpoint(host="here", port=9092, listener="PLAINTEXT")
+                ],
+            )
+            for broker in brokers
+        ],
+    )
+
+
+def test_brokers_topics_and_leaders_are_known_after_an_update() -> None:
+    metadata = ClusterMetadata()
+    metadata.apply(update())
+    assert metadata.leader_of("orders", 0) == 1
+    assert metadata.endpoint(1, "PLAINTEXT") == Endpoint("here", 9092)
+    assert metadata.topic_name(TOPIC_ID) == "orders"
+    assert metadata.endpoint(1, "OTHER") is None
+    assert metadata.leader_of("orders", 1) is None
+
+
+def test_a_leader_that_is_not_alive_is_no_leader() -> None:
+    metadata = ClusterMetadata()
+    metadata.apply(update(brokers=()))
+    assert metadata.leader_of("orders", 0) is None
+
+
+def test_a_topic_under_deletion_leaves_the_picture() -> None:
+    metadata = ClusterMetadata()
+    metadata.apply(update())
+    assert metadata.apply(update(leader=LEADER_DURING_DELETE)) == ["orders"]
+    assert metadata.topics == {}
+    assert metadata.topic_name(TOPIC_ID) is None
+
+
+def test_a_topic_made_again_has_its_new_id_only() -> None:
+    metadata = ClusterMetadata()
+    metadata.apply(update())
+    metadata.apply(update(topic_id=bytes(15) + b"\x01"))
+    assert metadata.topic_name(TOPIC_ID) is None
+    assert metadata.topic_name(bytes(15) + b"\x01") == "orders"
+
+
+async def test_whoever_waits_for_a_change_is_told(autojump_clock: object) -> None:
+    metadata = ClusterMetadata()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metadata.changed)
+        await trio.testing.wait_all_tasks_blocked()
+        metadata.apply(update())
+    assert metadata.controller_id == 1

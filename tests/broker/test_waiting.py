@@ -1,0 +1,55 @@
+"""A waiter is woken once for many changes, and hears of changes that came while nobody waited."""
+
+import trio
+
+from barnabas.broker.waiting import Waiter, wake
+
+
+class Place:
+    """Something to wait for."""
+
+    def __init__(self) -> None:
+        self.waiters: dict[Waiter, None] = {}
+
+
+async def test_a_change_wakes_the_waiting_task_and_says_what_changed(autojump_clock: object) -> None:
+    one, other, waiter = Place(), Place(), Waiter()
+    waiter.register([one, other])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 5)
+        nursery.start_soon(wake_after, 1, other)
+        assert await waiter.wait(trio.current_time() + 10)
+        assert trio.current_time() == 1
+        assert waiter.take_dirty() == [other]
+
+
+async def test_changes_before_the_wait_are_not_lost(autojump_clock: object) -> None:
+    place, waiter = Place(), Waiter()
+    waiter.register([place])
+    wake(place)
+    wake(place)
+    assert await waiter.wait(trio.current_time() + 10)
+    assert trio.current_time() == 0
+    assert waiter.take_dirty() == [place]
+    assert waiter.take_dirty() == []
+
+
+async def test_the_deadline_ends_a_wait_without_change(autojump_clock: object) -> None:
+    place, waiter = Place(), Waiter()
+    waiter.register([place])
+    assert not await waiter.wait(trio.current_time() + 3)
+    assert trio.current_time() == 3
+
+
+async def test_after_unregistering_nothing_is_heard(autojump_clock: object) -> None:
+    place, waiter = Place(), Waiter()
+    waiter.register([place])
+    waiter.unregister([place])
+    wake(place)
+    assert place.waiters == {}
+    assert not await waiter.wait(trio.current_time() + 1)
+
+
+async def wake_after(seconds: float, place: Place) -> None:
+    await trio.sleep(seconds)
+    wake(place)

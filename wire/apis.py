@@ -1,0 +1,215 @@
+"""Every API of the protocol that a ZooKeeper-mode broker may see, in one literal table.
+
+A row gives the API's key, its name, the family (the file of its schema and of its handler), the version range of an
+Apache Kafka 3.9 broker in ZooKeeper mode, the first flexible version, and whether Barnabas answers it. What ApiVersions
+tells clients derives from this table alone, so that no API is announced which is not served: a client picks the highest
+version that both sides know and trusts it (reference wire.md, sections 1 and 2).
+
+Flexible versions (KIP-482) have compact lengths and tagged fields, and travel under request header v2 and response
+header v1. Two exceptions: the ApiVersions *response* keeps header v0 at every version, for a client reads it before it
+knows what the broker speaks; and ControlledShutdown v0 has request header v0, without client id.
+
+Brokers talk to each other in versions that `inter.broker.protocol.version` fixes (reference kafka-internals.md,
+section 0): `inter_broker_versions`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.wire.messages import Message
+
+API_VERSIONS_KEY = 18
+CONTROLLED_SHUTDOWN_KEY = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its key and name, the versions of Kafka 3.9, and whether this broker answers it."""
+
+    key: int
+    name: str
+    family: str
+    min_version: int
+    max_version: int
+    flexible_from: int | None
+    served: bool
+
+    @property
+    def advertised(self) -> bool:
+        """Whether ApiVersions lists it: exactly what is served, and nothing that is not."""
+        return self.served
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+
+# Never listed, though a 3.9 broker in ZooKeeper mode lists them: 58 (it closes the connection when forwarding is off),
+# 68 and 69 (it answers UNSUPPORTED_VERSION). KRaft-only keys and telemetry (71, 72) have no row: a client that sees
+# telemetry listed starts to push metrics.
+APIS: dict[int, Api] = {
+    # key: key, name, family, lowest and highest version, flexible from, served
+    0: Api(0, "Produce", "produce", 0, 11, 9, True),
+    1: Api(1, "Fetch", "fetch", 0, 17, 12, True),
+    2: Api(2, "ListOffsets", "offsets", 0, 9, 6, True),
+    3: Api(3, "Metadata", "metadata", 0, 12, 9, True),
+    4: Api(4, "LeaderAndIsr", "replication", 0, 7, 4, True),
+    5: Api(5, "StopReplica", "replication", 0, 4, 2, True),
+    6: Api(6, "UpdateMetadata", "replication", 0, 8, 6, True),
+    7: Api(7, "ControlledShutdown", "replication", 0, 3, 3, False),
+    8: Api(8, "OffsetCommit", "groups", 0, 9, 8, True),
+    9: Api(9, "OffsetFetch", "groups", 0, 9, 6, True),
+    10: Api(10, "FindCoordinator", "groups", 0, 6, 3, True),
+    11: Api(11, "JoinGroup", "groups", 0, 9, 6, True),
+    12: Api(12, "Heartbeat", "groups", 0, 4, 4, True),
+    13: Api(13, "LeaveGroup", "groups", 0, 5, 4, True),
+    14: Api(14, "SyncGroup", "groups", 0, 5, 4, True),
+    15: Api(15, "DescribeGroups", "groups", 0, 5, 5, True),
+    16: Api(16, "ListGroups", "groups", 0, 5, 3, True),
+    17: Api(17, "SaslHandshake", "sasl", 0, 1, None, False),
+    18: Api(18, "ApiVersions", "versions", 0, 4, 3, True),
+    19: Api(19, "CreateTopics", "topics", 0, 7, 5, True),
+    20: Api(20, "DeleteTopics", "topics", 0, 6, 4, True),
+    21: Api(21, "DeleteRecords", "offsets", 0, 2, 2, False),
+    22: Api(22, "InitProducerId", "txn", 0, 5, 2, True),
+    23: Api(23, "OffsetForLeaderEpoch", "offsets", 0, 4, 4, False),
+    24: Api(24, "AddPartitionsToTxn", "txn", 0, 5, 3, False),
+    25: Api(25, "AddOffsetsToTxn", "txn", 0, 4, 3, False),
+    26: Api(26, "EndTxn", "txn", 0, 4, 3, False),
+    27: Api(27, "WriteTxnMarkers", "txn", 0, 1, 1, False),
+    28: Api(28, "TxnOffsetCommit", "txn", 0, 4, 3, False),
+    29: Api(29, "DescribeAcls", "acls", 0, 3, 2, False),
+    30: Api(30, "CreateAcls", "acls", 0, 3, 2, False),
+    31: Api(31, "DeleteAcls", "acls", 0, 3, 2, False),
+    32: Api(32, "DescribeConfigs", "configs", 0, 4, 4, False),
+    33: Api(33, "AlterConfigs", "configs", 0, 2, 2, False),
+    34: Api(34, "AlterReplicaLogDirs", "logdirs", 0, 2, 2, False),
+    35: Api(35, "DescribeLogDirs", "logdirs", 0, 4, 2, False),
+    36: Api(36, "SaslAuthenticate", "sasl", 0, 2, 2, False),
+    37: Api(37, "CreatePartitions", "topics", 0, 3, 2, False),
+    38: Api(38, "CreateDelegationToken", "tokens", 0, 3, 2, False),
+    39: Api(39, "RenewDelegationToken", "tokens", 0, 2, 2, False),
+    40: Api(40, "ExpireDelegationToken", "tokens", 0, 2, 2, False),
+    41: Api(41, "DescribeDelegationToken", "tokens", 0, 3, 2, False),
+    42: Api(42, "DeleteGroups", "groups", 0, 2, 2, False),
+    43: Api(43, "ElectLeaders", "cluster", 0, 2, 2, False),
+    44: Api(44, "IncrementalAlterConfigs", "configs", 0, 1, 1, False),
+    45: Api(45, "AlterPartitionReassignments", "cluster", 0, 0, 0, False),
+    46: Api(46, "ListPartitionReassignments", "cluster", 0, 0, 0, False),
+    47: Api(47, "OffsetDelete", "groups", 0, 0, None, False),
+    48: Api(48, "DescribeClientQuotas", "quotas", 0, 1, 1, False),
+    49: Api(49, "AlterClientQuotas", "quotas", 0, 1, 1, False),
+    50: Api(50, "DescribeUserScramCredentials", "sasl", 0, 0, 0, False),
+    51: Api(51, "AlterUserScramCredentials", "sasl", 0, 0, 0, False),
+    56: Api(56, "AlterPartition", "replication", 0, 3, 0, False),
+    57: Api(57, "UpdateFeatures", "cluster", 0, 1, 0, False),
+    58: Api(58, "Envelope", "cluster", 0, 0, 0, False),
+    60: Api(60, "DescribeCluster", "cluster", 0, 1, 0, False),
+    61: Api(61, "DescribeProducers", "txn", 0, 0, 0, False),
+    65: Api(65, "DescribeTransactions", "txn", 0, 0, 0, False),
+    66: Api(66, "ListTransactions", "txn", 0, 1, 0, False),
+    67: Api(67, "AllocateProducerIds", "replication", 0, 0, 0, True),
+    68: Api(68, "ConsumerGroupHeartbeat", "groups", 0, 0, 0, False),
+    69: Api(69, "ConsumerGroupDescribe", "groups", 0, 0, 0, False),
+}
+
+# Since which level of inter.broker.protocol.version a broker sends which version, newest first. The levels before
+# 2.0 are left out: no such broker supports what a 3.9 cluster needs.
+_INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
+    1: (
+        ("3.9-IV0", 17),
+        ("3.7-IV4", 16),
+        ("3.5-IV1", 15),
+        ("3.5-IV0", 14),
+        ("3.1-IV0", 13),
+        ("2.7-IV1", 12),
+        ("2.3-IV1", 11),
+        ("2.1-IV2", 10),
+        ("2.0-IV1", 8),
+        ("2.0-IV0", 7),
+    ),
+    2: (
+        ("3.9-IV0", 9),
+        ("3.5-IV0", 8),
+        ("3.0-IV1", 7),
+        ("2.8-IV0", 6),
+        ("2.2-IV1", 5),
+        ("2.1-IV1", 4),
+        ("2.0-IV1", 3),
+        ("2.0-IV0", 2),
+    ),
+    4: (("3.4-IV0", 7), ("3.2-IV0", 6), ("2.8-IV1", 5), ("2.4-IV1", 4), ("2.4-IV0", 3), ("2.2-IV0", 2), ("2.0-IV0", 1)),
+    5: (("3.4-IV0", 4), ("2.6-IV0", 3), ("2.4-IV1", 2), ("2.2-IV0", 1), ("2.0-IV0", 0)),
+    6: (("3.4-IV0", 8), ("2.8-IV1", 7), ("2.4-IV1", 6), ("2.2-IV0", 5), ("2.0-IV0", 4)),
+    7: (("2.4-IV1", 3), ("2.2-IV0", 2), ("2.0-IV0", 1)),
+    23: (("2.8-IV0", 4), ("2.3-IV1", 3), ("2.1-IV1", 2), ("2.0-IV0", 1)),
+    27: (("2.8-IV0", 1), ("2.0-IV0", 0)),
+    # Kafka negotiates the next ones by ApiVersions; these are the versions that two 3.9 brokers arrive at. Below their
+    # first level brokers write to ZooKeeper directly instead of asking (56, 67); 24 does not depend on the level.
+    24: (("2.0-IV0", 5),),
+    56: (("2.8-IV0", 3), ("2.7-IV2", 1)),
+    67: (("3.0-IV0", 0),),
+}
+
+
+def request_class(api: Api) -> "type[Message]":
+    """The class of the API's request, made on first use."""
+    return _message_class(api.name + "Request")
+
+
+def response_class(api: Api) -> "type[Message]":
+    """The class of the API's response, made on first use."""
+    return _message_class(api.name + "Response")
+
+
+def _message_class(name: str) -> "type[Message]":
+    from barnabas.wire import messages  # here, for messages looks up families in this table
+
+    return messages.message_class(name)
+
+
+def request_header_version(key: int, version: int) -> int:
+    """Which request header precedes this request: 2 when flexible, else 1; 0 only for ControlledShutdown v0."""
+    if key == CONTROLLED_SHUTDOWN_KEY and version == 0:
+        return 0
+    return 2 if APIS[key].is_flexible(version) else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """Which response header precedes this response: 1 when flexible, else 0; ApiVersions always 0."""
+    return 1 if key != API_VERSIONS_KEY and APIS[key].is_flexible(version) else 0
+
+
+def advertised_versions() -> list[Api]:
+    """What ApiVersions lists, by key; the same on every broker of a cluster."""
+    return [api for api in APIS.values() if api.advertised]
+
+
+def inter_broker_versions(level: str) -> Mapping[int, int]:
+    """Key -> version of the requests that a broker of this `inter.broker.protocol.version` sends to others.
+
+    `level` is Kafka's notation: "3.9-IV0", or "3.9", which means the newest level of that release. ValueError when it
+    cannot be read or is older than 2.0.
+    """
+    wanted = _parse_level(level)
+    if wanted < (2, 0, 0):
+        raise ValueError(f"inter.broker.protocol.version {level!r} is older than 2.0")
+    versions: dict[int, int] = {}
+    for key, steps in _INTER_BROKER_VERSIONS.items():
+        for since, version in steps:
+            if wanted >= _parse_level(since):
+                versions[key] = version
+                break
+    return versions
+
+
+def _parse_level(level: str) -> tuple[int, int, int]:
+    """ "3.7-IV4" as (3, 7, 4); a release alone, "3.7" or "3.7.1", stands above its last level."""
+    release, _, step = level.partition("-IV")
+    try:
+        major, minor = (int(part) for part in release.split(".")[:2])
+        return major, minor, int(step) if step else 99
+    except ValueError:
+        raise ValueError(f"inter.broker.protocol.version {level!r} is not of the form 3.9 or 3.9-IV0") from None

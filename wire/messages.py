@@ -1,0 +1,72 @@
+"""The messages of the protocol: `from barnabas.wire import messages as m`, then `m.FetchRequest`, `m.decode(...)`.
+
+One class per message for all its versions, with its structs as attributes (`m.FetchRequest.FetchTopic`), made from the
+tables in `schemas/` when its name is first used. Type checkers read `messages.pyi` instead of this file.
+"""
+
+from functools import cache
+from importlib import import_module
+
+from barnabas.wire import codegen
+from barnabas.wire.runtime import (
+    Buffer,
+    Message,
+    Payload,
+    Records,
+    Struct,
+    decode,
+    decode_from,
+    encode,
+    encode_into,
+)
+from barnabas.wire.schema import Schema
+
+__all__ = [
+    "Buffer",
+    "Message",
+    "Payload",
+    "Records",
+    "Struct",
+    "decode",
+    "decode_from",
+    "encode",
+    "encode_into",
+    "message_class",
+    "schemas",
+]
+
+FAMILIES = (
+    "consumer_protocol",
+    "fetch",
+    "group_records",
+    "groups",
+    "headers",
+    "metadata",
+    "offsets",
+    "produce",
+    "replication",
+    "topics",
+    "txn",
+    "versions",
+)
+
+
+@cache
+def schemas() -> dict[str, Schema]:
+    """Every message's table by name."""
+    families = (import_module(f"barnabas.wire.schemas.{family}").SCHEMAS for family in FAMILIES)
+    return {schema.name: schema for family in families for schema in family}
+
+
+@cache
+def message_class(name: str) -> type[Message]:
+    """The class of this name; KeyError when there is no such message."""
+    made = codegen.make_class(schemas()[name])
+    globals()[name] = made  # from now on an ordinary attribute of this module
+    return made
+
+
+def __getattr__(name: str) -> type[Message]:
+    if not name.startswith("_") and name in schemas():
+        return message_class(name)
+    raise AttributeError(f"module {__name__!r} has no message {name!r}")
