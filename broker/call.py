@@ -4,16 +4,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.broker.groups.coordinator import GroupCoordinator
-    from barnabas.broker.producer_ids import ProducerIds
-    from barnabas.broker.topics import Topics
-    from barnabas.controller.controller import Candidate
-
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
+    from barnabas.broker.topics import Topics
     from barnabas.broker.world import World
+    from barnabas.controller.candidate import Candidate
     from barnabas.controller.store import MetadataStore
 
 # What is allowed on each kind of resource when nobody is refused anything: one bit an operation (KIP-430).

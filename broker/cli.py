@@ -80,13 +80,15 @@ def serve(
     """Run a broker until SIGTERM or SIGINT."""
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError
-    from barnabas.broker.log_output import logging_to, standard_error
-    from barnabas.broker.process import run_broker
 
     try:
         config = BrokerConfig(gather_settings(properties_file, data_dir, listen, assignments))
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
+
+    from barnabas.broker.log_output import logging_to, standard_error
+    from barnabas.broker.process import run_broker
+
     with logging_to(standard_error(), log_level.upper()):
         failure = run_broker(config, click.echo)
     if failure is not None:

@@ -59,6 +59,7 @@ class Connections:
     """All connections of a broker: limits by number and by bytes, and one sweep a second for those that must go."""
 
     def __init__(self, config: "BrokerConfig") -> None:
+        self.finishing = False
         self._config = config
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
@@ -126,10 +127,12 @@ class Connections:
                     )
                     connection.scope.cancel()
 
-    def close_all(self) -> None:
-        """Cancel every connection's task."""
+    def finish(self) -> None:
+        """The broker stops: end every connection, those with a request in hand as soon as it is answered."""
+        self.finishing = True
         for connection in list(self._open):
-            connection.scope.cancel()
+            if not connection.busy:
+                connection.scope.cancel()
 
 
 async def serve_connection(broker: Broker, connections: Connections, stream: Stream, listener: str) -> None:
@@ -154,7 +157,7 @@ async def serve_connection(broker: Broker, connections: Connections, stream: Str
 
 async def _serve(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = FrameReader(broker.config.socket_request_max_bytes)
-    while True:
+    while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES

@@ -31,7 +31,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, 
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[..., "m.Message | None | Awaitable[m.Message | None]"]
+Handler = Callable[..., "m.Message | Awaitable[m.Message | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
 Pieces = list["bytes | bytearray | memoryview | FileSlice"]
 

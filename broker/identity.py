@@ -7,9 +7,9 @@ belongs to another cluster or another broker is refused: serving it would mix tw
 """
 
 import random
-from dataclasses import dataclass
 from typing import Protocol
 
+from barnabas.broker.log_directory import StoredIdentity
 from barnabas.controller import paths
 from barnabas.controller.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
 
@@ -20,13 +20,6 @@ class IdentityConflict(Exception):
     """Store, configuration and log directories disagree about who this is; a person must decide."""
 
 
-class StoredIdentity(Protocol):
-    """What `meta.properties` says."""
-
-    broker_id: int
-    cluster_id: str
-
-
 class IdentityConfig(Protocol):
     """The properties that this file reads."""
 
@@ -35,17 +28,9 @@ class IdentityConfig(Protocol):
     reserved_broker_max_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Cluster and broker id."""
-
-    cluster_id: str
-    broker_id: int
-
-
 async def settle_identity(
     store: MetadataStore, config: IdentityConfig, rng: random.Random, stored: StoredIdentity | None
-) -> Identity:
+) -> StoredIdentity:
     """Make the persistent parents and the cluster id where they are missing, and decide the ids.
 
     IdentityConflict when `stored` (from the log directories; None when they are new) names another cluster or broker.
@@ -61,7 +46,7 @@ async def settle_identity(
             f"the log directories belong to cluster {stored.cluster_id} (meta.properties),"
             f" but the metadata store is that of cluster {cluster_id}"
         )
-    return Identity(cluster_id, await _broker_id(store, config, stored))
+    return StoredIdentity(await _broker_id(store, config, stored), cluster_id)
 
 
 async def _broker_id(store: MetadataStore, config: IdentityConfig, stored: StoredIdentity | None) -> int:

@@ -37,11 +37,11 @@ class Output(Protocol):
 class QueueingHandler(logging.Handler):
     """Formats records and hands them to a writer thread; never waits."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, *, lines_max: int = QUEUE_LINES_MAX) -> None:
         super().__init__()
-        self.dropped = 0  # lines lost since the writer last said so
+        self.dropped = 0  # lines lost so far
         self._output = output
-        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES_MAX)
+        self._lines: queue.Queue[str | None] = queue.Queue(lines_max)
         self._writer = threading.Thread(target=self._write_lines, name="log writer", daemon=True)
         self._writer.start()
 
@@ -61,12 +61,14 @@ class QueueingHandler(logging.Handler):
         self._writer.join(CLOSE_SECONDS_MAX)
 
     def _write_lines(self) -> None:
+        told = 0
         while (line := self._lines.get()) is not None:
-            dropped, self.dropped = self.dropped, 0
+            dropped = self.dropped
+            lost, told = dropped - told, dropped
             try:
                 self._output.write(f"{line}\n")
-                if dropped:
-                    self._output.write(f"{dropped} log lines were dropped: standard error was not read in time\n")
+                if lost:
+                    self._output.write(f"{lost} log lines were dropped: standard error was not read in time\n")
                 self._output.flush()
             except (OSError, ValueError):  # closed: there is nowhere left to say so
                 return

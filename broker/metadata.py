@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import trio
 
 from barnabas.wire import messages as m
-from barnabas.wire.topics import ZERO_TOPIC_ID
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
@@ -62,21 +62,21 @@ class ClusterMetadata:
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()
 
-    def apply(self, request: m.UpdateMetadataRequest) -> list[str]:
-        """Take over one UpdateMetadata; returns the names of topics that lost partitions by deletion."""
+    def apply(self, request: m.UpdateMetadataRequest) -> list[TopicPartition]:
+        """Take over one UpdateMetadata; returns the partitions that are being deleted."""
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
-        deleted: dict[str, None] = {}
+        deleted = []
         for topic in request.topic_states:
             for state in topic.partition_states:
                 if state.leader == LEADER_DURING_DELETE:
                     self._forget(topic.topic_name, state.partition_index)
-                    deleted[topic.topic_name] = None
+                    deleted.append(TopicPartition(topic.topic_name, state.partition_index))
                 else:
                     self._store(topic.topic_name, topic.topic_id, state)
         self._changed.set()
         self._changed = trio.Event()
-        return list(deleted)
+        return deleted
 
     async def changed(self) -> None:
         """Wait for the next UpdateMetadata."""

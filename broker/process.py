@@ -8,14 +8,14 @@ import gc
 import logging
 import signal
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import trio
-from barnabas.broker.serve import serve
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
+from barnabas.broker.serve import Serving, serve
 from barnabas.broker.world import real_world
 from barnabas.controller.store import StoreError
 from barnabas.storage.disk import StorageError
@@ -32,12 +32,6 @@ class Failure(NamedTuple):
     misconfigured: bool
 
 
-class Serving(Protocol):
-    """What `serve()` reports when it is ready."""
-
-    ready_line: str
-
-
 class ReadyReport:
     """trio's task status: told once that the broker serves."""
 
@@ -45,10 +39,10 @@ class ReadyReport:
         self.is_ready = False
         self._print_line = print_line
 
-    def started(self, serving: Serving) -> None:
+    def started(self, value: Serving) -> None:
         self.is_ready = True
         freeze_heap()
-        self._print_line(serving.ready_line)
+        self._print_line(value.ready_line)
 
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:

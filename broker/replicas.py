@@ -9,24 +9,23 @@ KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from barnabas.storage.log import PartitionLog
 
 from barnabas.broker.partition import Partition
 from barnabas.storage.disk import StorageError
+from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.logs import Logs
-    from barnabas.storage.flusher import Flusher
-
-    from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.topic_configs import TopicConfigs
+    from barnabas.storage.flusher import Flusher
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,9 @@ class Coordinator(Protocol):
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
         """This broker no longer leads it."""
 
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """These partitions, of whatever topic, are being deleted."""
+
 
 class Replicas:
     """TopicPartition -> Partition, and the order of control requests."""
@@ -54,7 +56,7 @@ class Replicas:
         logs: "Logs",
         flusher: "Flusher",
         metadata: "ClusterMetadata",
-        topic_config: Callable[[str], "TopicConfig"],
+        topic_configs: "TopicConfigs",
         now_ms: Callable[[], int],
     ) -> None:
         self.broker_id = broker_id
@@ -64,7 +66,7 @@ class Replicas:
         self._logs = logs
         self._flusher = flusher
         self._metadata = metadata
-        self._topic_config = topic_config
+        self._topic_configs = topic_configs
         self._now_ms = now_ms
         self._partitions: dict[TopicPartition, Partition] = {}
         self._turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
@@ -115,9 +117,12 @@ class Replicas:
         """Take over the controller's picture of the cluster."""
         async with self._turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
-            if not refused:
-                self._metadata.apply(request)
-            return refused
+            if refused:
+                return refused
+            deleted = self._metadata.apply(request)
+            for coordinator in self.coordinators.values() if deleted else ():
+                coordinator.on_partitions_deleted(deleted)
+            return ErrorCode.NONE
 
     # -- failures and flushes
 
@@ -153,12 +158,13 @@ class Replicas:
         try:
             log = self._logs.get(key)
             if log is None:
-                log = await self._logs.create(key, topic_id, self._topic_config(key.topic), is_new=state.is_new)
+                config = await self._topic_configs.load(key.topic)
+                log = await self._logs.create(key, topic_id, config, is_new=state.is_new)
             elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
                 await self._logs.assign_topic_id(log, topic_id)
         except StorageError:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if topic_id != ZERO_TOPIC_ID and log.topic_id != topic_id:
+        if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         return log
 
@@ -175,7 +181,12 @@ class Replicas:
         partition = self._partitions.get(key)
         if partition is None:
             partition = Partition(
-                key, self._topic_config(key.topic), self.broker_id, self._now_ms, self._flusher, self._storage_failed
+                key,
+                self._topic_configs.get(key.topic),
+                self.broker_id,
+                self._now_ms,
+                self._flusher,
+                self._storage_failed,
             )
             partition.high_watermark = self._logs.checkpointed_high_watermark(key)
             self._partitions[key] = partition

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, TypeGuard, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_text, topic_id_text
 
@@ -240,12 +240,10 @@ class BrokerRegistration:
     def decode(cls, data: bytes | None, path: str) -> "BrokerRegistration":
         fields = _Fields.parse(data, path)
         version = fields.integer("version")
-        if version < 1:
-            fields.fail(f"version {version} of a broker's registration does not exist")
-        if version == 1:
-            endpoints: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", fields.text("host"), fields.integer("port")),)
-        else:
+        if version > 1:
             endpoints = fields.endpoints("endpoints")
+        else:
+            endpoints = (Endpoint("PLAINTEXT", fields.text("host"), fields.integer("port")),)
         protocols = fields.strings("listener_security_protocol_map")
         return cls(
             endpoints=endpoints,
@@ -368,7 +366,8 @@ class ConfigEntity:
         if data is None:
             return cls({})
         fields = _Fields.parse(data, path)
-        fields.require_version(1)
+        if fields.integer("version") != 1:
+            fields.fail("this version of a configuration is not known")
         return cls(fields.strings(fields.required("config")))
 
 
@@ -384,12 +383,13 @@ class ConfigChange:
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "ConfigChange":
         fields = _Fields.parse(data, path)
-        version = fields.integer("version")
-        if version == 1:
-            return cls(f"{fields.text('entity_type')}/{fields.text('entity_name')}")
-        if version != 2:
-            fields.fail(f"version {version} of a configuration change is not known")
-        return cls(fields.text("entity_path"))
+        match fields.integer("version"):
+            case 1:
+                return cls(f"{fields.text('entity_type')}/{fields.text('entity_name')}")
+            case 2:
+                return cls(fields.text("entity_path"))
+            case version:
+                fields.fail(f"version {version} of a configuration change is not known")
 
     @property
     def entity_type(self) -> str:
@@ -521,20 +521,16 @@ class _Fields:
     def required(self, key: str) -> str:
         return key if key in self.value else self.fail(f"{key!r} is missing")
 
-    def require_version(self, version: int) -> None:
-        if self.integer("version") != version:
-            self.fail(f"version {self.value['version']} is not known")
-
     def integer(self, key: str, default: int | None = None) -> int:
         value = self.value.get(key, default)
-        return value if _is_integer(value) else self.wrong(key, "an integer")
+        return value if type(value) is int else self.wrong(key, "an integer")
 
     def long(self, key: str, default: int | None = None) -> int:
         """A long, which Kafka writes as a string of digits."""
         value = self.value.get(key, default)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             return int(value)
-        return value if _is_integer(value) else self.wrong(key, "a number as a string")
+        return value if type(value) is int else self.wrong(key, "a number as a string")
 
     def text(self, key: str) -> str:
         value = self.value.get(key)
@@ -602,7 +598,3 @@ class _Fields:
 
 _NUMBER = re.compile("-?[0-9]+")
 _PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
-
-
-def _is_integer(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

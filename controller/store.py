@@ -254,6 +254,23 @@ def check_path(path: str) -> None:
         raise ValueError(f"{path!r} is not the path of a node: a character is not allowed")
 
 
+def check_op(op: Op) -> None:
+    """ValueError when no store could carry out this operation, whatever it holds."""
+    if isinstance(op, Create) and op.sequential:
+        check_path(f"{op.path}0")  # the suffix may be a whole name: "/parent/" is allowed
+        return
+    check_path(op.path)
+    if op.path == "/" and isinstance(op, Create | Delete):
+        raise ValueError("the root can be neither created nor deleted")
+
+
+def refuse_large(ops: Sequence[Op]) -> DataTooLarge | None:
+    """The refusal of operations that together carry more than DATA_MAX_BYTES: one of them alone, or all of a multi."""
+    writes = [op for op in ops if isinstance(op, Create | SetData) and op.data]
+    size_bytes = sum(len(op.data or b"") for op in writes)
+    return DataTooLarge(writes[-1].path) if size_bytes > DATA_MAX_BYTES else None
+
+
 def _is_forbidden(character: str) -> bool:
     code = ord(character)
     return code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0

@@ -23,9 +23,10 @@ Pure: the only input and output is the `File` that a caller hands in.
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.storage.disk import File
+if TYPE_CHECKING:
+    from barnabas.storage.disk import File
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -80,7 +81,7 @@ def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: stru
     return low - 1
 
 
-def find_in_file(file: File, entry: struct.Struct, target: int) -> tuple[int, int] | None:
+def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, int] | None:
     """The last entry of a file whose first field is at most `target`. Blocking: short, log2(entries / 512) reads."""
     size = entry.size
     low, high = 0, file.size_bytes() // size
@@ -97,7 +98,7 @@ def find_in_file(file: File, entry: struct.Struct, target: int) -> tuple[int, in
     return None if found < 0 else entry.unpack_from(page, found * size)
 
 
-def count_entries(file: File, entry: struct.Struct) -> int:
+def count_entries(file: "File", entry: struct.Struct) -> int:
     """How many entries a file holds before its padding of zeros, if it has any. Blocking: short."""
     size = entry.size
     count = file.size_bytes() // size
@@ -113,7 +114,7 @@ def count_entries(file: File, entry: struct.Struct) -> int:
     return low if low > 1 or any(file.read(0, size)) else 0
 
 
-def last_in_file(file: File, entry: struct.Struct) -> tuple[int, int] | None:
+def last_in_file(file: "File", entry: struct.Struct) -> tuple[int, int] | None:
     """The last entry before the padding. Blocking: short."""
     count = count_entries(file, entry)
     return None if count == 0 else entry.unpack(file.read((count - 1) * entry.size, entry.size))
@@ -144,7 +145,7 @@ class _GrowingIndex:
     def unsaved_bytes(self) -> int:
         return len(self.entries) - self.saved_bytes
 
-    def save(self, file: File) -> None:
+    def save(self, file: "File") -> None:
         """Write what is not in the file yet and trim the file to the entries. Blocking: short. Durable: no."""
         if self.unsaved_bytes > 0:
             file.write(self.saved_bytes, bytes(memoryview(self.entries)[self.saved_bytes :]))
@@ -157,7 +158,7 @@ class _GrowingIndex:
         self.saved_bytes = min(self.saved_bytes, len(self.entries))
 
 
-def read_entries(file: File, entry: struct.Struct) -> bytes:
+def read_entries(file: "File", entry: struct.Struct) -> bytes:
     """All entries of a file, padding removed. Blocking: short (bounded by segment.index.bytes)."""
     return file.read(0, count_entries(file, entry) * entry.size)
 
@@ -239,7 +240,7 @@ class TransactionIndex:
             self.entries.pop()
         self.saved_count = min(self.saved_count, len(self.entries))
 
-    def save(self, file: File) -> None:
+    def save(self, file: "File") -> None:
         """Write what is not in the file yet and trim it. Blocking: short. Durable: no."""
         size = len(self.entries) * TRANSACTION_ENTRY.size
         unsaved = self.entries[self.saved_count :]

@@ -23,7 +23,28 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from barnabas.storage.entries import (
+    BATCH_MAGIC,
+    LOOKUP_STEP_BYTES,
+    PRODUCER_ID_AT,
+    EntrySpan,
+    leader_epoch_of,
+    max_timestamp_of,
+    walk_file,
+)
 from barnabas.storage.epochs import LeaderEpochs
+from barnabas.storage.files import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    SegmentStore,
+    offset_of_name,
+)
 from barnabas.storage.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
@@ -35,36 +56,19 @@ from barnabas.storage.index import (
     parse_transactions,
 )
 from barnabas.storage.producers import Control, ProducerStates, SnapshotCorrupt
-from barnabas.storage.segment import (
-    BATCH_MAGIC,
-    CLEANED,
-    DELETED,
-    INDEX,
-    LOG,
-    LOOKUP_STEP_BYTES,
-    SEARCH_WINDOW_BYTES,
-    SNAPSHOT,
-    SWAP,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-    ActiveSegment,
-    EntrySpan,
-    Segment,
-    SegmentStore,
-    leader_epoch_of,
-    max_timestamp_of,
-    offset_of_name,
-    walk_file,
-)
+from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import read_batch_header
+from barnabas.wire.records import is_intact, read_batch_header, read_control_record, read_records
 
 
 class RecoveryRules(Protocol):
     """The settings that matter here: TopicConfig."""
 
-    index_interval_bytes: int
-    producer_id_expiration_ms: int
+    @property
+    def index_interval_bytes(self) -> int: ...
+
+    @property
+    def producer_id_expiration_ms(self) -> int: ...
 
     @property
     def compacted(self) -> bool: ...
@@ -219,35 +223,58 @@ class _Loading:
         self.segments.append(active)
         self.log_end_offset = end_offset
         self.epochs.truncate_from_end(end_offset)
-        self.load_producers(end_offset)
+        self._load_producers(end_offset)
         return True
 
     def scan(self, first: int) -> None:
         """Check the segments from the one numbered `first` on; what they hold replaces what files say of them."""
-        store = self.store
         base = self.bases[first]
         self._load_sealed(first)
         self.epochs.truncate_from_end(base)
         self._remove_snapshots_above(base)
-        self.load_producers(base)
+        self._load_producers(base)
         for number in range(first, len(self.bases)):
             base = self.bases[number]
-            if number > first and not self._continues_at(base):
-                self._remove_segments_from(number)
+            if number > first:
+                if not self._continues_at(base):
+                    self._remove_segments_from(number)
+                    break
+                self._seal_last(base)
+            if not self._scan_segment(number):
                 break
-            scanned = _Scan(ActiveSegment.unread(store, base, self.now_ms), self)
-            scanned.run(self.sizes[base])
-            self.log_end_offset = scanned.end_offset
-            self.segments.append(scanned.segment)
-            if scanned.end_position < self.sizes[base]:
-                self._remove_segments_from(number + 1)
-                scanned.segment.file.truncate(scanned.end_position)
-                scanned.segment.file.sync()
+        self._last_active().finish()
+
+    def _scan_segment(self, number: int) -> bool:
+        """Read one segment; False if it had to be cut, which ends the log."""
+        base, size_bytes = self.bases[number], self.sizes[self.bases[number]]
+        if base > self.log_start_offset:
+            self._save_snapshot(base)
+        segment = ActiveSegment.unread(self.store, base, self.now_ms)
+        self.segments.append(segment)
+        self.log_end_offset, end_position = self._scan_entries(segment, size_bytes)
+        if end_position == size_bytes:
+            return True
+        self._remove_segments_from(number + 1)
+        segment.file.truncate(end_position)
+        segment.file.sync()
+        return False
+
+    def _scan_entries(self, segment: ActiveSegment, size_bytes: int) -> tuple[int, int]:
+        """Check entries and take over what they say; returns the offset and the position behind the last good one."""
+        end_offset, end_position = segment.base_offset, 0
+        for span, data in walk_file(segment.file, 0, size_bytes):
+            if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
-        for segment in self.segments[first:]:
-            if isinstance(segment, ActiveSegment):
-                segment.finish()
-        self._seal_all_but_last()
+            if not is_intact(data):
+                break
+            end_offset, end_position = span.last_offset + 1, span.position + span.size_bytes
+            timestamp = max_timestamp_of(span, data)
+            segment.note(span.position, span.size_bytes, span.last_offset, timestamp, self.rules.index_interval_bytes)
+            note_epoch(self.epochs, span, data)
+            aborted = replay_producers(self.producers, span, data)
+            if aborted is not None:
+                segment.transactions.append(aborted)
+        return end_offset, end_position
 
     def start_over(self) -> None:
         """Nothing that is there lies in the log any more."""
@@ -263,12 +290,9 @@ class _Loading:
         """Everything that follows from the segments."""
         self.epochs.truncate_from_start(self.log_start_offset)
         self._remove_stray_snapshots()
-        active = self.segments[-1]
-        if not isinstance(active, ActiveSegment):
-            raise InvariantBroken(f"{active} is the last segment, but not active")
         return LoadedLog(
             self.segments,
-            active,
+            self._last_active(),
             self.log_start_offset,
             self.log_end_offset,
             min(recovery_point, self.log_end_offset),
@@ -286,7 +310,9 @@ class _Loading:
                 has_transactions = f"{base:020d}{TRANSACTION_INDEX}" in self.names
                 self.segments.append(Segment(self.store, base, self.sizes[base], next_base, has_transactions))
             else:
-                self.segments.append(self._rebuild_indexes(base).sealed(next_base))
+                rebuilt = reindex(self.store, base, self.sizes[base], self.rules.index_interval_bytes, self.now_ms)
+                rebuilt.finish()
+                self.segments.append(rebuilt.sealed(next_base))
 
     def _has_indexes(self, base: int) -> bool:
         return all(
@@ -294,16 +320,6 @@ class _Loading:
             and has_whole_entries(self.store.disk.size(self.store.path(base, suffix)), entry)
             for suffix, entry in ((INDEX, OFFSET_ENTRY), (TIME_INDEX, TIME_ENTRY))
         )
-
-    def _rebuild_indexes(self, base: int) -> ActiveSegment:
-        segment = ActiveSegment.unread(self.store, base, self.now_ms)
-        segment.transactions = TransactionIndex(_read_transactions(self.store, base))
-        interval = self.rules.index_interval_bytes
-        for span, data in walk_file(segment.file, 0, self.sizes[base]):
-            segment.note(span.position, span.size_bytes, span.last_offset, max_timestamp_of(span, data), interval)
-        segment.finish()
-        segment.size_bytes = self.sizes[base]
-        return segment
 
     def _continues_at(self, base: int) -> bool:
         """Whether a segment with this base follows what was scanned so far."""
@@ -314,15 +330,20 @@ class _Loading:
             self.store.remove_segment(base)
         self.store.disk.sync_directory(self.store.directory)
 
-    def _seal_all_but_last(self) -> None:
-        for number in range(len(self.segments) - 1):
-            segment = self.segments[number]
-            if isinstance(segment, ActiveSegment):
-                self.segments[number] = segment.sealed(self.segments[number + 1].base_offset)
+    def _last_active(self) -> ActiveSegment:
+        segment = self.segments[-1]
+        if not isinstance(segment, ActiveSegment):
+            raise InvariantBroken(f"{segment} is the last segment, but not active")
+        return segment
+
+    def _seal_last(self, next_base: int) -> None:
+        active = self._last_active()
+        active.finish()
+        self.segments[-1] = active.sealed(next_base)
 
     # producers
 
-    def load_producers(self, end_offset: int) -> None:
+    def _load_producers(self, end_offset: int) -> None:
         """Producer states as they were when the log ended at `end_offset`, of the segments loaded so far."""
         self.snapshots = load_producers(
             self.store,
@@ -335,7 +356,7 @@ class _Loading:
             self.rules.producer_id_expiration_ms,
         )
 
-    def save_snapshot(self, offset: int) -> None:
+    def _save_snapshot(self, offset: int) -> None:
         self.store.save(self.store.path(offset, SNAPSHOT), self.producers.encode_snapshot())
         self.snapshots = sorted({*self.snapshots, offset})
 
@@ -349,33 +370,15 @@ class _Loading:
         self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s not in kept])
 
 
-class _Scan:
-    """One segment being read and checked; `end_position` and `end_offset` are behind what is good."""
-
-    def __init__(self, segment: ActiveSegment, loading: _Loading) -> None:
-        self.segment = segment
-        self.loading = loading
-        self.end_position = 0
-        self.end_offset = segment.base_offset
-
-    def run(self, size_bytes: int) -> None:
-        base = self.segment.base_offset
-        interval = self.loading.rules.index_interval_bytes
-        self.loading.save_snapshot(base)
-        for span, data in walk_file(self.segment.file, 0, size_bytes):
-            if span.base_offset < self.end_offset or span.last_offset - base > MAX_RELATIVE_OFFSET:
-                return
-            if not has_valid_checksum(span, data):
-                return
-            self.segment.note(
-                span.position, span.size_bytes, span.last_offset, max_timestamp_of(span, data), interval
-            )
-            note_epoch(self.loading.epochs, span, data)
-            aborted = replay_producers(self.loading.producers, span, data)
-            if aborted is not None:
-                self.segment.transactions.append(aborted)
-            self.end_position = span.position + span.size_bytes
-            self.end_offset = span.last_offset + 1
+def reindex(store: SegmentStore, base: int, size_bytes: int, index_interval_bytes: int, now_ms: int) -> ActiveSegment:
+    """A segment that is believed, with offset and time index made anew (in memory). Blocking: long."""
+    segment = ActiveSegment.unread(store, base, now_ms)
+    segment.transactions = TransactionIndex(_read_transactions(store, base))
+    for span, data in walk_file(segment.file, 0, size_bytes):
+        timestamp = max_timestamp_of(span, data)
+        segment.note(span.position, span.size_bytes, span.last_offset, timestamp, index_interval_bytes)
+    segment.size_bytes = size_bytes
+    return segment
 
 
 def find_log_end(active: ActiveSegment) -> int | None:
@@ -392,6 +395,12 @@ def find_log_end(active: ActiveSegment) -> int | None:
 # -- what each entry adds
 
 
+def control_of(data: bytes | bytearray | memoryview) -> Control | None:
+    """What a control batch says; None if compaction has removed its record."""
+    record = next(read_records(data), None)
+    return None if record is None else Control(*read_control_record(record))
+
+
 def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
     """Take over the leader epoch of an entry; True if that was news. Old formats have none, and what is known of
     earlier entries says nothing about where they ended: so everything is forgotten then, as in Kafka."""
@@ -404,11 +413,9 @@ def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
 
 def replay_producers(producers: ProducerStates, span: EntrySpan, data: memoryview) -> AbortedTransaction | None:
     """Take over what an entry says of its producer; returns the transaction that it aborted, if any."""
-    if span.magic < BATCH_MAGIC:
-        return None
+    if span.magic < BATCH_MAGIC or data[PRODUCER_ID_AT] & 0x80:
+        return None  # no producer: -1
     header = read_batch_header(data)
-    if header.producer_id < 0:
-        return None
     completed = producers.update(header, control=control_of(data) if header.is_control else None)
     if completed is None or not completed.aborted:
         return None

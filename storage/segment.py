@@ -1,37 +1,29 @@
 """One segment of a log: a `.log` file that starts at a base offset, and the indexes beside it (reference D.2-D.6).
 
-A `.log` file is a sequence of entries and nothing else. Today's entry is a record batch (magic 2); directories of older
-brokers also hold single messages and wrapped message sets (magic 0 and 1). All begin alike:
-
-    0   base offset i64     (magic 0 and 1: the offset of the message, of a wrapper's *last* message)
-    8   length i32          bytes after this field
-    12  ...
-    16  magic i8
-    23  last offset delta i32                                      (magic 2 only)
-
-so this layer walks by offset, length and magic, and never looks at a record. What needs more (timestamps of records,
-transactions, producers) asks the batch's header, or `wire.records`.
-
-Two classes. A `Segment` is sealed: its files do not change any more, and are opened on use through `OpenFiles`, which
-keeps few descriptors. The last segment of a log is an `ActiveSegment`: its file stays open, its indexes live in memory
-and are saved when it is sealed or closed. Until then the index files are stale but never wrong (see `index.py`), and
-an append costs one write. After a crash recovery rebuilds the indexes of every segment from the recovery point on, so
-nothing is lost by saving late.
-
-On the event loop files come from `SegmentStore.shared`; work in a thread must use `SegmentStore.private`, for the
-files of the loop may be closed at any moment.
+Two classes. A `Segment` is sealed: its files do not change any more, and are opened on use. The last segment of a log
+is an `ActiveSegment`: its file stays open, its indexes live in memory and are saved when it is sealed or closed. Until
+then the index files are stale but never wrong (see `index.py`), and an append costs one write. After a crash recovery
+rebuilds the indexes of every segment from the recovery point on, so nothing is lost by saving late.
 """
 
 import struct
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.wire.records import CorruptRecords, read_records
-
-from barnabas.storage.disk import Disk, File, join
+from barnabas.storage.disk import File, StorageError
+from barnabas.storage.entries import (
+    MAX_TIMESTAMP_AT,
+    SEARCH_WINDOW_BYTES,
+    SMALLEST_ENTRY_BYTES,
+    EntrySpan,
+    find_entry,
+    leader_epoch_of,
+    max_timestamp_of,
+    span_at,
+    walk_file,
+)
+from barnabas.storage.files import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, Opener, OpenFiles, SegmentStore
 from barnabas.storage.index import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
@@ -50,37 +42,9 @@ from barnabas.storage.index import (
     read_entries,
 )
 from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.records import read_records
 
-LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
-SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
-
-ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
-SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
-BATCH_MAGIC = 2
-LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT = 12, 18, 35
-
-# A lookup walks at most about index.interval.bytes plus a batch; two pages hold that for usual batches.
-LOOKUP_STEP_BYTES = 8 * 1024
-SCAN_WINDOW_BYTES = 1024 * 1024  # recovery reads so much at once, or one batch if that is larger
-SEARCH_WINDOW_BYTES = 64 * 1024
-
-_WALK = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
-_PREFIX = struct.Struct(">qi4xb")  # the part of it that a magic 0 message always has
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
-
-Opener = Callable[[str], AbstractContextManager[File]]
-
-
-class EntrySpan(NamedTuple):
-    """Where an entry lies, in the file and among the offsets. For magic 0 and 1 both offsets are its own one."""
-
-    position: int
-    size_bytes: int
-    base_offset: int
-    last_offset: int
-    magic: int
+__all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
 
 class RecordTime(NamedTuple):
@@ -94,216 +58,23 @@ class RecordTime(NamedTuple):
 class RollRules(Protocol):
     """When a segment is full: TopicConfig."""
 
-    segment_bytes: int
-    segment_ms: int
-    segment_jitter_ms: int
-    segment_index_bytes: int
+    @property
+    def segment_bytes(self) -> int: ...
 
+    @property
+    def segment_ms(self) -> int: ...
 
-# -- names
+    @property
+    def segment_jitter_ms(self) -> int: ...
 
-
-def segment_name(offset: int, suffix: str) -> str:
-    """A file's name: its offset in twenty digits, so that names sort as offsets do."""
-    return f"{offset:020d}{suffix}"
-
-
-def offset_of_name(name: str) -> int | None:
-    """The offset that a segment's file is named after; None for other names."""
-    digits = name.partition(".")[0]
-    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
-
-
-# -- walking
-
-
-def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | None:
-    """The entry whose head lies at `window[at:]`; None if these bytes cannot be one."""
-    base_offset, length, magic = _PREFIX.unpack_from(window, at)
-    last_offset = base_offset
-    if magic == BATCH_MAGIC:
-        if length < 49 or len(window) - at < 27:
-            return None
-        last_offset += _INT32.unpack_from(window, at + 23)[0]
-    elif not 0 <= magic < BATCH_MAGIC or length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES:
-        return None
-    if base_offset < 0 or last_offset < base_offset:
-        return None
-    return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
-
-
-def walk_file(
-    file: File, position: int, end_position: int, window_bytes: int = SCAN_WINDOW_BYTES
-) -> Iterator[tuple[EntrySpan, memoryview]]:
-    """Entries with their bytes, from `position` on; ends before the first thing that is not a whole entry.
-
-    Never holds more than a window, or one entry whose length was checked against `end_position` first. Blocking: long.
-    """
-    window, start = memoryview(b""), position
-    while position + SMALLEST_ENTRY_BYTES <= end_position:
-        at = position - start
-        if at + _WALK.size > len(window):
-            window, start, at = memoryview(file.read(position, min(window_bytes, end_position - position))), position, 0
-        span = span_at(window, at, position) if len(window) - at >= SMALLEST_ENTRY_BYTES else None
-        if span is None or position + span.size_bytes > end_position:
-            return
-        if at + span.size_bytes > len(window):
-            wanted = max(min(window_bytes, end_position - position), span.size_bytes)
-            window, start, at = memoryview(file.read(position, wanted)), position, 0
-            if len(window) < span.size_bytes:
-                return  # the file was cut meanwhile
-        yield span, window[at : at + span.size_bytes]
-        position += span.size_bytes
-
-
-def find_entry(file: File, position: int, end_position: int, offset: int) -> EntrySpan | None:
-    """The first entry at or after `position` that ends with `offset` or later. Blocking: short.
-
-    The log is trusted here, it was checked when it was written. CorruptRecords where a length is nonsense all the same.
-    """
-    window, start = b"", position
-    unpack = _WALK.unpack_from
-    while position < end_position:
-        at = position - start
-        if at + 27 > len(window):
-            window, start, at = file.read(position, LOOKUP_STEP_BYTES), position, 0
-            if len(window) < 27:
-                window += bytes(27 - len(window))  # a magic 0 message of 26 bytes ends the file
-        base_offset, length, magic, last_offset_delta = unpack(window, at)
-        last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
-        if length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES or last_offset < base_offset:
-            raise CorruptRecords(f"{file.path}: no entry at position {position}")
-        if last_offset >= offset:
-            return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
-        position += ENTRY_PREFIX_BYTES + length
-    return None
-
-
-def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
-    """The largest timestamp that an entry claims; -1 for magic 0, which has none."""
-    if span.magic >= BATCH_MAGIC:
-        timestamp: int = _INT64.unpack_from(data, MAX_TIMESTAMP_AT)[0]
-    else:
-        timestamp = _INT64.unpack_from(data, MAGIC_1_TIMESTAMP_AT)[0] if span.magic == 1 else NO_TIMESTAMP
-    return timestamp
-
-
-def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
-    """The leader epoch that a batch was written in; -1 for older entries."""
-    epoch: int = _INT32.unpack_from(data, LEADER_EPOCH_AT)[0] if span.magic >= BATCH_MAGIC else -1
-    return epoch
-
-
-# -- files
-
-
-class OpenFiles:
-    """The open files of many logs: those being written (pinned), and the last used of the others, at most `limit`.
-
-    Files are used on the event loop only; a file that somebody retains (a slice on its way to a client) stays open
-    beyond the limit. `pin` and `drop` may also come from the thread that prepares a log: each step on the dictionaries
-    is one atomic operation.
-    """
-
-    def __init__(self, disk: Disk, limit: int = 256) -> None:
-        self.limit = limit
-        self._disk = disk
-        self._pinned: dict[str, File] = {}
-        self._recent: OrderedDict[str, File] = OrderedDict()  # least recently used first
-
-    def get(self, path: str) -> File:
-        """The file, opened if need be. It may be closed by the next `get`, unless it is retained. Blocking: short."""
-        file = self._pinned.get(path)
-        if file is not None:
-            return file
-        file = self._recent.pop(path, None)
-        if file is None:
-            file = self._disk.open(path, read_only=True)
-        self._recent[path] = file
-        self._shrink()
-        return file
-
-    def pin(self, path: str, file: File) -> None:
-        """Take over a file that stays open until it is unpinned or dropped."""
-        self.drop(path)
-        self._pinned[path] = file
-
-    def unpin(self, path: str) -> None:
-        """The file is not written any more: from now on it is one of the others."""
-        self._recent[path] = self._pinned.pop(path)
-        self._shrink()
-
-    def drop(self, path: str) -> None:
-        """Let go of the file: its name is about to stand for something else, or for nothing."""
-        for files in (self._pinned, self._recent):
-            file = files.pop(path, None)
-            if file is not None:
-                file.release()
-
-    def drop_directory(self, directory: str) -> None:
-        """Let go of all files in this directory."""
-        prefix = join(directory, "")
-        for path in (*self._pinned, *self._recent):
-            if path.startswith(prefix):
-                self.drop(path)
-
-    def __len__(self) -> int:
-        return len(self._pinned) + len(self._recent)
-
-    def _shrink(self) -> None:
-        while len(self._recent) > self.limit:
-            self._recent.popitem(last=False)[1].release()
-
-
-class SegmentStore:
-    """Where the segments of one log live; `directory` changes when the log is renamed for its deletion."""
-
-    __slots__ = ("directory", "disk", "open_files")
-
-    def __init__(self, disk: Disk, directory: str, open_files: OpenFiles) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.open_files = open_files
-
-    def path(self, offset: int, suffix: str) -> str:
-        return f"{self.directory}/{offset:020d}{suffix}"
-
-    def shared(self, path: str) -> AbstractContextManager[File]:
-        """The file as the event loop has it, for the length of one synchronous step."""
-        return nullcontext(self.open_files.get(path))
-
-    @contextmanager
-    def private(self, path: str) -> Iterator[File]:
-        """The file for a worker thread, which opens and closes it itself."""
-        file = self.disk.open(path, read_only=True)
-        try:
-            yield file
-        finally:
-            file.release()
-
-    def save(self, path: str, data: bytes) -> None:
-        """Write a whole file in place. Blocking: short. Durable: no; who reads it must be able to check it."""
-        file = self.disk.open(path, create=True)
-        try:
-            file.write(0, data)
-            if file.size_bytes() > len(data):
-                file.truncate(len(data))
-        finally:
-            file.release()
-
-    def remove_segment(self, base_offset: int) -> None:
-        """Remove the files of a segment, the log last: without it the others are swept at the next start."""
-        for suffix in reversed(SEGMENT_SUFFIXES):
-            path = self.path(base_offset, suffix)
-            self.open_files.drop(path)
-            if self.disk.exists(path):
-                self.disk.remove(path)
+    @property
+    def segment_index_bytes(self) -> int: ...
 
 
 class Segment:
     """A sealed segment. `next_base_offset` is where the following one begins (None only for the active segment)."""
 
-    __slots__ = ("_largest", "base_offset", "has_transactions", "next_base_offset", "size_bytes", "store")
+    __slots__ = ("_largest", "base_offset", "has_transactions", "is_removed", "next_base_offset", "size_bytes", "store")
 
     def __init__(
         self,
@@ -318,6 +89,7 @@ class Segment:
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
         self.has_transactions = has_transactions
+        self.is_removed = False  # set before its files are renamed or removed; a thread may be looking for them
         self._largest: TimeEntry | None = None
 
     @property
@@ -375,6 +147,19 @@ class Segment:
                             return RecordTime(record.timestamp, record.offset, leader_epoch_of(span, data))
         return None
 
+    def sync(self, log_end_offset: int) -> None:
+        """Sync its files, with the snapshot of its end. Does nothing if it was removed meanwhile. Blocking: long."""
+        end_offset = log_end_offset if self.next_base_offset is None else self.next_base_offset
+        paths = [self.store.path(self.base_offset, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
+        for path in (*paths, self.store.path(end_offset, SNAPSHOT)):
+            try:
+                if self.store.disk.exists(path):
+                    with self.store.private(path) as file:
+                        file.sync()
+            except StorageError:
+                if not self.is_removed:
+                    raise
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_offset}, {self.size_bytes} bytes)"
 
@@ -429,6 +214,7 @@ class ActiveSegment(Segment):
             segment = cls(store, base_offset, file, now_ms)
             segment._load_indexes()
             segment._load_first_timestamp()
+            segment._note_tail_timestamps()
         except BaseException:
             file.release()
             raise

@@ -37,10 +37,10 @@ def make_class(schema: Schema) -> type[runtime.Message]:
     single = {field.type for fields in (schema.fields, *structs.values()) for field in fields if field.is_struct}
     lines: list[str] = []
     for name, fields in structs.items():
-        lines += _class_source(name, "Struct", fields)
+        lines += _class_source(name, f"{schema.name}.{name}", "Struct", fields)
         if name in single:
             lines.append(f"default_{name} = shared_default({name})")
-    lines += _class_source(schema.name, "Message", schema.fields)
+    lines += _class_source(schema.name, schema.name, "Message", schema.fields)
     names: dict[str, Any] = {
         "Struct": runtime.Struct,
         "Message": runtime.Message,
@@ -51,7 +51,6 @@ def make_class(schema: Schema) -> type[runtime.Message]:
     _run(f"<{schema.name} classes>", lines, names)
     message: type[runtime.Message] = names[schema.name]
     for name in structs:
-        names[name].__qualname__ = f"{schema.name}.{name}"
         setattr(message, name, names[name])
     message.API_KEY = schema.key
     message.MIN_VERSION = schema.min_version
@@ -63,8 +62,12 @@ def make_class(schema: Schema) -> type[runtime.Message]:
     return message
 
 
-def _class_source(name: str, base: str, fields: tuple[Field, ...]) -> list[str]:
-    lines = [f"class {name}({base}):", f"    __slots__ = FIELDS = {tuple(field.name for field in fields)!r}"]
+def _class_source(name: str, qualified: str, base: str, fields: tuple[Field, ...]) -> list[str]:
+    lines = [
+        f"class {name}({base}):",
+        f"    __qualname__ = {qualified!r}",
+        f"    __slots__ = FIELDS = {tuple(field.name for field in fields)!r}",
+    ]
     if fields:
         arguments = ", ".join(f"{field.name}={_default_source(field)}" for field in fields)
         lines.append(f"    def __init__(self, *, {arguments}):")
@@ -515,7 +518,8 @@ def stubs(schemas: Iterable[Schema]) -> str:
 
 
 def _stub_fields(schema: Schema, fields: tuple[Field, ...], indent: str) -> list[str]:
-    lines = [f"{indent}{field.name}: {_stub_type(schema, field)}" for field in fields]
+    held = "Records" if schema.name.endswith("Response") else "memoryview"  # a broker fills answers, and reads requests
+    lines = [f"{indent}{field.name}: {_stub_type(schema, field).replace('memoryview', held)}" for field in fields]
     lines += [f"{indent}def __init__(", f"{indent}    self,", f"{indent}    *,"] if fields else []
     for field in fields:
         accepted = _stub_type(schema, field).replace("memoryview", "Records")

@@ -20,7 +20,8 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> Self:
+    # The defaults let type checkers accept the look-up ErrorCode(3), which never comes here.
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable
@@ -160,6 +161,12 @@ class ErrorCode(IntEnum):
     INVALID_VOTER_KEY = 125, False, "The voter key is not that of the receiving replica."
     DUPLICATE_VOTER = 126, False, "The voter is in the voter set already."
     VOTER_NOT_FOUND = 127, False, "The voter is not in the voter set."
+
+
+def error_name(code: int) -> str:
+    """The name of a code that came as a number; the number itself when Kafka 3.9 does not know it."""
+    known = ErrorCode._value2member_map_.get(code)
+    return str(code) if known is None else known.name
 
 
 class Refuse(Exception):

@@ -630,7 +630,7 @@ class FetchResponse(Message):
         snapshot_id: FetchResponse.SnapshotId
         aborted_transactions: Sequence[FetchResponse.AbortedTransaction] | None
         preferred_read_replica: int
-        records: memoryview | None
+        records: Records | None
         def __init__(
             self,
             *,

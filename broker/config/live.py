@@ -84,7 +84,7 @@ class BrokerConfig(BrokerAttributes):
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...] | None:
         """What `advertised.listeners` says; None when it is not set and the bound addresses are advertised."""
-        if self.advertised_listeners is None:
+        if not self.advertised_listeners:
             return None
         return parse_endpoints(self.advertised_listeners, parse_protocols(self.listener_security_protocol_map))
 
@@ -94,7 +94,7 @@ class BrokerConfig(BrokerAttributes):
         return self.inter_broker_listener_name or self.security_inter_broker_protocol
 
     @property
-    def max_connections_per_ip_overrides_map(self) -> dict[str, int]:
+    def connection_limits(self) -> dict[str, int]:
         """Host or address -> the connections it may hold; others hold `max_connections_per_ip`."""
         return parse_connection_limits(self.max_connections_per_ip_overrides)
 
@@ -146,14 +146,17 @@ class BrokerConfig(BrokerAttributes):
 
     def entries(self) -> Iterator[Entry]:
         """Every property as it stands, in the table's order."""
+        for name, row in BROKER_TABLE.items():
+            yield Entry(row, self._values[name], self._defaults[name], self.source_of(name), self._origins.get(name))
+
+    def source_of(self, name: str) -> Source:
+        """Which layer this broker property's value comes from."""
         layers = (
             (Source.PER_BROKER, self._per_broker),
             (Source.CLUSTER_WIDE, self._cluster_wide),
             (Source.STATIC, self._static),
         )
-        for name, row in BROKER_TABLE.items():
-            source = next((source for source, layer in layers if name in layer), Source.DEFAULT)
-            yield Entry(row, self._values[name], self._defaults[name], source, self._origins.get(name))
+        return next((source for source, layer in layers if name in layer), Source.DEFAULT)
 
     def _refuse_what_is_not_served(self) -> None:
         problems = [
@@ -231,7 +234,7 @@ class TopicConfig(TopicAttributes):
 
 
 def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
-    """Topic properties that are set and do not act, for CreateTopics and AlterConfigs."""
+    """Topic properties that are set and do not act, for CreateTopics and AlterConfigs; the values are valid."""
     quiet = []
     for name, text in overrides.items():
         row = TOPIC_TABLE.get(name)

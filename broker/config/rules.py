@@ -126,10 +126,7 @@ def _listener_problems(config: BrokerAttributes) -> list[Problem]:
         return [Problem(("listener.security.protocol.map",), str(error))]
     problems = []
     parsed: dict[str, tuple[Endpoint, ...]] = {}
-    for name, text in (
-        ("listeners", config.listeners),
-        ("advertised.listeners", config.advertised_listeners or config.listeners),
-    ):
+    for name, text in (("listeners", config.listeners), ("advertised.listeners", config.advertised_listeners or "")):
         try:
             parsed[name] = parse_endpoints(text, protocols)
         except ValueError as error:
@@ -163,8 +160,7 @@ def _endpoint_problems(
         if endpoint.protocol != "PLAINTEXT":
             why = f"listener {endpoint.listener} uses {endpoint.protocol}: only PLAINTEXT is served"
             problems.append(Problem(("listeners",), why))
-    if config.advertised_listeners is not None:
-        problems += _advertised_problems(names, advertised)
+    problems += _advertised_problems(names, advertised)
     among_brokers = config.inter_broker_listener_name or config.security_inter_broker_protocol
     if names and among_brokers not in names:
         why = (

@@ -9,7 +9,6 @@
 
 import random
 
-from barnabas.broker.groups import membership
 from barnabas.broker.groups.events import (
     Answered,
     AssignmentNotReplicated,
@@ -30,8 +29,16 @@ from barnabas.broker.groups.events import (
     Sync,
     TimerFired,
 )
+from barnabas.broker.groups.joining import apply_replacement_stored, decide_join
 from barnabas.broker.groups.offsets import apply_expired, decide_commit
-from barnabas.broker.groups.state import Group
+from barnabas.broker.groups.sessions import apply_answered, apply_forgotten, apply_timer, decide_heartbeat, decide_leave
+from barnabas.broker.groups.state import Group, GroupState
+from barnabas.broker.groups.syncing import (
+    apply_assignment_lost,
+    apply_assignment_refused,
+    apply_assignment_stored,
+    decide_sync,
+)
 from barnabas.wire.errors import ErrorCode
 
 NOT_STORED = {  # why an append failed -> what the client is told to do about it
@@ -57,23 +64,23 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
     decision = Decision()
     match event:
         case Heartbeat():
-            membership.decide_heartbeat(group, event, decision)
+            decide_heartbeat(group, event, decision)
         case CommitOffsets():
             decide_commit(group, event, decision)
         case Join():
-            membership.decide_join(group, event, now_ms, rng, decision)
+            decide_join(group, event, now_ms, rng, decision)
         case Sync():
-            membership.decide_sync(group, event, decision)
+            decide_sync(group, event, decision)
         case Leave():
-            membership.decide_leave(group, event, now_ms, decision)
+            decide_leave(group, event, now_ms, decision)
         case TimerFired():
-            membership.apply_timer(group, event.timer, now_ms, decision)
+            apply_timer(group, event.timer, now_ms, decision)
         case Forgotten():
-            membership.apply_forgotten(group, event, decision)
+            apply_forgotten(group, event, decision)
         case Answered():
-            membership.apply_answered(group, event, decision)
+            apply_answered(group, event, decision)
         case AssignmentNotReplicated():
-            membership.apply_assignment_lost(group, event, now_ms, decision)
+            apply_assignment_lost(group, event, now_ms, decision)
     return decision
 
 
@@ -84,9 +91,9 @@ def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) ->
         case StoreOffsets():
             decision.reply(intent.waiting, CommitAnswer(ErrorCode.NONE, intent.too_large), last_offset)
         case StoreAssignment():
-            membership.apply_assignment_stored(group, intent, now_ms, decision)
+            apply_assignment_stored(group, intent, now_ms, decision)
         case StoreReplacement():
-            membership.apply_replacement_stored(group, intent, decision)
+            apply_replacement_stored(group, intent, decision)
         case StoreExpiry():
             apply_expired(group, dies=intent.dies, now_ms=now_ms)
     return decision
@@ -100,7 +107,8 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             code = OFFSETS_NOT_STORED.get(error, error)
             decision.reply(intent.waiting, CommitAnswer(code, intent.too_large))
         case StoreAssignment():
-            membership.apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
+            if group.state is not GroupState.DEAD:  # a failing disk has taken the group away meanwhile
+                apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
         case _:

@@ -174,7 +174,7 @@ class TimerFired:
 class Forgotten:
     """Nobody waits for this answer any more: the member's connection is gone."""
 
-    waiting: Waiting[JoinAnswer] | Waiting[SyncAnswer]
+    waiting: object  # the `Waiting` itself, known by identity
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
     records: list[GroupRecord] = []
     too_large: list[TopicPartition] = []
     for topic_partition, commit in event.offsets.items():
-        if _java_length(commit.metadata) > limit:
+        if java_length(commit.metadata) > limit:
             too_large.append(topic_partition)
         else:
             records.append(OffsetRecord(group.group_id, topic_partition, commit))
@@ -87,7 +87,7 @@ def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _java_length(text: str) -> int:
+def java_length(text: str) -> int:
     """Kafka's limit counts UTF-16 code units, in which what lies beyond U+FFFF takes two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 

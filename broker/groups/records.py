@@ -69,9 +69,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value."""
     if isinstance(record, OffsetRecord):
         topic_partition = record.topic_partition
-        key = m.OffsetCommitKey(
-            group=record.group_id, topic=topic_partition.topic, partition=topic_partition.partition
-        )
+        key = m.OffsetCommitKey(group=record.group_id, topic=topic_partition.topic, partition=topic_partition.partition)
         return (
             _versioned(key, OFFSET_KEY_VERSION),
             None if record.commit is None else _encode_commit(record.commit),
@@ -116,9 +114,7 @@ def _decode_commit(value: bytes | None) -> Commit | None:
         return None
     version = _supported(m.OffsetCommitValue, value)
     stored = m.decode(m.OffsetCommitValue, version, value, _VERSION.size)
-    return Commit(
-        stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp
-    )
+    return Commit(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp)
 
 
 def _decode_metadata(value: bytes | None) -> GroupMetadata | None:

@@ -21,10 +21,10 @@ A member that appears, changes or vanishes makes everybody join again. The state
 
 Two parts
 ---------
-*Recorded*: committed offsets, and the last generation whose shares were stored. Only `replay` (in replay.py) changes it,
+*Recorded*: committed offsets, and the last generation whose shares were stored. Only `replay` (replay.py) changes it,
 from the records of the log: right after an append, at a restart, at a fail-over. *Volatile*: everything else here,
-changed by the functions of this file and of membership.py. Kafka does not log who is joining, who waits, nor even the
-number of a generation before its shares are known; a fail-over loses all that, and `forget` does the same on purpose.
+changed by the functions of this file and of those that decide. Kafka does not log who is joining, who waits, nor even
+the number of a generation before its shares are known; a fail-over loses all that, and `forget` does so on purpose.
 
 Who waits for an answer is in `joins` or `syncs`, by member id; that is also what "has joined" means.
 """
@@ -323,9 +323,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
     for member in group.members.values():
         subscription = member.metadata(group.protocol_name)
         try:
-            topics.update(
-                m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics
-            )
+            topics.update(m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics)
         except ProtocolViolation:
             return None
     return frozenset(topics)

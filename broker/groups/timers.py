@@ -8,7 +8,8 @@ Times are trio's clock, in seconds.
 """
 
 import heapq
-from typing import Generic, Hashable, TypeVar
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 Owner = TypeVar("Owner", bound=Hashable)
 Name = TypeVar("Name", bound=Hashable)

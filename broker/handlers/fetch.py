@@ -358,7 +358,9 @@ def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:
 
 def _records_bytes(row: Row) -> int:
     records = row.records
-    return records.size_bytes if isinstance(records, FileSlice) else len(records or b"")
+    if records is None:
+        return 0
+    return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
 
 
 def _release(row: Row) -> None:

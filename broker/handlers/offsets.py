@@ -12,11 +12,10 @@ Versions: 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ l
 from collections import Counter
 from typing import NamedTuple
 
-from barnabas.storage.log import PartitionLog
-
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.partition import Partition
 from barnabas.storage.disk import StorageError
+from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
@@ -92,9 +91,7 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     end_offset = _end_offset(partition, partition.log, request)
     try:
         if call.version == 0:
-            row.old_style_offsets = partition.log.offsets_before(
-                asked.timestamp, end_offset=end_offset, max_count=max(0, asked.max_num_offsets)
-            )
+            row.old_style_offsets = await _offsets_before(broker, partition.log, asked, end_offset)
             return
         found = await _find(broker, partition, partition.log, asked.timestamp, end_offset)
     except StorageError as error:
@@ -110,6 +107,18 @@ def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsR
     if request.replica_id >= 0:
         return log.log_end_offset
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+async def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> list[int]:
+    """Version 0: where segments start, and the end, the largest first; at most as many as the client wants."""
+    starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
+    offsets = sorted({*starts, end_offset}, reverse=True)
+    if asked.timestamp == EARLIEST:
+        offsets = offsets[-1:]
+    elif asked.timestamp != LATEST:
+        found = await broker.world.in_thread(log.offset_for_timestamp, asked.timestamp, end_offset)
+        offsets = [offset for offset in offsets if found is None or offset <= found.offset]
+    return [offset for offset in offsets if offset <= end_offset][: max(0, asked.max_num_offsets)]
 
 
 async def _find(broker: Broker, partition: Partition, log: PartitionLog, timestamp: int, end_offset: int) -> Found:

@@ -14,19 +14,19 @@ Not done: transactional batches: nobody coordinates a transaction yet, so the id
 from typing import TYPE_CHECKING
 
 import trio
-from barnabas.wire.records import Attributes, RecordsRefused, check_produced, read_attributes
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.partition import Partition, await_outcomes
+from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
+from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, read_batch_header
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
@@ -102,7 +102,8 @@ def _refuse_request(call: Call, request: m.ProduceRequest) -> ErrorCode:
 
 
 def _is_transactional(data: m.ProduceRequest.PartitionProduceData) -> bool:
-    return data.records is not None and bool(read_attributes(data.records) & Attributes.TRANSACTIONAL)
+    records = data.records
+    return records is not None and len(records) >= BATCH_OVERHEAD_BYTES and read_batch_header(records).is_transactional
 
 
 async def _append(

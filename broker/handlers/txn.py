@@ -39,8 +39,7 @@ async def allocate_producer_ids(
     block = await broker.candidate.allocate_producer_ids(request.broker_id, request.broker_epoch)
     if isinstance(block, ErrorCode):
         return refuse_allocate_producer_ids(request, call.version, block)
-    start, length = block
-    return m.AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=length)
+    return m.AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last - block.first + 1)
 
 
 def refuse_init_producer_id(

@@ -5,6 +5,7 @@ import trio.testing
 
 from barnabas.broker.metadata import LEADER_DURING_DELETE, ClusterMetadata, Endpoint
 from barnabas.wire import messages as m
+from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID = bytes(range(16))
 
@@ -51,7 +52,7 @@ def test_a_leader_that_is_not_alive_is_no_leader() -> None:
 def test_a_topic_under_deletion_leaves_the_picture() -> None:
     metadata = ClusterMetadata()
     metadata.apply(update())
-    assert metadata.apply(update(leader=LEADER_DURING_DELETE)) == ["orders"]
+    assert metadata.apply(update(leader=LEADER_DURING_DELETE)) == [TopicPartition("orders", 0)]
     assert metadata.topics == {}
     assert metadata.topic_name(TOPIC_ID) is None
 

@@ -43,7 +43,7 @@ def entity_class(message: str, version: int) -> Any:
 
 
 def our_name(field: Any) -> str:
-    """The field's name in Barnabas: kio drops the unit of what it makes a time, and guards keywords by an underscore."""
+    """The field's name in Barnabas: kio drops the unit of a time, and guards keywords by an underscore."""
     timed = field.metadata.get("kafka_type", "").startswith(("timedelta", "datetime"))
     return str(field.name).rstrip("_").replace("k_raft", "kraft") + ("_ms" if timed else "")
 

@@ -1,0 +1,54 @@
+# make serve | test | check | bench | clean
+#
+# Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
+# the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+KIO := .venv-kio
+KIO_VERSION := 0.5.0
+
+.PHONY: serve test check bench clean
+.DELETE_ON_ERROR:
+
+serve: $(VENV)/made-serve
+	exec $(BIN)/barnabas serve $(ARGS)
+
+test: $(VENV)/made-dev $(KIO)/made
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/made-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict -p barnabas
+	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+bench: $(VENV)/made-dev
+	$(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(KIO) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.
+
+$(VENV)/made:
+	@python=$$(sh .ci/find-python "$(PYTHON)") && echo "$$python -m venv $(VENV)" && "$$python" -m venv $(VENV)
+	@touch $@
+
+$(VENV)/made-serve: pyproject.toml constraints.txt | $(VENV)/made
+	$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/made-dev: pyproject.toml constraints.txt | $(VENV)/made
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/made-serve $@
+
+# kio, an independent Python copy of Kafka's schemas, is compared with ours from an environment of its own.
+$(KIO): $(KIO)/made
+
+$(KIO)/made: constraints.txt Makefile | $(VENV)/made
+	$(BIN)/python -m venv $(KIO)
+	$(KIO)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt kio==$(KIO_VERSION)
+	@touch $@

@@ -1,0 +1,154 @@
+"""Sessions (pure): Heartbeat and LeaveGroup, timers that are over, and a group's beginning and end on this broker.
+
+Every member has one timer: its session, which each of its requests starts anew. While the member waits for an answer
+its session cannot end, for then it is the coordinator that is silent. JOIN bounds the first round of a rebalance, SYNC
+the time until every member has asked for its share.
+"""
+
+from barnabas.broker.groups.events import (
+    Answer,
+    Answered,
+    Decision,
+    Forgotten,
+    Heartbeat,
+    JoinAnswer,
+    Leave,
+    LeaveAnswer,
+    LeavingMember,
+    SyncAnswer,
+    Timer,
+    TimerKind,
+    Waiting,
+)
+from barnabas.broker.groups.rebalance import (
+    complete_join_if_all_joined,
+    drop,
+    join_time_is_over,
+    prepare_rebalance,
+    remove,
+    restart_session,
+)
+from barnabas.broker.groups.state import Group, GroupState, apply_transition, refusal_of_member
+from barnabas.wire.errors import ErrorCode
+
+# -- Heartbeat, LeaveGroup
+
+
+def decide_heartbeat(group: Group, heartbeat: Heartbeat, decision: Decision) -> None:
+    """A member lives; the answer tells it when to join again."""
+    error = refusal_of_member(group, heartbeat.member_id, heartbeat.instance_id)
+    if not error and heartbeat.generation != group.generation:
+        error = ErrorCode.ILLEGAL_GENERATION
+    if not error:
+        member = group.members[heartbeat.member_id]
+        restart_session(member, decision)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+    decision.reply(heartbeat.waiting, error)
+
+
+def decide_leave(group: Group, leave: Leave, now_ms: int, decision: Decision) -> None:
+    """Members leave, or are sent away by an administrator who knows their instance ids."""
+    errors = tuple(_leave(group, leaving, now_ms, decision) for leaving in leave.members)
+    decision.reply(leave.waiting, LeaveAnswer(ErrorCode.NONE, errors))
+
+
+def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision) -> ErrorCode:
+    member_id = leaving.member_id
+    if member_id == "":
+        known = None if leaving.instance_id is None else group.static_members.get(leaving.instance_id)
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        member_id = known
+    elif member_id in group.pending_members:
+        drop(group, member_id, decision)
+        complete_join_if_all_joined(group, now_ms, decision)
+        return ErrorCode.NONE
+    else:
+        refused = refusal_of_member(group, member_id, leaving.instance_id)
+        if refused:
+            return refused
+    remove(group, member_id, f"{member_id} leaves, {leaving.reason or 'no reason given'}", now_ms, decision)
+    return ErrorCode.NONE
+
+
+# -- timers, and answers nobody waits for
+
+
+def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> None:
+    """A time is over."""
+    if timer.kind is TimerKind.JOIN:
+        join_time_is_over(group, now_ms, decision)
+    elif timer.kind is TimerKind.SYNC:
+        _sync_time_is_over(group, now_ms, decision)
+    else:
+        _member_time_is_over(group, timer.member_id, now_ms, decision)
+
+
+def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: Decision) -> None:
+    if member_id in group.pending_members:
+        drop(group, member_id, decision)
+        complete_join_if_all_joined(group, now_ms, decision)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    if not member.is_new and (member_id in group.joins or member_id in group.syncs):
+        return  # it waits for us, not we for it; the answer starts its session anew
+    remove(group, member_id, f"the session of {member_id} is over", now_ms, decision)
+
+
+def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
+    late = list(group.pending_syncs)
+    if not late or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        return
+    for member_id in late:
+        drop(group, member_id, decision)
+    prepare_rebalance(group, f"{late} did not ask for their shares", now_ms, decision)
+
+
+def apply_forgotten(group: Group, forgotten: Forgotten, decision: Decision) -> None:
+    """Nobody waits for this answer any more: the member has not joined, and its session runs."""
+    for member_id in _let_go(group.joins, forgotten.waiting) + _let_go(group.syncs, forgotten.waiting):
+        decision.timers[Timer(TimerKind.MEMBER, member_id)] = group.members[member_id].session_timeout_ms
+
+
+def _let_go(waiters: dict[str, Waiting[Answer]], given_up: object) -> list[str]:
+    members = [member_id for member_id, waiting in waiters.items() if waiting is given_up]
+    for member_id in members:
+        del waiters[member_id]
+    return members
+
+
+def apply_answered(group: Group, answered: Answered, decision: Decision) -> None:
+    """A held answer left only now; the member's session must not have run meanwhile."""
+    member = group.members.get(answered.member_id)
+    if member is not None and answered.member_id not in group.joins:
+        restart_session(member, decision)
+
+
+# -- beginning and end
+
+
+def decide_loaded(group: Group, now_ms: int) -> Decision:
+    """The group was loaded from the log: its members' sessions begin anew; too many members must share out again."""
+    decision = Decision()
+    for member in group.members.values():
+        restart_session(member, decision)
+    if len(group.members) > group.limits.group_max_size:
+        prepare_rebalance(group, "it was loaded with more members than group.max.size", now_ms, decision)
+    return decision
+
+
+def apply_unloaded(group: Group, error: ErrorCode, now_ms: int) -> Decision:
+    """This broker no longer coordinates the group: who waits is told, and nothing else happens to it here."""
+    decision = Decision()
+    for member_id, joining in group.joins.items():
+        decision.reply(joining, JoinAnswer(error, member_id))
+    for syncing in group.syncs.values():
+        decision.reply(syncing, SyncAnswer(error))
+    group.joins.clear()
+    group.syncs.clear()
+    if group.state is not GroupState.DEAD:
+        apply_transition(group, GroupState.DEAD, now_ms)
+    return decision

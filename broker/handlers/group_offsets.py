@@ -1,0 +1,265 @@
+"""OffsetCommit and OffsetFetch: how far a group has read.
+
+Behaviour: a commit for a partition that does not exist is refused for that partition alone; whether the group may
+    commit is asked once for all the others. An offset that was never committed is fetched as -1, without error.
+Versions: version 0 of both keeps offsets in the metadata store, as the clients of Kafka 0.8 did, and knows no members;
+    1+ in `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention time; 6+ leader epochs;
+    7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's error has a place of its
+    own; before, it stands at each partition. 7+ may require stable offsets; 8+ asks for several groups (KIP-709).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
+from barnabas.broker.groups.offsets import ReadOffset, java_length
+from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
+from barnabas.controller.paths import consumer_offset
+from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+STORE_VERSION = 0
+GROUP_ERROR_VERSION = 2
+SEVERAL_GROUPS_VERSION = 8
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_RETENTION = -1
+NO_METADATA = ""
+
+CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
+CommitTopic = m.OffsetCommitResponse.OffsetCommitResponseTopic
+FetchRow = m.OffsetFetchResponse.OffsetFetchResponsePartition
+FetchTopic = m.OffsetFetchResponse.OffsetFetchResponseTopic
+GroupRow = m.OffsetFetchResponse.OffsetFetchResponsePartitions
+GroupTopic = m.OffsetFetchResponse.OffsetFetchResponseTopics
+GroupResult = m.OffsetFetchResponse.OffsetFetchResponseGroup
+
+# -- OffsetCommit
+
+
+async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
+    """Store offsets; one code a partition."""
+    if not call.authorize("Read", "Group", request.group_id):
+        return refuse_offset_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    now_ms = broker.world.now_ms()
+    errors: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, Commit] = {}
+    for topic in request.topics:
+        may_read = call.authorize("Read", "Topic", topic.name)
+        for row in topic.partitions:
+            key = TopicPartition(topic.name, row.partition_index)
+            if not may_read:
+                errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif broker.metadata.partition(*key) is None:
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits[key] = _commit(request, row, now_ms)
+    if commits and call.version == STORE_VERSION:
+        for key, commit in commits.items():
+            errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
+    elif commits:
+        answer = await broker.groups.commit(request.group_id, _event(request, commits))
+        for key in commits:
+            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large else answer.error
+    return _commit_response(request, errors)
+
+
+def _commit(
+    request: m.OffsetCommitRequest, row: m.OffsetCommitRequest.OffsetCommitRequestPartition, now_ms: int
+) -> Commit:
+    keeps_for_ms = request.retention_time_ms
+    return Commit(
+        offset=row.committed_offset,
+        leader_epoch=row.committed_leader_epoch if row.committed_leader_epoch >= 0 else NO_LEADER_EPOCH,
+        metadata=row.committed_metadata or NO_METADATA,
+        commit_timestamp_ms=now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
+        expire_timestamp_ms=NO_EXPIRY if keeps_for_ms == NO_RETENTION else now_ms + keeps_for_ms,
+    )
+
+
+def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]) -> CommitOffsets:
+    waiting: Waiting[CommitAnswer] = Waiting()
+    return CommitOffsets(
+        waiting, request.member_id, request.group_instance_id, request.generation_id_or_member_epoch, commits
+    )
+
+
+def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
+    return m.OffsetCommitResponse(
+        topics=[
+            CommitTopic(
+                name=topic.name,
+                partitions=[
+                    CommitRow(
+                        partition_index=row.partition_index,
+                        error_code=errors[TopicPartition(topic.name, row.partition_index)],
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
+    """The same error for every partition."""
+    rows = [TopicPartition(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
+    return _commit_response(request, dict.fromkeys(rows, code))
+
+
+# -- OffsetFetch
+
+
+async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+    """What is committed."""
+    if call.version >= SEVERAL_GROUPS_VERSION:
+        return m.OffsetFetchResponse(groups=[await _fetch_group(broker, call, request, one) for one in request.groups])
+    wanted = _wanted(request.topics)
+    read = await _fetch(broker, call, request.group_id, wanted, require_stable=request.require_stable)
+    if isinstance(read, ErrorCode):
+        return refuse_offset_fetch(request, call.version, read)
+    return m.OffsetFetchResponse(
+        topics=[
+            FetchTopic(name=name, partitions=[_fetch_row(row) for row in rows])
+            for name, rows in _by_topic(read).items()
+        ]
+    )
+
+
+async def _fetch_group(
+    broker: Broker,
+    call: Call,
+    request: m.OffsetFetchRequest,
+    asked: m.OffsetFetchRequest.OffsetFetchRequestGroup,
+) -> GroupResult:
+    wanted = _wanted(asked.topics)
+    read = await _fetch(broker, call, asked.group_id, wanted, require_stable=request.require_stable)
+    if isinstance(read, ErrorCode):
+        return GroupResult(group_id=asked.group_id, error_code=read)
+    return GroupResult(
+        group_id=asked.group_id,
+        topics=[
+            GroupTopic(name=name, partitions=[_group_row(row) for row in rows])
+            for name, rows in _by_topic(read).items()
+        ],
+    )
+
+
+async def _fetch(
+    broker: Broker, call: Call, group_id: str, wanted: list[TopicPartition] | None, *, require_stable: bool
+) -> Sequence[ReadOffset] | ErrorCode:
+    """The rows that are asked for, or all; those of topics that the caller may not see are refused, or left out."""
+    if not call.authorize("Describe", "Group", group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if wanted is None:
+        read = await broker.groups.fetch_offsets(group_id, None, require_stable=require_stable)
+        if isinstance(read, ErrorCode):
+            return read
+        return [row for row in read if call.authorize("Describe", "Topic", row.topic_partition.topic)]
+    seen = [key for key in wanted if call.authorize("Describe", "Topic", key.topic)]
+    if call.version == STORE_VERSION:
+        read = [await _fetch_from_store(broker, group_id, key) for key in seen]
+    else:
+        read = await broker.groups.fetch_offsets(group_id, seen, require_stable=require_stable)
+    if isinstance(read, ErrorCode) or len(seen) == len(wanted):
+        return read
+    known = {row.topic_partition: row for row in read}
+    return [known.get(key) or ReadOffset(key, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in wanted]
+
+
+def _wanted(
+    topics: Iterable[m.OffsetFetchRequest.OffsetFetchRequestTopic]
+    | Iterable[m.OffsetFetchRequest.OffsetFetchRequestTopics]
+    | None,
+) -> list[TopicPartition] | None:
+    if topics is None:
+        return None
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+
+
+def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:
+    topics: dict[str, list[ReadOffset]] = {}
+    for row in rows:
+        topics.setdefault(row.topic_partition.topic, []).append(row)
+    return topics
+
+
+def _fetch_row(row: ReadOffset) -> FetchRow:
+    commit = row.commit
+    return FetchRow(
+        partition_index=row.topic_partition.partition,
+        committed_offset=commit.offset if commit else NO_OFFSET,
+        committed_leader_epoch=commit.leader_epoch if commit else NO_LEADER_EPOCH,
+        metadata=commit.metadata if commit else NO_METADATA,
+        error_code=row.error,
+    )
+
+
+def _group_row(row: ReadOffset) -> GroupRow:
+    commit = row.commit
+    return GroupRow(
+        partition_index=row.topic_partition.partition,
+        committed_offset=commit.offset if commit else NO_OFFSET,
+        committed_leader_epoch=commit.leader_epoch if commit else NO_LEADER_EPOCH,
+        metadata=commit.metadata if commit else NO_METADATA,
+        error_code=row.error,
+    )
+
+
+def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: ErrorCode) -> m.OffsetFetchResponse:
+    """The same error for every group; before version 2 for every partition."""
+    if version >= SEVERAL_GROUPS_VERSION:
+        groups = [GroupResult(group_id=group.group_id, error_code=code) for group in request.groups]
+        return m.OffsetFetchResponse(groups=groups)
+    if version >= GROUP_ERROR_VERSION:
+        return m.OffsetFetchResponse(error_code=code)
+    rows = [ReadOffset(key, None, code) for key in _wanted(request.topics) or ()]
+    return m.OffsetFetchResponse(
+        topics=[
+            FetchTopic(name=name, partitions=[_fetch_row(row) for row in topic_rows])
+            for name, topic_rows in _by_topic(rows).items()
+        ]
+    )
+
+
+# -- version 0: the metadata store
+
+
+async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, commit: Commit) -> ErrorCode:
+    if java_length(commit.metadata) > broker.config.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    path = consumer_offset(group_id, key.topic, key.partition)
+    data = str(commit.offset).encode()
+    try:
+        try:
+            await broker.store.set(path, data)
+        except NoNode:
+            await _create_in_store(broker, path)
+            await broker.store.set(path, data)
+    except (StoreError, ValueError):  # the store is away, or no node can have the name of this group
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.NONE
+
+
+async def _create_in_store(broker: Broker, path: str) -> None:
+    """Make the node and its parents, unless somebody else has."""
+    for outcome in await broker.store.batch([Create(node) for node in with_ancestors([path])]):
+        if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
+            raise outcome
+
+
+async def _fetch_from_store(broker: Broker, group_id: str, key: TopicPartition) -> ReadOffset:
+    """UNKNOWN_TOPIC_OR_PARTITION stands for an offset that is not known, too: version 0 has no other word for it."""
+    unknown = ReadOffset(key, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if broker.metadata.partition(*key) is None:
+        return unknown
+    try:
+        data, _ = await broker.store.get(consumer_offset(group_id, key.topic, key.partition))
+        return ReadOffset(key, Commit(int(data or b""), NO_LEADER_EPOCH, NO_METADATA, NO_TIMESTAMP))
+    except NoNode:
+        return unknown
+    except (StoreError, ValueError):  # also when the node holds no number
+        return ReadOffset(key, None, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,297 @@
+"""Groups: who coordinates them, their members, and what administrators see of them.
+
+Behaviour: FindCoordinator answers with the leader of the partition of `__consumer_offsets` that the group's id hashes
+    to, at the listener that the request came in on. The topic is created when it is first asked for; until the
+    partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry. JoinGroup and SyncGroup wait in
+    this connection's task; what they wait for is in `groups/`.
+Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one answer each (KIP-699). JoinGroup 0 has no
+    rebalance timeout, the session timeout stands for it; 4+ the member id comes first (KIP-394); 5+ static members;
+    7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name protocol
+    type and name. LeaveGroup 3+ several members, one error each; before, the member's error is the request's.
+    DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type.
+Not done: transactional ids have no coordinator yet. They are refused with UNSUPPORTED_VERSION and a sentence, so that
+    a transactional producer fails at once; COORDINATOR_NOT_AVAILABLE would have it ask until its timeout.
+"""
+
+from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.groups.coordinator import GROUP_TOPIC
+from barnabas.broker.groups.descriptions import Description
+from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, Leave, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+SEVERAL_KEYS_VERSION = 4
+REBALANCE_TIMEOUT_VERSION = 1
+MEMBER_ID_FIRST_VERSION = 4
+NULLABLE_PROTOCOL_VERSION = 7
+SKIP_ASSIGNMENT_VERSION = 9
+PROTOCOL_NAMED_VERSION = 5
+SEVERAL_MEMBERS_VERSION = 3
+
+NO_NODE, NO_PORT = -1, -1
+NO_TRANSACTIONS = "This broker does not coordinate transactions."
+
+Coordinator = m.FindCoordinatorResponse.Coordinator
+
+
+# -- FindCoordinator
+
+
+async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    """Which broker to ask about these groups."""
+    if call.version >= SEVERAL_KEYS_VERSION:
+        found = [await _coordinator_of(broker, call, request.key_type, key) for key in request.coordinator_keys]
+        return m.FindCoordinatorResponse(coordinators=found)
+    one = await _coordinator_of(broker, call, request.key_type, request.key)
+    return m.FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message if one.error_code else ErrorCode.NONE.name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -> Coordinator:
+    if key_type == GROUP_KEY:
+        if not call.authorize("Describe", "Group", key):
+            return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return await _leader_for(broker, call, key)
+    if key_type == TRANSACTION_KEY:
+        if not call.authorize("Describe", "TransactionalId", key):
+            return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+    return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
+
+
+async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:
+    if GROUP_TOPIC not in broker.metadata.topics:
+        await broker.topics.ensure_internal(GROUP_TOPIC)
+    leader = broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id))
+    endpoint = None if leader is None else broker.metadata.endpoint(leader, call.listener)
+    if leader is None or endpoint is None:
+        return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
+
+
+def _no_coordinator(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=message or code.message
+    )
+
+
+def refuse_find_coordinator(
+    request: m.FindCoordinatorRequest, version: int, code: ErrorCode
+) -> m.FindCoordinatorResponse:
+    """The same error for every key."""
+    if version >= SEVERAL_KEYS_VERSION:
+        return m.FindCoordinatorResponse(coordinators=[_no_coordinator(key, code) for key in request.coordinator_keys])
+    return m.FindCoordinatorResponse(
+        error_code=code, error_message=code.message, node_id=NO_NODE, host="", port=NO_PORT
+    )
+
+
+# -- JoinGroup
+
+
+async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
+    """Become, or stay, a member; answered when the generation begins."""
+    if not call.authorize("Read", "Group", request.group_id):
+        return refuse_join_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    has_rebalance_timeout = call.version >= REBALANCE_TIMEOUT_VERSION
+    join = Join(
+        waiting=Waiting(),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=call.client_id or "",
+        client_host=f"/{call.client_address}",  # as Java prints an address without host name
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        requires_member_id=call.version >= MEMBER_ID_FIRST_VERSION and request.group_instance_id is None,
+        skips_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
+        reason=request.reason,
+    )
+    return _join_response(await broker.groups.join(request.group_id, join), call.version)
+
+
+def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:
+    protocol_name = answer.protocol_name
+    if protocol_name is None and version < NULLABLE_PROTOCOL_VERSION:
+        protocol_name = ""
+    return m.JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol_name,
+        leader=answer.leader_id,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            m.JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in answer.members
+        ],
+    )
+
+
+def refuse_join_group(request: m.JoinGroupRequest, version: int, code: ErrorCode) -> m.JoinGroupResponse:
+    """One error and no generation."""
+    return _join_response(JoinAnswer(code, request.member_id), version)
+
+
+# -- SyncGroup
+
+
+async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
+    """Get this member's share, and from the leader take the shares of all."""
+    if not call.authorize("Read", "Group", request.group_id):
+        return refuse_sync_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if call.version >= PROTOCOL_NAMED_VERSION and (request.protocol_type is None or request.protocol_name is None):
+        return refuse_sync_group(request, call.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    sync = Sync(
+        waiting=Waiting(),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={share.member_id: share.assignment for share in request.assignments},
+    )
+    return _sync_response(await broker.groups.sync(request.group_id, sync))
+
+
+def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
+    return m.SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
+
+
+def refuse_sync_group(request: m.SyncGroupRequest, version: int, code: ErrorCode) -> m.SyncGroupResponse:
+    """One error and no share."""
+    return _sync_response(SyncAnswer(code))
+
+
+# -- Heartbeat
+
+
+def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
+    """A sign of life; the answer says whether to join again."""
+    if not call.authorize("Read", "Group", request.group_id):
+        return refuse_heartbeat(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    beat = Heartbeat(Waiting(), request.member_id, request.group_instance_id, request.generation_id)
+    return m.HeartbeatResponse(error_code=broker.groups.heartbeat(request.group_id, beat))
+
+
+def refuse_heartbeat(request: m.HeartbeatRequest, version: int, code: ErrorCode) -> m.HeartbeatResponse:
+    """One error."""
+    return m.HeartbeatResponse(error_code=code)
+
+
+# -- LeaveGroup
+
+
+def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
+    """Members leave; the others share out again."""
+    if not call.authorize("Read", "Group", request.group_id):
+        return refuse_leave_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if call.version >= SEVERAL_MEMBERS_VERSION:
+        leaving = [
+            LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members
+        ]
+    else:
+        leaving = [LeavingMember(request.member_id, None)]
+    answer = broker.groups.leave(request.group_id, Leave(Waiting(), leaving))
+    if call.version < SEVERAL_MEMBERS_VERSION:
+        return m.LeaveGroupResponse(error_code=answer.error or answer.member_errors[0])
+    return m.LeaveGroupResponse(
+        error_code=answer.error,
+        members=[
+            m.LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id, group_instance_id=member.instance_id, error_code=error
+            )
+            for member, error in zip(leaving, answer.member_errors, strict=False)  # none when all is refused
+        ],
+    )
+
+
+def refuse_leave_group(request: m.LeaveGroupRequest, version: int, code: ErrorCode) -> m.LeaveGroupResponse:
+    """One error about the request."""
+    return m.LeaveGroupResponse(error_code=code)
+
+
+# -- DescribeGroups and ListGroups
+
+
+async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
+    """State and members of groups."""
+    described = [await _described(broker, call, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in described:
+            if not group.error_code:
+                group.authorized_operations = AUTHORIZED_OPERATIONS["Group"]
+    return m.DescribeGroupsResponse(groups=described)
+
+
+async def _described(broker: Broker, call: Call, group_id: str) -> m.DescribeGroupsResponse.DescribedGroup:
+    found: Description | ErrorCode = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if call.authorize("Describe", "Group", group_id):
+        found = await broker.groups.describe(group_id)
+    if isinstance(found, ErrorCode):
+        return m.DescribeGroupsResponse.DescribedGroup(error_code=found, group_id=group_id)
+    return m.DescribeGroupsResponse.DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_data,
+        members=[
+            m.DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )
+
+
+def refuse_describe_groups(request: m.DescribeGroupsRequest, version: int, code: ErrorCode) -> m.DescribeGroupsResponse:
+    """The same error for every group."""
+    return m.DescribeGroupsResponse(
+        groups=[
+            m.DescribeGroupsResponse.DescribedGroup(error_code=code, group_id=group_id) for group_id in request.groups
+        ]
+    )
+
+
+async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
+    """The groups of this broker that the caller may see."""
+    error, groups = await broker.groups.list_groups(request.states_filter, request.types_filter)
+    sees_all = call.authorize("Describe", "Cluster")
+    return m.ListGroupsResponse(
+        error_code=error,
+        groups=[
+            m.ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.type,
+            )
+            for group in groups
+            if sees_all or call.authorize("Describe", "Group", group.group_id)
+        ],
+    )
+
+
+def refuse_list_groups(request: m.ListGroupsRequest, version: int, code: ErrorCode) -> m.ListGroupsResponse:
+    """One error and no groups."""
+    return m.ListGroupsResponse(error_code=code)

@@ -1,0 +1,165 @@
+"""What a log directory must hold before its logs may be opened: lock, owner, names, marker (reference D.1).
+
+`<topic>-<partition>` is a log. `<topic>-<partition>.<32 hex>-delete` is one that waits for its removal, also from an
+earlier run. Other directories are refused before anything is touched, for this may be the wrong disk; plain files are
+ignored.
+
+A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
+before any log is opened, so that a crash from then on is an unclean shutdown.
+
+Every function here blocks long: it runs in a worker thread.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas.storage.checkpoint import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    MetaProperties,
+    read_checkpoint,
+    read_meta_properties,
+    write_meta_properties,
+)
+from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
+from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
+OFFSET_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+NOT_PARTITIONS = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})  # a Java broker may have left them
+DIRECTORY_NAME_BYTES_MAX = 255
+
+_PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
+_DOOMED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
+_STRANDED_NAME = re.compile(r"\S+-\d+\.\S+-(future|stray)\Z")  # of moves between directories, which we do not do
+
+
+class LogDirectoryRefused(Exception):
+    """A log directory is in use, belongs to somebody else, or holds what is not ours: a person must look."""
+
+
+class StoredIdentity(NamedTuple):
+    """Whom the log directories belong to."""
+
+    broker_id: int
+    cluster_id: str
+
+
+class Contents(NamedTuple):
+    """The directories in a log directory, by their names."""
+
+    partitions: list[TopicPartition]
+    doomed: list[str]
+
+
+class Prepared(NamedTuple):
+    """What was known of a log directory's logs when it was last used."""
+
+    clean: bool
+    checkpoints: dict[str, dict[TopicPartition, int]]  # file name -> what it holds
+
+
+def parse_partition_name(name: str) -> TopicPartition | None:
+    """The partition that a directory's name stands for; None if it is no such name."""
+    match = _PARTITION_NAME.match(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def doomed_name(key: TopicPartition, unique: bytes) -> str:
+    """What the directory of a deleted log is called; the topic is shortened where the name would be too long."""
+    suffix = f"-{key.partition}.{unique.hex()}-delete"
+    return key.topic[: DIRECTORY_NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def take(disk: Disk, path: str) -> tuple[Lock, MetaProperties | None]:
+    """Lock a directory, made if need be, and read whose it is. DirectoryLocked if it is in use."""
+    make_durable_directory(disk, path)
+    lock = disk.lock(join(path, LOCK_FILE))
+    try:
+        return lock, read_meta_properties(disk, join(path, META_PROPERTIES))
+    except StorageError:
+        lock.release()
+        raise
+
+
+def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentity | None:
+    """Whom all these directories belong to, as far as they say. LogDirectoryRefused if they disagree."""
+    stored: dict[StoredIdentity, str] = {}
+    for path, meta in metas.items():
+        if meta is not None:
+            if meta.broker_id is None or meta.cluster_id is None:
+                raise LogDirectoryRefused(f"{join(path, META_PROPERTIES)} lacks broker.id or cluster.id")
+            stored.setdefault(StoredIdentity(meta.broker_id, meta.cluster_id), path)
+    if len(stored) > 1:
+        told = ", ".join(f"{path} to {who.broker_id} of cluster {who.cluster_id}" for who, path in stored.items())
+        raise LogDirectoryRefused(f"the log directories belong to different brokers (meta.properties): {told}")
+    return next(iter(stored), None)
+
+
+def read_contents(disk: Disk, path: str) -> Contents:
+    """What is in a log directory. LogDirectoryRefused for a directory that is not ours."""
+    partitions, doomed = [], []
+    for name in disk.list(path):
+        if name in NOT_PARTITIONS or not disk.is_directory(join(path, name)):
+            continue
+        key = parse_partition_name(name)
+        if key is not None:
+            partitions.append(key)
+        elif _DOOMED_NAME.match(name):
+            doomed.append(name)
+        elif _STRANDED_NAME.match(name):
+            logger.warning("%s is left alone: moving logs between directories is not served", join(path, name))
+        else:
+            raise LogDirectoryRefused(
+                f"{join(path, name)} is not named <topic>-<partition>: a log directory may hold nothing else"
+                " (is it the right one?)"
+            )
+    return Contents(partitions, doomed)
+
+
+def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
+    """LogDirectoryRefused if a partition lies in two directories."""
+    seen: dict[TopicPartition, str] = {}
+    for path, found in contents.items():
+        for key in found.partitions:
+            other = seen.setdefault(key, path)
+            if other != path:
+                raise LogDirectoryRefused(f"{key} is in both {other} and {path}; remove the older one")
+
+
+def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
+    """Read the checkpoints and take the marker away; write whose directory it is now, if `identity` says so."""
+    if identity is not None:
+        write_meta_properties(disk, join(path, META_PROPERTIES), MetaProperties(*identity))
+    checkpoints = {name: read_checkpoint(disk, join(path, name)) for name in OFFSET_CHECKPOINTS}
+    marker = join(path, CLEAN_SHUTDOWN_MARKER)
+    clean = disk.exists(marker)
+    if clean:
+        disk.remove(marker)
+        disk.sync_directory(path)
+    return Prepared(clean, checkpoints)
+
+
+def mark_clean(disk: Disk, path: str) -> None:
+    """Say that all logs were closed and all checkpoints written."""
+    disk.replace_file(join(path, CLEAN_SHUTDOWN_MARKER), CLEAN_SHUTDOWN_CONTENT)
+
+
+def rename_durably(disk: Disk, old: str, new: str) -> None:
+    """Rename the directory of a log."""
+    disk.rename(old, new)
+    disk.sync_directory(parent_of(new))
+
+
+def remove_durably(disk: Disk, path: str) -> None:
+    """Remove the directory of a log, with all it holds."""
+    disk.remove_tree(path)
+    disk.sync_directory(parent_of(path))

@@ -1,0 +1,589 @@
+"""The partition logs of this broker, in one or several log directories (edge): reference D.6, D.7, KIP-112.
+
+*Start.* `open` locks the directories and reads whose they are; the broker settles its identity; `load` opens the logs,
+after an unclean shutdown checking each from its recovery point on (`log_directory.py`, `storage/recovery.py`).
+
+*Run.* Retention, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of `run`. A
+checkpoint is written only when it has news: an idle broker writes nothing.
+
+*Failure.* A `StorageError` takes its directory offline, for good: its logs are given up, the rest of the broker is
+told, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. An error of a log
+that was deleted meanwhile, whose files are no more, is nobody's failure.
+
+*Stop.* `close` closes the logs, writes the checkpoints, and last the marker that saves the next start from checking.
+`abandon` does nothing of this: it is a crash.
+"""
+
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from barnabas.broker.log_directory import (
+    OFFSET_CHECKPOINTS,
+    Contents,
+    LogDirectoryRefused,
+    StoredIdentity,
+    agreed_identity,
+    doomed_name,
+    mark_clean,
+    prepare,
+    read_contents,
+    refuse_duplicates,
+    remove_durably,
+    rename_durably,
+    take,
+)
+from barnabas.storage.checkpoint import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    CheckpointCorrupt,
+    MetaProperties,
+    write_checkpoint,
+)
+from barnabas.storage.disk import DirectoryLocked, Lock, StorageError, join, parent_of
+from barnabas.storage.files import OpenFiles
+from barnabas.storage.log import LogConfig, PartitionLog, open_log
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.world import World
+    from barnabas.storage.flusher import Flusher
+
+logger = logging.getLogger(__name__)
+
+NEVER_MS = 2**63 - 1
+
+Result = TypeVar("Result")
+
+
+class AllDirectoriesOffline(Exception):
+    """The last log directory failed; there is nothing left to serve."""
+
+
+class LogsConfig(Protocol):
+    """The broker properties that this file reads; BrokerConfig."""
+
+    log_initial_task_delay_ms: int
+    log_retention_check_interval_ms: int
+    log_segment_delete_delay_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    num_recovery_threads_per_data_dir: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+
+    @property
+    def log_directories(self) -> Sequence[str]: ...
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    """One log directory."""
+
+    path: str
+    lock: Lock | None = None
+    meta: MetaProperties | None = None
+    failure: StorageError | None = None
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    creating: int = 0
+    written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # what each checkpoint file holds
+    writing: trio.Lock = field(default_factory=trio.Lock)  # one writer of checkpoints at a time: they share a .tmp
+
+
+class _Doomed(NamedTuple):
+    """Files to remove, at a time of trio's clock."""
+
+    due: float
+    number: int  # orders those due together
+    directory: _Directory
+    log: PartitionLog | None  # the deleted segments of this log; if None,
+    path: str  # this directory
+
+
+class Logs:
+    """All partition logs of this broker, and the directories they are in."""
+
+    def __init__(self, config: LogsConfig, world: "World", flusher: "Flusher") -> None:
+        self._config = config
+        self._world = world
+        self._flusher = flusher
+        self._directories = [_Directory(path.rstrip("/") or "/") for path in config.log_directories]
+        self._open_files = OpenFiles(world.disk)
+        self._checkpointed_high_watermarks: dict[TopicPartition, int] = {}
+        self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
+        self._on_directory_failed: Callable[[str, StorageError], None] | None = None
+        self._doomed: list[_Doomed] = []
+        self._doomed_changed = trio.Event()
+        self._doomed_numbers = count()
+        self._last_directory_failed = trio.Event()
+
+    # -- what there is
+
+    def get(self, key: TopicPartition) -> PartitionLog | None:
+        """The log of this partition, unless it does not exist here or its directory is offline."""
+        for directory in self._directories:
+            log = directory.logs.get(key)
+            if log is not None:
+                return log
+        return None
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter([log for directory in self._directories for log in directory.logs.values()])
+
+    @property
+    def offline_directories(self) -> dict[str, StorageError]:
+        """The directories that failed, and why."""
+        return {directory.path: directory.failure for directory in self._directories if directory.failure is not None}
+
+    @property
+    def online_directories(self) -> list[str]:
+        """The directories that are served."""
+        return [directory.path for directory in self._live()]
+
+    def checkpointed_high_watermark(self, key: TopicPartition) -> int:
+        """What the high watermark was when the broker before this one wrote it down; 0 if it did not."""
+        return self._checkpointed_high_watermarks.get(key, 0)
+
+    # -- start
+
+    async def open(self) -> StoredIdentity | None:
+        """Lock the directories, made where missing, and say whom they belong to; None if they are all new.
+
+        LogDirectoryRefused; AllDirectoriesOffline if none can be used. Then nothing stays locked.
+        """
+        try:
+            for directory in self._directories:
+                await self._open_directory(directory)
+            self._require_a_directory()
+            return agreed_identity({directory.path: directory.meta for directory in self._live()})
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def load(self, identity: StoredIdentity, topic_config: Callable[[str], LogConfig]) -> None:
+        """Open every log. A directory that does not say whose it is is given this identity. Errors as `open`."""
+        try:
+            contents = {directory.path: await self._look(directory) for directory in self._live()}
+            refuse_duplicates(contents)
+            async with trio.open_nursery() as nursery:
+                for directory in self._live():
+                    found = contents[directory.path]
+                    nursery.start_soon(self._load_directory, directory, found, identity, topic_config)
+            self._require_a_directory()
+        except BaseException:
+            self.abandon()
+            raise
+
+    async def _open_directory(self, directory: _Directory) -> None:
+        try:
+            directory.lock, directory.meta = await self._world.in_thread(take, self._world.disk, directory.path)
+        except (DirectoryLocked, CheckpointCorrupt) as error:
+            raise LogDirectoryRefused(str(error)) from error
+        except StorageError as error:
+            self._fail(directory, error)
+
+    async def _look(self, directory: _Directory) -> Contents:
+        try:
+            return await self._in_directory(directory, read_contents, self._world.disk, directory.path)
+        except StorageError:
+            return Contents([], [])
+
+    async def _load_directory(
+        self,
+        directory: _Directory,
+        found: Contents,
+        identity: StoredIdentity,
+        topic_config: Callable[[str], LogConfig],
+    ) -> None:
+        """Prepare the directory, then open its logs in as many threads as the configuration allows it."""
+        started = trio.current_time()
+        missing = identity if directory.meta is None else None
+        try:
+            prepared = await self._in_directory(directory, prepare, self._world.disk, directory.path, missing)
+        except StorageError:
+            return
+        directory.written = prepared.checkpoints
+        todo = iter(found.partitions)
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._config.num_recovery_threads_per_data_dir):
+                nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
+        high_watermarks = prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT]
+        self._checkpointed_high_watermarks |= {key: high_watermarks.get(key, 0) for key in directory.logs}
+        for name in found.doomed:
+            self._doom(directory, self._config.log_segment_delete_delay_ms, path=join(directory.path, name))
+        seconds = trio.current_time() - started
+        how = "loaded" if prepared.clean else "loaded and checked"
+        logger.info("%s: %s %d logs in %.1f s", directory.path, how, len(directory.logs), seconds)
+
+    async def _load_logs(
+        self,
+        directory: _Directory,
+        todo: Iterator[TopicPartition],
+        topic_config: Callable[[str], LogConfig],
+        clean: bool,
+    ) -> None:
+        for key in todo:
+            if directory.failure is not None:
+                return
+            recovery_point = directory.written[RECOVERY_POINT_CHECKPOINT].get(key, 0)
+            log_start_offset = directory.written[LOG_START_CHECKPOINT].get(key)
+            opened = self._opener(directory, key, topic_config(key.topic), recovery_point, log_start_offset, clean)
+            try:
+                self._add(directory, await self._in_directory(directory, opened))
+            except StorageError:
+                return
+
+    def _opener(
+        self,
+        directory: _Directory,
+        key: TopicPartition,
+        config: LogConfig,
+        recovery_point: int,
+        log_start_offset: int | None,
+        clean: bool,
+    ) -> Callable[[], PartitionLog]:
+        return partial(
+            open_log,
+            self._world.disk,
+            join(directory.path, str(key)),
+            key,
+            config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            clean=clean,
+            now_ms=self._world.now_ms(),
+            open_files=self._open_files,
+        )
+
+    def _add(self, directory: _Directory, log: PartitionLog) -> PartitionLog:
+        """Take in a log that a thread opened; StorageError if the directory has failed meanwhile."""
+        if directory.failure is not None:
+            log.abandon()
+            raise directory.failure
+        directory.logs[log.topic_partition] = log
+        return log
+
+    # -- create and delete; control requests take turns, so no two of these concern the same partition
+
+    async def create(
+        self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True
+    ) -> PartitionLog:
+        """Make the log of a partition, in the directory with the fewest; StorageError if no directory will have it.
+
+        A partition that is not new may lie in a directory that is offline, so it is not made again elsewhere.
+        """
+        if not is_new:
+            self._refuse_if_offline(key, "create a log that may be")
+        error: StorageError | None = None
+        for directory in sorted(self._live(), key=lambda directory: len(directory.logs) + directory.creating):
+            directory.creating += 1
+            try:
+                return await self._create_in(directory, key, topic_id, config)
+            except StorageError as refused:
+                error = refused
+            finally:
+                directory.creating -= 1
+        raise error or StorageError(str(key), "create", "ENODEV")
+
+    async def _create_in(
+        self, directory: _Directory, key: TopicPartition, topic_id: bytes, config: LogConfig
+    ) -> PartitionLog:
+        for name in OFFSET_CHECKPOINTS:
+            if key in directory.written.get(name, {}):  # of an earlier log of this name: it must not speak of this one
+                await self._checkpoint(directory, name)
+        opened = self._opener(directory, key, config, 0, None, clean=True)
+
+        def make() -> PartitionLog:
+            log = opened()
+            if topic_id != ZERO_TOPIC_ID:
+                log.assign_topic_id(topic_id)
+            return log
+
+        return self._add(directory, await self._in_directory(directory, make))
+
+    async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
+        """Note the topic id of a log that an older broker made; StorageError takes its directory offline."""
+        await self._in_directory(self._directory_of(log), log.assign_topic_id, topic_id)
+
+    async def delete(self, key: TopicPartition) -> None:
+        """Forget a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
+
+        StorageError if that fails, or if the log may be in a directory that is offline.
+        """
+        log = self.get(key)
+        if log is None:
+            self._refuse_if_offline(key, "delete a log that may be")
+            return
+        directory = self._directory_of(log)
+        del directory.logs[key]
+        self._checkpointed_high_watermarks.pop(key, None)
+        await self._flusher.forget(log)
+        log.abandon()
+        doomed = join(directory.path, doomed_name(key, self._world.rng.randbytes(16)))
+        await self._in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
+        self._doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
+
+    def _refuse_if_offline(self, key: TopicPartition, operation: str) -> None:
+        for path, error in self.offline_directories.items():
+            raise StorageError(join(path, str(key)), operation, error.cause)
+
+    # -- run
+
+    async def run(
+        self,
+        high_watermarks: Callable[[], Mapping[TopicPartition, int]],
+        on_directory_failed: Callable[[str, StorageError], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Look after the logs for ever; AllDirectoriesOffline when the last directory failed.
+
+        `high_watermarks` is asked for those of the hosted partitions. `on_directory_failed` is told of failures from
+        now on, with the directory's path.
+        """
+        self._high_watermarks = high_watermarks
+        self._on_directory_failed = on_directory_failed
+        async with trio.open_nursery() as nursery:
+            for interval_ms, step in self._duties():
+                nursery.start_soon(self._every, interval_ms, step)
+            nursery.start_soon(self._remove_doomed)
+            task_status.started()
+            await self._last_directory_failed.wait()
+            self._require_a_directory()
+
+    def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
+        """What is done every so many milliseconds."""
+        config, checkpoint = self._config, self._checkpoint_all
+        return [
+            (config.log_retention_check_interval_ms, self._delete_old_segments),
+            (config.log_flush_scheduler_interval_ms, _FlushMs(self, self._flusher).step),
+            (config.log_flush_offset_checkpoint_interval_ms, partial(checkpoint, RECOVERY_POINT_CHECKPOINT)),
+            (config.log_flush_start_offset_checkpoint_interval_ms, partial(checkpoint, LOG_START_CHECKPOINT)),
+            (config.replica_high_watermark_checkpoint_interval_ms, partial(checkpoint, HIGH_WATERMARK_CHECKPOINT)),
+            (config.producer_id_expiration_check_interval_ms, self._expire_producers),
+        ]
+
+    async def _every(self, interval_ms: int, step: Callable[[], Awaitable[None]]) -> None:
+        if interval_ms >= NEVER_MS:
+            return
+        await trio.sleep(min(interval_ms, self._config.log_initial_task_delay_ms) / 1000)
+        while True:
+            await step()
+            await trio.sleep(interval_ms / 1000)
+
+    async def _delete_old_segments(self) -> None:
+        high_watermarks = self._high_watermarks()
+        for log in self:
+            await trio.lowlevel.checkpoint()
+            high_watermark = high_watermarks.get(log.topic_partition)
+            if high_watermark is None or self.get(log.topic_partition) is not log:
+                continue  # hosted by nobody yet; or gone meanwhile
+            try:
+                deleted = log.delete_old_segments(self._world.now_ms(), high_watermark)
+            except StorageError as error:
+                self.fail_directory_of(log, error)
+                continue
+            if deleted:
+                logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
+                self._doom(self._directory_of(log), log.config.file_delete_delay_ms, log=log)
+
+    async def _expire_producers(self) -> None:
+        for log in self:
+            log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
+            await trio.lowlevel.checkpoint()
+
+    # -- removal of what was deleted
+
+    def _doom(self, directory: _Directory, delay_ms: int, *, log: PartitionLog | None = None, path: str = "") -> None:
+        due = trio.current_time() + delay_ms / 1000
+        heapq.heappush(self._doomed, _Doomed(due, next(self._doomed_numbers), directory, log, path))
+        self._doomed_changed.set()
+
+    async def _remove_doomed(self) -> None:
+        while True:
+            with trio.move_on_at(self._doomed[0].due if self._doomed else float("inf")):
+                self._doomed_changed = trio.Event()
+                await self._doomed_changed.wait()
+            while self._doomed and self._doomed[0].due <= trio.current_time():
+                doomed = heapq.heappop(self._doomed)
+                if doomed.directory.failure is None:
+                    await self._remove(doomed)
+
+    async def _remove(self, doomed: _Doomed) -> None:
+        directory, log = doomed.directory, doomed.log
+        if log is None:
+            await self._try(directory, remove_durably, self._world.disk, doomed.path)
+        elif self.get(log.topic_partition) is log:
+            try:
+                removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
+            except StorageError as error:
+                self.fail_directory_of(log, error)
+                return
+            if not removed:  # the wall clock was set back
+                self._doom(directory, log.config.file_delete_delay_ms, log=log)
+
+    # -- checkpoints
+
+    async def checkpoint_recovery_point(self, log: PartitionLog) -> None:
+        """Write the recovery points beside this log: before it is appended to after a truncation. StorageError."""
+        await self._checkpoint(self._directory_of(log), RECOVERY_POINT_CHECKPOINT)
+
+    async def checkpoint_log_start(self, log: PartitionLog) -> None:
+        """Write the log start offsets beside this log, so that a raised one lasts. StorageError."""
+        await self._checkpoint(self._directory_of(log), LOG_START_CHECKPOINT)
+
+    async def _checkpoint_all(self, name: str) -> None:
+        for directory in self._live():
+            try:
+                await self._checkpoint(directory, name)
+            except StorageError:
+                continue  # it is offline now; the others go on
+
+    async def _checkpoint(self, directory: _Directory, name: str) -> None:
+        async with directory.writing:
+            offsets = self._offsets_of(directory, name)
+            if directory.failure is not None:
+                raise directory.failure
+            if directory.written.get(name) != offsets:
+                path = join(directory.path, name)
+                await self._in_directory(directory, write_checkpoint, self._world.disk, path, offsets)
+                directory.written[name] = offsets
+
+    def _offsets_of(self, directory: _Directory, name: str) -> dict[TopicPartition, int]:
+        logs = directory.logs
+        if name == RECOVERY_POINT_CHECKPOINT:
+            return {key: log.recovery_point for key, log in logs.items()}
+        if name == LOG_START_CHECKPOINT:
+            starts = {key: log.log_start_offset for key, log in logs.items()}
+            return {key: start for key, start in starts.items() if start > logs[key].segments[0].base_offset}
+        known = {**self._checkpointed_high_watermarks, **self._high_watermarks()}
+        return {key: known[key] for key in logs if key in known}
+
+    # -- failure
+
+    def fail_directory_of(self, log: PartitionLog, error: StorageError) -> None:
+        """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
+        directory = self._directory_of(log)
+        if directory.logs.get(log.topic_partition) is log:
+            self._fail(directory, error)
+
+    def _fail(self, directory: _Directory, error: StorageError) -> None:
+        if directory.failure is not None:
+            return
+        directory.failure = error
+        logger.error("log directory %s is offline: %s", directory.path, error)
+        self._flusher.give_up(directory.path, error)
+        logs = list(directory.logs.values())
+        directory.logs.clear()
+        if self._on_directory_failed is not None:
+            self._on_directory_failed(directory.path, error)
+        _give_up(directory, logs)
+        if not self._live():
+            self._last_directory_failed.set()
+
+    async def _in_directory(self, directory: _Directory, function: Callable[..., Result], *args: object) -> Result:
+        """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
+        try:
+            return await self._world.in_thread(function, *args)
+        except StorageError as error:
+            self._fail(directory, error)
+            raise
+
+    async def _try(self, directory: _Directory, function: Callable[..., object], *args: object) -> bool:
+        """The same, where nobody waits for the outcome but to know whether it was one."""
+        try:
+            await self._in_directory(directory, function, *args)
+        except StorageError:
+            return False
+        return True
+
+    def _live(self) -> list[_Directory]:
+        return [directory for directory in self._directories if directory.failure is None]
+
+    def _require_a_directory(self) -> None:
+        if not self._live():
+            reasons = "; ".join(f"{path} ({error})" for path, error in self.offline_directories.items())
+            raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
+
+    def _directory_of(self, log: PartitionLog) -> _Directory:
+        path = parent_of(log.directory)
+        for directory in self._directories:
+            if directory.path == path:
+                return directory
+        raise InvariantBroken(f"{log} lies in {path}, which is no log directory")
+
+    # -- the end
+
+    async def close(self) -> None:
+        """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more."""
+        async with trio.open_nursery() as nursery:
+            for directory in self._live():
+                nursery.start_soon(self._close_directory, directory)
+
+    def abandon(self) -> None:
+        """Give up files and locks and write nothing, as in a crash: the next start checks every log."""
+        for directory in self._directories:
+            logs = list(directory.logs.values())
+            directory.logs.clear()
+            _give_up(directory, logs)
+
+    async def _close_directory(self, directory: _Directory) -> None:
+        todo = iter(list(directory.logs.values()))
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._config.num_recovery_threads_per_data_dir):
+                nursery.start_soon(self._close_logs, directory, todo)
+        try:
+            for name in OFFSET_CHECKPOINTS:
+                await self._checkpoint(directory, name)
+            await self._in_directory(directory, mark_clean, self._world.disk, directory.path)
+        except StorageError:
+            return  # it is offline, and the next start will find no marker
+        _give_up(directory, [])
+
+    async def _close_logs(self, directory: _Directory, todo: Iterator[PartitionLog]) -> None:
+        for log in todo:
+            if directory.failure is not None or not await self._try(directory, log.close, self._world.now_ms()):
+                return
+
+
+class _FlushMs:
+    """`flush.ms`: have a log flushed when it has held unflushed records for so long.
+
+    As in Kafka the topic's setting acts only as often as `log.flush.scheduler.interval.ms` has the logs looked at,
+    which by default is never.
+    """
+
+    def __init__(self, logs: Logs, flusher: "Flusher") -> None:
+        self._logs = logs
+        self._flusher = flusher
+        self._since: dict[PartitionLog, tuple[int, float]] = {}  # recovery point, and when it was first seen to lag
+
+    async def step(self) -> None:
+        now = trio.current_time()
+        before, self._since = self._since, {}
+        for log in self._logs:
+            if log.recovery_point == log.log_end_offset:
+                continue
+            recovery_point, since = before.get(log, (-1, now))
+            if recovery_point != log.recovery_point:
+                since = now
+            self._since[log] = log.recovery_point, since
+            if (now - since) * 1000 >= log.config.flush_ms:
+                self._flusher.want(log)
+
+
+def _give_up(directory: _Directory, logs: Sequence[PartitionLog]) -> None:
+    for log in logs:
+        log.abandon()
+    if directory.lock is not None:
+        directory.lock.release()

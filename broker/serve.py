@@ -1,0 +1,313 @@
+"""The broker's life: what is opened in which order, the nursery tree, and how it stops.
+
+    serve
+    ├── flusher, log keeper, group coordinator        the background
+    ├── candidate -> controller while elected
+    └── connections: listeners, sweep, one task each   the innermost: it ends first
+
+Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Only then
+the broker registers, the controller finds it and sends it roles and the picture of the cluster; when that has come,
+connections are served and the ready line is told. A stop goes the other way round: no new connections, requests in hand
+get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into them), the store is
+left last.
+
+This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
+any part ends all of them, and the first cause is raised.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from barnabas import __version__
+from barnabas.broker.call import Broker
+from barnabas.broker.config.listeners import Endpoint
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.connection import Connections, serve_connection
+from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.groups.coordinator import GROUP_TOPIC, GroupCoordinator
+from barnabas.broker.identity import settle_identity
+from barnabas.broker.log_directory import StoredIdentity
+from barnabas.broker.logs import Logs
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.net import Listener, Stream, machine_host_name, resolves
+from barnabas.broker.peer import SelfPeer
+from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.replicas import Replicas
+from barnabas.broker.topic_configs import TopicConfigs
+from barnabas.broker.topics import Topics
+from barnabas.broker.watchdog import Watchdog
+from barnabas.broker.world import World
+from barnabas.controller import paths
+from barnabas.controller.candidate import Candidate
+from barnabas.controller.controller import Surroundings
+from barnabas.controller.paths import BrokerRegistration
+from barnabas.controller.registration import register_broker
+from barnabas.controller.store import MetadataStore
+from barnabas.storage.disk import join
+from barnabas.storage.flusher import Flusher
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
+
+logger = logging.getLogger(__name__)
+
+EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
+STOP_SECONDS = 5.0
+SETTLE_SECONDS = 10.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
+
+
+class TaskStatus(Protocol):
+    """Who is told that the broker serves."""
+
+    def started(self, value: "Serving") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is known once the broker serves."""
+
+    ready_line: str
+    broker_id: int
+    advertised: tuple[Endpoint, ...]
+
+
+async def serve(config: BrokerConfig, *, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
+    """Run one broker until `stop` is set, or a part of it fails for good.
+
+    Raises what made the start impossible (LogDirectoryRefused, IdentityConflict, CannotRegister, ConfigError, OSError,
+    StoreError) or ended the broker (AllDirectoriesOffline, StoreError).
+    """
+    try:
+        await _serve(config, world, stop, task_status)
+    except* trio.Cancelled:
+        raise
+    except* Exception as failures:
+        raise _first_cause(failures) from None
+
+
+def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception that a person should see: the first, from whatever depth."""
+    first: BaseException = failures
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
+
+
+async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
+    flusher = Flusher(
+        world.in_thread,
+        on_flushed=lambda log: broker.replicas.flushed(log),  # noqa: PLW0108  # the broker is made below
+        on_failed=lambda log, error: logs.fail_directory_of(log, error),  # noqa: PLW0108
+    )
+    logs = Logs(config, world, flusher)
+    stored = await logs.open()
+    async with _closing(logs), _open_store(config, world) as store:
+        identity = await settle_identity(store, config, world.rng, stored)
+        topic_configs = TopicConfigs(config, store)
+        views = await topic_configs.load_all()
+        await logs.load(identity, topic_configs.get)
+        del views  # the logs hold theirs now
+        listeners = await _bind(config, world)
+        advertised = await _advertised(config, listeners)
+        broker = _build(config, world, identity, store, logs, flusher, topic_configs)
+        async with trio.open_nursery() as background, _watched():
+            await background.start(flusher.run)
+            await background.start(logs.run, broker.replicas.high_watermarks, broker.replicas.directory_failed)
+            await background.start(broker.groups.run)
+            await background.start(broker.producer_ids.run)
+            await _join_cluster(broker, advertised, background)
+            await _serve_connections(
+                broker, listeners, stop, partial(task_status.started, _serving(broker, advertised))
+            )
+            background.cancel_scope.cancel()
+
+
+def _build(
+    config: BrokerConfig,
+    world: World,
+    identity: StoredIdentity,
+    store: MetadataStore,
+    logs: Logs,
+    flusher: Flusher,
+    topic_configs: TopicConfigs,
+) -> Broker:
+    """The broker's live parts, in the order in which they need each other."""
+    metadata = ClusterMetadata()
+    replicas = Replicas(
+        broker_id=identity.broker_id,
+        logs=logs,
+        flusher=flusher,
+        metadata=metadata,
+        topic_configs=topic_configs,
+        now_ms=world.now_ms,
+    )
+    groups = GroupCoordinator(world, config, metadata)
+    replicas.coordinators[GROUP_TOPIC] = groups
+    peer = SelfPeer(lambda: broker, config.inter_broker_listener)
+    surroundings = Surroundings(
+        store=store,
+        broker_id=identity.broker_id,
+        config=config,
+        peer_for=lambda _: peer,
+        now_ms=world.now_ms,
+        rng=world.rng,
+    )
+    broker = Broker(
+        world=world,
+        config=config,
+        broker_id=identity.broker_id,
+        cluster_id=identity.cluster_id,
+        store=store,
+        metadata=metadata,
+        replicas=replicas,
+        topics=Topics(store, config, metadata, world),
+        groups=groups,
+        producer_ids=ProducerIds(partial(_allocate_producer_ids, peer, replicas, config)),
+        candidate=Candidate(surroundings),
+        fetch_sessions=FetchSessions(world.rng),
+    )
+    return broker
+
+
+async def _allocate_producer_ids(
+    peer: SelfPeer, replicas: Replicas, config: BrokerConfig
+) -> tuple[int, int] | ErrorCode:
+    """Ask the controller for a block of producer ids."""
+    request = m.AllocateProducerIdsRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
+    try:
+        response = await peer.ask(request, config.request_timeout_ms)
+    except PeerLost:
+        return ErrorCode.REQUEST_TIMED_OUT
+    if not isinstance(response, m.AllocateProducerIdsResponse):
+        raise InvariantBroken(f"{response!r} answers AllocateProducerIds")
+    if response.error_code:
+        return ErrorCode(response.error_code)
+    return response.producer_id_start, response.producer_id_len
+
+
+@asynccontextmanager
+async def _watched() -> AsyncIterator[None]:
+    """Watch the loop for long steps, and say at the end how long the longest was."""
+    watchdog = Watchdog()
+    trio.lowlevel.add_instrument(watchdog)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(watchdog)
+        logger.info("longest step %.1f ms, %d steps above 2 ms", watchdog.longest_seconds * 1000, watchdog.long_steps)
+
+
+# -- start
+
+
+@asynccontextmanager
+async def _closing(logs: Logs) -> AsyncIterator[None]:
+    """Close the logs at the end; after a failure give them up as a crash would, so that the next start checks them."""
+    try:
+        yield
+    except BaseException:
+        logs.abandon()
+        raise
+    with trio.CancelScope(shield=True):
+        await logs.close()
+
+
+@asynccontextmanager
+async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[MetadataStore]:
+    store = await world.open_store(join(config.log_directories[0], EMBEDDED_STORE_FILE))
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.close()
+
+
+async def _bind(config: BrokerConfig, world: World) -> dict[str, Listener]:
+    """Listen on every configured address; name -> listener, in the order of `listeners`."""
+    bound: dict[str, Listener] = {}
+    try:
+        for endpoint in config.listener_endpoints:
+            bound[endpoint.listener] = await world.net.listen(
+                endpoint.host, endpoint.port, backlog=config.socket_listen_backlog_size
+            )
+    except OSError as error:
+        for listener in bound.values():
+            listener.close()
+        raise OSError(error.errno, f"cannot listen on {endpoint}: {error.strerror or error}") from error
+    return bound
+
+
+async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> tuple[Endpoint, ...]:
+    """What clients are told: `advertised.listeners`, or what was bound, with the machine's name for a wildcard."""
+    if config.advertised_endpoints is not None:
+        return config.advertised_endpoints
+    advertised = []
+    for endpoint in config.listener_endpoints:
+        host = endpoint.host
+        if endpoint.is_wildcard:
+            host = machine_host_name()
+            if not await resolves(host):
+                raise ConfigError(
+                    [
+                        f"listener {endpoint} is bound to every address, and this machine's name {host!r} has no"
+                        " address to advertise: set advertised.listeners"
+                    ]
+                )
+        advertised.append(endpoint._replace(host=host, port=listeners[endpoint.listener].port))
+    return tuple(advertised)
+
+
+async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], background: trio.Nursery) -> None:
+    """Register, take part in the election, and wait until the controller has told this broker about the cluster."""
+    registration = BrokerRegistration(
+        endpoints=tuple(paths.Endpoint(each.listener, each.host, each.port) for each in advertised),
+        security_protocols={each.listener: each.protocol for each in advertised},
+        timestamp_ms=broker.world.now_ms(),
+        rack=broker.config.broker_rack,
+    )
+    broker.replicas.broker_epoch = await register_broker(broker.store, broker.broker_id, registration)
+    background.start_soon(broker.candidate.run)
+    topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
+    with trio.move_on_after(SETTLE_SECONDS):
+        while broker.broker_id not in broker.metadata.brokers or not topics <= broker.metadata.topics.keys():
+            await broker.metadata.changed()
+
+
+def _serving(broker: Broker, advertised: tuple[Endpoint, ...]) -> Serving:
+    line = (
+        f"barnabas {__version__} ready: broker {broker.broker_id} at {', '.join(map(str, advertised))},"
+        f" cluster {broker.cluster_id}, data {', '.join(broker.config.log_directories)}"
+    )
+    return Serving(line, broker.broker_id, advertised)
+
+
+# -- connections
+
+
+async def _serve_connections(
+    broker: Broker, listeners: dict[str, Listener], stop: trio.Event, ready: Callable[[], None]
+) -> None:
+    """Accept and serve until `stop` is set; then nobody new, and a deadline for requests in hand."""
+    connections = Connections(broker.config)
+
+    def handler(listener: str) -> Callable[[Stream], Awaitable[None]]:
+        return lambda stream: serve_connection(broker, connections, stream, listener)
+
+    async with trio.open_nursery() as accepted:
+        async with trio.open_nursery() as accepting:
+            for name, listener in listeners.items():
+                accepting.start_soon(listener.serve, handler(name), accepted)
+            accepting.start_soon(connections.sweep)
+            ready()
+            await stop.wait()
+            accepting.cancel_scope.cancel()
+        for listener in listeners.values():
+            listener.close()
+        accepted.cancel_scope.deadline = trio.current_time() + STOP_SECONDS
+        connections.finish()

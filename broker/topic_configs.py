@@ -1,0 +1,59 @@
+"""The configuration of each topic as the store has it: one `TopicConfig` a topic, shared by all its readers.
+
+Partitions and logs keep the view they were given; it is refreshed in place, so a change needs no new object. A value in
+the store that this version cannot read (another version may have written it) is left out with a warning, and the
+broker's own value holds: a topic must not become unreadable because of its configuration.
+"""
+
+import logging
+from weakref import WeakValueDictionary
+
+from barnabas.broker.config.live import BrokerConfig, TopicConfig
+from barnabas.controller import paths
+from barnabas.controller.store import MetadataStore, NoNode
+
+logger = logging.getLogger(__name__)
+
+TOPICS = "topics"
+
+
+class TopicConfigs:
+    """Topic name -> its view."""
+
+    def __init__(self, config: BrokerConfig, store: MetadataStore) -> None:
+        self._config = config
+        self._store = store
+        self._views: WeakValueDictionary[str, TopicConfig] = WeakValueDictionary()  # as long as a partition needs it
+
+    def get(self, topic: str) -> TopicConfig:
+        """The view that `load` made; the broker's own values for a topic whose configuration is not in the store."""
+        view = self._views.get(topic)
+        if view is None:
+            view = self._views[topic] = self._config.topic()
+        return view
+
+    async def load(self, topic: str) -> TopicConfig:
+        """Read the topic's configuration from the store into its view, which the caller should keep."""
+        path = paths.config_entity(TOPICS, topic)
+        try:
+            data, _ = await self._store.get(path)
+            overrides = paths.ConfigEntity.decode(data, path).config
+        except NoNode:
+            overrides = {}
+        view = self.get(topic)
+        view.update(self._readable(topic, dict(overrides)))
+        return view
+
+    async def load_all(self) -> list[TopicConfig]:
+        """Every topic's view, for the logs that are opened at start."""
+        return [await self.load(name) for name in await self._store.children(paths.config_entities(TOPICS))]
+
+    def _readable(self, topic: str, overrides: dict[str, str]) -> dict[str, str]:
+        good = {name: text for name, text in overrides.items() if not self._wrong(name, text)}
+        for name in overrides.keys() - good.keys():
+            logger.warning("topic %s: %s=%s in the store is not valid and is ignored", topic, name, overrides[name])
+        return good
+
+    def _wrong(self, name: str, text: str) -> bool:
+        problems = self._config.validate_topic_configs({name: text})
+        return bool(problems) and not problems[0].startswith("Unknown")

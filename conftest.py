@@ -1,0 +1,10 @@
+"""Settings that all tests share."""
+
+import os
+
+from hypothesis import settings
+
+# No deadline: the machine may be busy, and a slow example is no wrong one. A failure prints how to see it again. In
+# continuous integration the examples are always the same, so that a failure there is due to the change under test.
+settings.register_profile("barnabas", deadline=None, max_examples=100, print_blob=True, derandomize="CI" in os.environ)
+settings.load_profile("barnabas")

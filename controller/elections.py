@@ -1,0 +1,89 @@
+"""Who leads a partition: one pure function a strategy, in a table (reference B.5).
+
+Every election answers the same question, given the assigned replicas in order of preference and which of them are alive
+and in sync: which replica leads, what is the in-sync set afterwards, who must be told. None means that no replica may
+lead; then the caller leaves the partition as it is, or without a leader. Writing the result, with a leader epoch one
+higher, is the caller's part.
+
+A replica outside the in-sync set may lack acknowledged records, so it is elected only where the topic allows unclean
+elections, and then the in-sync set is the new leader alone, for nobody else's log is a prefix of what will be written.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+
+class Strategy(Enum):
+    """Why an election is held."""
+
+    OFFLINE = "offline"  # the leader died, or there never was one
+    REASSIGN = "reassign"  # the leader is not among the replicas that the partition shall have
+    PREFERRED = "preferred"  # the first assigned replica should lead, for balance
+    CONTROLLED_SHUTDOWN = "controlled shutdown"  # the leader is about to leave
+
+
+class Candidates(NamedTuple):
+    """One partition before an election."""
+
+    replicas: Sequence[int]  # assigned, the preferred one first; for REASSIGN those that the partition shall have
+    isr: Sequence[int]
+    live: Container[int]  # brokers that are alive, not shutting down, and whose disk of this partition works
+    shutting_down: Container[int] = ()
+    unclean_allowed: bool = False
+
+
+class Elected(NamedTuple):
+    """The outcome: `recipients` are the brokers that LeaderAndIsr goes to."""
+
+    leader: int
+    isr: tuple[int, ...]
+    recipients: tuple[int, ...]
+    unclean: bool = False
+
+
+def elect_offline(partition: Candidates) -> Elected | None:
+    """The first live replica in sync; failing that, and where it is allowed, the first live replica."""
+    live = tuple(replica for replica in partition.replicas if replica in partition.live)
+    for replica in live:
+        if replica in partition.isr:
+            return Elected(replica, tuple(each for each in partition.isr if each in partition.live), live)
+    if live and partition.unclean_allowed:
+        return Elected(live[0], (live[0],), live, unclean=True)
+    return None
+
+
+def elect_for_reassignment(partition: Candidates) -> Elected | None:
+    """The first of the target replicas that is live and in sync."""
+    for replica in partition.replicas:
+        if replica in partition.live and replica in partition.isr:
+            return Elected(replica, tuple(partition.isr), tuple(partition.replicas))
+    return None
+
+
+def elect_preferred(partition: Candidates) -> Elected | None:
+    """The first assigned replica, or nobody."""
+    preferred = partition.replicas[0] if partition.replicas else None
+    if preferred is None or preferred not in partition.live or preferred not in partition.isr:
+        return None
+    return Elected(preferred, tuple(partition.isr), tuple(partition.replicas))
+
+
+def elect_for_controlled_shutdown(partition: Candidates) -> Elected | None:
+    """The first live replica in sync that stays; those that leave also leave the in-sync set."""
+    reachable = tuple(
+        replica for replica in partition.replicas if replica in partition.live or replica in partition.shutting_down
+    )
+    for replica in reachable:
+        if replica in partition.isr and replica not in partition.shutting_down:
+            staying = tuple(each for each in partition.isr if each not in partition.shutting_down)
+            return Elected(replica, staying, reachable)
+    return None
+
+
+ELECTIONS: Mapping[Strategy, Callable[[Candidates], Elected | None]] = {
+    Strategy.OFFLINE: elect_offline,
+    Strategy.REASSIGN: elect_for_reassignment,
+    Strategy.PREFERRED: elect_preferred,
+    Strategy.CONTROLLED_SHUTDOWN: elect_for_controlled_shutdown,
+}

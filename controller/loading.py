@@ -1,0 +1,155 @@
+"""Reading the cluster from the metadata store: what a fail-over reads once, and what its watches say to read again.
+
+Reads are pipelined: a new controller reads a node for every topic and every partition, and one after the other they
+would cost a round trip each. What cannot be parsed is logged and treated as absent: one node that a person has spoiled
+must not keep the cluster without a controller.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from barnabas.controller import paths
+from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionState, TopicAssignment
+from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
+from barnabas.controller.store import MetadataStore, NoNode, Stat, StoreError, Watch
+from barnabas.wire.topics import TopicPartition
+
+READS_IN_FLIGHT = 64  # enough to hide a round trip; kazoo and ZooKeeper queue what is more
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Watches = Callable[[Key], Watch]
+
+
+class FoundTopic(NamedTuple):
+    """A topic's node and the version under which it was read."""
+
+    assignment: TopicAssignment
+    version: int
+
+
+async def read_brokers(
+    store: MetadataStore, watch_ids: Watch, watches: Watches[int], known: Mapping[int, LiveBroker]
+) -> dict[int, LiveBroker]:
+    """Registered brokers by id, ascending. A registration that is not `known` yet is watched from now on."""
+    names = await store.children(paths.BROKER_IDS, watch_ids)
+    broker_ids = sorted(int(name) for name in names if name.isdecimal())
+    found = await _read(store, {each: paths.broker(each) for each in broker_ids if each in known}, None)
+    fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
+    found |= await _read(store, {each: paths.broker(each) for each in fresh}, watches)
+    brokers = {each: live_broker(each, *found[each]) for each in broker_ids if each in found}
+    return {broker_id: broker for broker_id, broker in brokers.items() if broker is not None}
+
+
+def live_broker(broker_id: int, data: bytes | None, stat: Stat) -> LiveBroker | None:
+    """A broker from its node."""
+    registration = parse(BrokerRegistration.decode, data, paths.broker(broker_id))
+    return None if registration is None else LiveBroker(broker_id, stat.czxid, registration)
+
+
+async def read_topics(
+    store: MetadataStore, names: Iterable[str], watches: Watches[str] | None
+) -> dict[str, FoundTopic]:
+    """The topics that exist among these."""
+    found = await _read(store, {name: paths.topic(name) for name in names}, watches)
+    topics = {name: parse(TopicAssignment.decode, data, paths.topic(name)) for name, (data, _) in found.items()}
+    return {
+        name: FoundTopic(assignment, found[name][1].version)
+        for name, assignment in topics.items()
+        if assignment is not None
+    }
+
+
+def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[PartitionAppeared]:
+    """The partitions of a topic's node; a replica that is named twice counts once."""
+    return [
+        PartitionAppeared(
+            TopicPartition(topic, index),
+            tuple(dict.fromkeys(replicas)),
+            tuple(assignment.adding.get(index, ())),
+            tuple(assignment.removing.get(index, ())),
+        )
+        for index, replicas in assignment.partitions.items()
+    ]
+
+
+async def read_states(
+    store: MetadataStore, topic_partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, Leadership]:
+    """The state nodes of these partitions; one that never had a leader has none."""
+    wanted = {each: paths.partition_state(*each) for each in topic_partitions}
+    states = {}
+    for topic_partition, (data, stat) in (await _read(store, wanted, None)).items():
+        state = parse(PartitionState.decode, data, wanted[topic_partition])
+        if state is not None:
+            states[topic_partition] = Leadership(state, stat.version)
+    return states
+
+
+async def read_topic_configs(store: MetadataStore, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """The overrides of those topics that have any."""
+    wanted = {topic: paths.config_entity("topics", topic) for topic in topics}
+    found = await _read(store, wanted, None)
+    entities = {topic: parse(ConfigEntity.decode, data, wanted[topic]) for topic, (data, _) in found.items()}
+    return {topic: entity.config for topic, entity in entities.items() if entity is not None}
+
+
+async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> list[int]:
+    """The brokers that say that they lost a log directory."""
+    wanted = {name: f"{paths.LOG_DIR_EVENTS}/{name}" for name in names}
+    found = await _read(store, wanted, None)
+    events = (parse(paths.LogDirEvent.decode, data, wanted[name]) for name, (data, _) in found.items())
+    return [event.broker_id for event in events if event is not None]
+
+
+async def subtree(store: MetadataStore, path: str) -> list[str]:
+    """Everything below a node, children before their parents; nothing when it is gone."""
+    try:
+        names = await store.children(path)
+    except NoNode:
+        return []
+    found = []
+    for name in names:
+        child = f"{path}/{name}"
+        found += [*await subtree(store, child), child]
+    return found
+
+
+async def _read(
+    store: MetadataStore, wanted: Mapping[Key, str], watches: Watches[Key] | None
+) -> dict[Key, tuple[bytes | None, Stat]]:
+    """Read many nodes at a time; those that do not exist are left out."""
+    found: dict[Key, tuple[bytes | None, Stat]] = {}
+    failures: list[StoreError] = []
+    remaining = iter(wanted.items())
+
+    async def read_some() -> None:
+        for key, path in remaining:
+            try:
+                found[key] = await store.get(path, None if watches is None else watches(key))
+            except NoNode:
+                continue
+            except StoreError as error:  # raised below: a nursery would wrap it in a group
+                failures.append(error)
+                return
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(READS_IN_FLIGHT, len(wanted))):
+            nursery.start_soon(read_some)
+    if failures:
+        raise failures[0]
+    return {key: found[key] for key in wanted if key in found}
+
+
+def parse(decode: Callable[[bytes | None, str], Value], data: bytes | None, path: str) -> Value | None:
+    """A node's value, or None with a line in the log."""
+    try:
+        return decode(data, path)
+    except ValueError as error:
+        logger.error("ignoring a node that cannot be read: %s", error)
+        return None

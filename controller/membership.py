@@ -1,0 +1,164 @@
+"""Brokers that come, go, restart and change their addresses, and disks that fail (reference B.9).
+
+A broker is alive while its registration exists; the registration's czxid, the broker epoch, tells one life from the
+next. A disk is reported twice: a broker that loses one says so in the store, and is then told its roles again, and its
+answer says which replicas it lost. To the controller a replica on a failed disk is one on a dead broker.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.controller import loading, paths
+from barnabas.controller.decisions import (
+    Replica,
+    compare_brokers,
+    decide_replicas_lost,
+    decide_replicas_online,
+    decide_resumed_deletions,
+    partitions_without_leader,
+)
+from barnabas.controller.events import (
+    BrokerIdsTouched,
+    LeaderAndIsrAnswered,
+    LogDirEventsTouched,
+    RegistrationTouched,
+    error_name,
+)
+from barnabas.controller.requests import ControlBatch
+from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
+from barnabas.controller.store import Delete, NoNode
+from barnabas.controller.topic_deletion import go_on_deleting
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.controller.controller import Controller
+
+logger = logging.getLogger(__name__)
+
+
+async def broker_ids_touched(controller: "Controller", event: BrokerIdsTouched) -> None:
+    """Brokers that joined, restarted unnoticed, or died; those that joined first, for they may lead what others led."""
+    change = compare_brokers(controller.image.brokers, await read_brokers(controller))
+    if change.joined:
+        await _brokers_up(controller, change.joined)
+    if change.bounced:
+        await _brokers_down(controller, [broker.broker_id for broker in change.bounced])
+        await _brokers_up(controller, change.bounced)
+    if change.left:
+        await _brokers_down(controller, change.left)
+
+
+async def registration_touched(controller: "Controller", event: RegistrationTouched) -> None:
+    """A live broker changed its endpoints; its death is another event's matter."""
+    known, path = controller.image.brokers.get(event.broker_id), paths.broker(event.broker_id)
+    stat = await controller.store.exists(path)
+    if known is None or stat is None or stat.czxid != known.epoch:
+        return
+    try:
+        data, stat = await controller.store.get(path, controller.watch(event))
+    except NoNode:
+        return
+    broker = loading.live_broker(event.broker_id, data, stat)
+    if broker is None or broker.epoch != known.epoch or broker == known:
+        return
+    controller.replay(BrokerChanged(broker))
+    controller.channels.change(broker)
+    announcement = ControlBatch()
+    announcement.add_metadata()
+    controller.tell(announcement)
+
+
+async def read_brokers(controller: "Controller") -> dict[int, LiveBroker]:
+    return await loading.read_brokers(
+        controller.store,
+        controller.watch(BrokerIdsTouched()),
+        lambda broker_id: controller.watch(RegistrationTouched(broker_id)),
+        controller.image.brokers,
+    )
+
+
+async def _brokers_up(controller: "Controller", brokers: Sequence[LiveBroker]) -> None:
+    """Announce them, tell them everything, start their replicas, and elect where nobody led."""
+    joined = {broker.broker_id: broker for broker in brokers}
+    logger.info("brokers joined: %s", ", ".join(map(str, joined)))
+    others = [broker_id for broker_id in controller.image.brokers if broker_id not in joined]
+    for broker in brokers:
+        controller.replay(BrokerJoined(broker))
+        controller.channels.add(broker)
+    announcement = ControlBatch()
+    announcement.add_metadata()
+    controller.tell(announcement, metadata_to=others)
+    announcement.add_metadata(topic_partition for topic_partition, _ in controller.image.partitions())
+    controller.tell(announcement, metadata_to=list(joined))
+    decision = decide_replicas_online(controller.image, joined)
+    await controller.elect(partitions_without_leader(controller.image), decision)
+    await controller.commit(decide_resumed_deletions(controller.image, joined))
+    await go_on_deleting(controller)
+
+
+async def _brokers_down(controller: "Controller", broker_ids: Sequence[int]) -> None:
+    """Elect leaders for what they led; the others learn at least that they are gone."""
+    logger.info("brokers left: %s", ", ".join(map(str, broker_ids)))
+    lost = list(controller.image.replicas_on(dict.fromkeys(broker_ids)))
+    for broker_id in broker_ids:
+        controller.channels.remove(broker_id)
+        controller.replay(BrokerLeft(broker_id))
+    await _replicas_lost(controller, lost, tell_brokers=True)
+
+
+async def _replicas_lost(controller: "Controller", replicas: list[Replica], *, tell_brokers: bool = False) -> None:
+    decision = decide_replicas_lost(controller.image, replicas)
+    affected = dict.fromkeys(topic_partition for topic_partition, _ in replicas)
+    await controller.elect(affected, decision, tell_brokers=tell_brokers)
+    await go_on_deleting(controller)
+
+
+# Disks ---------------------------------------------------------------------------------------------------------------
+
+
+async def leader_and_isr_answered(controller: "Controller", event: LeaderAndIsrAnswered) -> None:
+    """A replica whose disk failed is offline though its broker lives; other errors are the broker's own matter."""
+    if not controller.image.is_current(event.broker):
+        return
+    broker_id = event.broker.broker_id
+    if event.response.error_code != ErrorCode.NONE:
+        logger.warning("broker %d refused LeaderAndIsr: %s", broker_id, error_name(event.response.error_code))
+        return
+    failed = controller.image.failed_disks.get(broker_id, {})
+    lost: list[Replica] = []
+    for topic_partition, code in _partition_errors(controller, event.response):
+        if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
+            controller.replay(DirectoryReported(topic_partition, broker_id, works=False))
+            lost.append((topic_partition, broker_id))
+        elif code == ErrorCode.NONE and topic_partition in failed:
+            controller.replay(DirectoryReported(topic_partition, broker_id, works=True))
+    if lost:
+        logger.warning("broker %d lost the disk of %d replicas", broker_id, len(lost))
+        await _replicas_lost(controller, lost)
+
+
+def _partition_errors(
+    controller: "Controller", response: m.LeaderAndIsrResponse
+) -> Iterable[tuple[TopicPartition, int]]:
+    """The answers about partitions that still exist; before version 5 they name their topic, then its id."""
+    named = [(error.topic_name, error) for error in response.partition_errors]
+    for topic in response.topics:
+        name = controller.image.topic_names.get(topic.topic_id)
+        if name is not None:
+            named += [(name, error) for error in topic.partition_errors]
+    for name, error in named:
+        topic_partition = TopicPartition(name, error.partition_index)
+        if controller.image.find_partition(topic_partition) is not None:
+            yield topic_partition, error.error_code
+
+
+async def log_dir_events_touched(controller: "Controller", event: LogDirEventsTouched) -> None:
+    """Ask the brokers that lost a directory by telling them their roles again: the answers say what is lost."""
+    names = await controller.store.children(paths.LOG_DIR_EVENTS, controller.watch(event))
+    broker_ids = dict.fromkeys(await loading.read_log_dir_events(controller.store, names))
+    await controller.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
+    decision = decide_replicas_online(controller.image, broker_ids)
+    await controller.commit(decision)

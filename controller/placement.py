@@ -1,0 +1,130 @@
+"""Which brokers hold the replicas of a new topic's partitions (reference B.14; KIP-36 for racks).
+
+Theory of operation
+-------------------
+Brokers stand in a ring. The first replica (the preferred leader) goes round the ring from a random start, one broker a
+partition, so leaders are even. The other replicas follow at a distance, the shift, that grows each time the first
+replica has gone round, so that the partitions which share a leader do not share all their followers: when a broker
+dies, its load spreads over many.
+
+With racks the ring alternates between them (r1, r2, r3, r1, ...), which spreads leaders over racks; followers are
+taken along the ring, passing over a rack that holds a replica already while another holds none.
+
+The formulas are Kafka's own, to the index, so that partitions which a Java broker added to a topic continue the pattern
+that we began. `start` is None for a new topic, and chosen by `rng`; a topic that grows continues from where its first
+partition stands (`start_for_growth`).
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+
+class RackAwareness(Enum):
+    """What to do with the brokers' racks."""
+
+    ENFORCED = "enforced"  # use them; a mixture of brokers with and without rack is an error
+    SAFE = "safe"  # use them only if all brokers have one
+    DISABLED = "disabled"
+
+
+class CannotPlace(ValueError):
+    """The replicas cannot be placed; the text is Kafka's own."""
+
+
+class TooFewBrokers(CannotPlace):
+    """The replication factor is not positive, or exceeds the live brokers."""
+
+
+class NoPartitions(CannotPlace):
+    """The number of partitions is not positive."""
+
+
+class MixedRacks(CannotPlace):
+    """Some brokers have a rack and some have not."""
+
+
+def place_replicas(
+    brokers: Mapping[int, str | None],
+    partition_count: int,
+    replication_factor: int,
+    rng: random.Random,
+    *,
+    rack_awareness: RackAwareness = RackAwareness.ENFORCED,
+    start: int | None = None,
+    first_partition: int = 0,
+) -> dict[int, list[int]]:
+    """Replicas of `partition_count` partitions from `first_partition` on; `brokers` maps live broker ids to racks."""
+    if partition_count <= 0:
+        raise NoPartitions("Number of partitions must be larger than 0.")
+    if replication_factor <= 0:
+        raise TooFewBrokers("Replication factor must be larger than 0.")
+    if replication_factor > len(brokers):
+        raise TooFewBrokers(f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.")
+    racks = _usable_racks(brokers, rack_awareness)
+    ring = _rack_ring(racks) if racks else sorted(brokers)
+    shift = rng.randrange(len(ring)) if start is None else start
+    start = rng.randrange(len(ring)) if start is None else start
+    placed: dict[int, list[int]] = {}
+    for partition in range(first_partition, first_partition + partition_count):
+        if partition > 0 and partition % len(ring) == 0:
+            shift += 1
+        first = (partition + start) % len(ring)
+        if racks:
+            placed[partition] = _one_per_rack(ring, racks, first, shift, replication_factor)
+        else:
+            others = (_follower(first, shift, index, len(ring)) for index in range(replication_factor - 1))
+            placed[partition] = [ring[first], *(ring[position] for position in others)]
+    return placed
+
+
+def start_for_growth(brokers: Mapping[int, str | None], first_replicas: Sequence[int]) -> int:
+    """Where to start so that further partitions continue a topic whose partition 0 has these replicas.
+
+    The position, in order of ids, of the first broker whose id is not below the first replica's; 0 when there is none.
+    """
+    ids = sorted(brokers)
+    return next((position for position, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
+
+
+def _usable_racks(brokers: Mapping[int, str | None], awareness: RackAwareness) -> dict[int, str]:
+    """Broker id -> rack, or nothing when racks do not count."""
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    if awareness is RackAwareness.DISABLED or not racks:
+        return {}
+    if len(racks) < len(brokers):
+        if awareness is RackAwareness.ENFORCED:
+            raise MixedRacks("Not all brokers have rack information for replica rack aware assignment.")
+        return {}
+    return racks
+
+
+def _rack_ring(racks: Mapping[int, str]) -> list[int]:
+    """Brokers, alternating between racks in order of name; within a rack in order of id."""
+    waiting = {
+        rack: sorted(broker for broker in racks if racks[broker] == rack) for rack in sorted(set(racks.values()))
+    }
+    longest = max(len(brokers) for brokers in waiting.values())
+    return [brokers[turn] for turn in range(longest) for brokers in waiting.values() if turn < len(brokers)]
+
+
+def _follower(first: int, shift: int, index: int, size: int) -> int:
+    """The position of follower `index` of a partition whose first replica stands at `first`."""
+    return (first + 1 + (shift + index) % (size - 1)) % size
+
+
+def _one_per_rack(
+    ring: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
+) -> list[int]:
+    """Replicas along the ring, a rack twice only when every rack has one."""
+    rack_count = len(set(racks.values()))
+    replicas = [ring[first]]
+    used_racks = {racks[ring[first]]: None}
+    step = 0
+    while len(replicas) < replication_factor:
+        broker = ring[_follower(first, shift * rack_count, step, len(ring))]
+        step += 1
+        if broker not in replicas and (racks[broker] not in used_racks or len(used_racks) == rack_count):
+            replicas.append(broker)
+            used_racks[racks[broker]] = None
+    return replicas

@@ -1,0 +1,68 @@
+"""A broker's registration, the ephemeral node by which the controller knows that it lives (reference A.3).
+
+The node is created empty and filled in the same multi, as Kafka does it; its czxid is the *broker epoch*, which names
+this life of the broker in every request between controller and brokers.
+"""
+
+from barnabas.controller import paths
+from barnabas.controller.paths import BrokerRegistration
+from barnabas.controller.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
+
+
+class CannotRegister(Exception):
+    """Another broker is in the way: same id, or same address. A person must act."""
+
+
+async def register_broker(
+    store: MetadataStore,
+    broker_id: int,
+    registration: BrokerRegistration,
+    *,
+    previous_session_id: int | None = None,
+) -> int:
+    """Register, and return the broker epoch.
+
+    Called again in the same session it finds its own node and keeps it, which also covers a lost response. A node of
+    `previous_session_id`, which was this process's and expired, is replaced. CannotRegister in every other case.
+    """
+    await _refuse_shared_address(store, broker_id, registration)
+    path = paths.broker(broker_id)
+    while True:
+        try:
+            created, _ = await store.multi(
+                [Create(path, None, ephemeral=True), SetData(path, registration.encode(), version=0)]
+            )
+        except NodeExists:
+            stat = await store.exists(path)
+            if stat is None:
+                continue  # gone in between: it was somebody's whose session ended
+            if stat.owner == store.session_id:
+                return stat.czxid
+            if stat.owner != previous_session_id:
+                raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session") from None
+            await _remove(store, path, stat)
+        else:
+            assert isinstance(created, Created), created
+            return created.stat.czxid
+
+
+async def _remove(store: MetadataStore, path: str, stat: Stat) -> None:
+    try:
+        await store.multi([Delete(path, version=stat.version)])
+    except NoNode:
+        return
+
+
+async def _refuse_shared_address(store: MetadataStore, broker_id: int, registration: BrokerRegistration) -> None:
+    """A client that is sent to an address which two brokers claim would reach the wrong one half of the time."""
+    addresses = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
+    for name in await store.children(paths.BROKER_IDS):
+        if name == str(broker_id) or not name.isdecimal():
+            continue
+        try:
+            data, _ = await store.get(paths.broker(int(name)))
+        except NoNode:
+            continue
+        for endpoint in BrokerRegistration.decode(data, paths.broker(int(name))).endpoints:
+            if (endpoint.host, endpoint.port) in addresses:
+                raise CannotRegister(f"broker {name} is registered at {endpoint.host}:{endpoint.port} already")

@@ -1,0 +1,264 @@
+"""What one event tells the brokers: at most one LeaderAndIsr, UpdateMetadata and StopReplica a broker (reference B.6).
+
+Theory of operation
+-------------------
+An event collects what is to be told, and when its records are replayed the requests are built from the image, so they
+carry the latest state however often a partition was mentioned. The order matters to receivers: LeaderAndIsr, then
+UpdateMetadata, then StopReplica; a broker that leads must not be announced before it knows that it leads.
+
+Telling a partition's leader always tells its metadata to every live broker. UpdateMetadata names all live brokers each
+time, even when it has no partitions, for a follower looks up its leader there.
+
+A topic that is marked for deletion is announced with leader -2, which removes it from the receivers' metadata, and is
+stopped with leader epoch -2, which no epoch check refuses. The broker epoch in a request is that of its receiver's
+registration: a broker that restarted in the meantime refuses what was meant for its former life.
+
+The shape is that of inter.broker.protocol.version 2.6 and later (LeaderAndIsr >= 4, UpdateMetadata >= 6,
+StopReplica >= 3); fields that a level does not have are dropped by the encoder.
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from barnabas.controller.decisions import Tell, TellLeaderAndIsr, TellMetadata, TellStop
+from barnabas.controller.paths import BrokerRegistration, PartitionState
+from barnabas.controller.state import ClusterImage, Leadership, LiveBroker, PartitionImage
+from barnabas.wire import messages as m
+from barnabas.wire.topics import TopicPartition
+
+LEADER_DURING_DELETE = -2
+EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What every request says of the controller, and the listener at which brokers reach each other."""
+
+    broker_id: int
+    controller_epoch: int
+    listener: str
+
+
+class ControlBatch:
+    """Collects what one event tells, then makes the requests."""
+
+    def __init__(self) -> None:
+        self._roles: dict[int, dict[TopicPartition, bool]] = {}  # broker -> partition -> is new
+        self._metadata: dict[TopicPartition, None] = {}
+        self._stops: dict[int, dict[TopicPartition, bool]] = {}  # broker -> partition -> delete
+        self._tells_metadata = False
+
+    def add(self, tell: Tell) -> None:
+        """Something to be told."""
+        match tell:
+            case TellLeaderAndIsr(topic_partition, broker_ids, is_new):
+                for broker_id in broker_ids:
+                    roles = self._roles.setdefault(broker_id, {})
+                    roles[topic_partition] = is_new or roles.get(topic_partition, False)
+                self.add_metadata((topic_partition,))
+            case TellMetadata(topic_partitions):
+                self.add_metadata(topic_partitions)
+            case TellStop(topic_partition, broker_id, delete):
+                stops = self._stops.setdefault(broker_id, {})
+                stops[topic_partition] = delete or stops.get(topic_partition, False)
+
+    def add_metadata(self, topic_partitions: Iterable[TopicPartition] = ()) -> None:
+        """Announce the live brokers, and these partitions."""
+        self._tells_metadata = True
+        self._metadata.update(dict.fromkeys(topic_partitions))
+
+    def requests(
+        self, image: ClusterImage, sender: Sender, metadata_to: Container[int] | None = None
+    ) -> dict[int, list[m.Message]]:
+        """Live broker -> its requests, in the order in which they go; `metadata_to` None means every broker."""
+        metadata = _Metadata(image, sender, self._metadata) if self._tells_metadata else None
+        made: dict[int, list[m.Message]] = {}
+        for broker_id, broker in image.brokers.items():
+            requests: list[m.Message] = []
+            roles = _leader_and_isr(image, sender, broker, self._roles.get(broker_id, {}))
+            if roles is not None:
+                requests.append(roles)
+            if metadata is not None and (metadata_to is None or broker_id in metadata_to):
+                requests.append(metadata.request(broker))
+            if broker_id in self._stops:
+                requests.append(_stop_replica(image, sender, broker, self._stops[broker_id]))
+            if requests:
+                made[broker_id] = requests
+        return made
+
+
+# LeaderAndIsr ----------------------------------------------------------------------------------------------------
+
+
+def _leader_and_isr(
+    image: ClusterImage, sender: Sender, receiver: LiveBroker, roles: dict[TopicPartition, bool]
+) -> m.LeaderAndIsrRequest | None:
+    states: dict[str, list[m.LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
+    leaders: dict[int, None] = {}
+    for topic_partition, is_new in roles.items():
+        partition = image.partition(topic_partition)
+        if partition.leadership is not None:
+            leaders[partition.leadership.state.leader] = None
+            role = _role(topic_partition, partition, partition.leadership, is_new)
+            states.setdefault(topic_partition.topic, []).append(role)
+    if not states:
+        return None
+    return m.LeaderAndIsrRequest(
+        controller_id=sender.broker_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=receiver.epoch,
+        topic_states=[
+            m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=topic, topic_id=image.topics[topic].topic_id, partition_states=partitions
+            )
+            for topic, partitions in states.items()
+        ],
+        live_leaders=_live_leaders(image, sender, leaders),
+    )
+
+
+def _role(
+    topic_partition: TopicPartition, partition: PartitionImage, leadership: Leadership, is_new: bool
+) -> m.LeaderAndIsrRequest.LeaderAndIsrPartitionState:
+    state = leadership.state
+    return m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        partition_index=topic_partition.partition,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        partition_epoch=leadership.partition_epoch,
+        replicas=partition.replicas,
+        adding_replicas=partition.adding,
+        removing_replicas=partition.removing,
+        is_new=is_new,
+        leader_recovery_state=state.leader_recovery_state,
+    )
+
+
+def _live_leaders(
+    image: ClusterImage, sender: Sender, leaders: Iterable[int]
+) -> list[m.LeaderAndIsrRequest.LeaderAndIsrLiveLeader]:
+    live = []
+    for broker_id in leaders:
+        broker = image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.registration.endpoint(sender.listener)
+        if endpoint is not None:
+            live.append(
+                m.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                    broker_id=broker_id, host_name=endpoint.host, port=endpoint.port
+                )
+            )
+    return live
+
+
+# UpdateMetadata --------------------------------------------------------------------------------------------------
+
+
+class _Metadata:
+    """One UpdateMetadata for all receivers: only the broker epoch differs, the rest is shared."""
+
+    def __init__(self, image: ClusterImage, sender: Sender, topic_partitions: Iterable[TopicPartition]) -> None:
+        self._sender = sender
+        self._live_brokers = [_announced_broker(broker) for broker in image.brokers.values()]
+        states: dict[str, list[m.UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
+        for topic_partition in topic_partitions:
+            announced = _announced_partition(image, topic_partition)
+            if announced is not None:
+                states.setdefault(topic_partition.topic, []).append(announced)
+        self._topic_states = [
+            m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name=topic, topic_id=image.topics[topic].topic_id, partition_states=partitions
+            )
+            for topic, partitions in states.items()
+        ]
+
+    def request(self, receiver: LiveBroker) -> m.UpdateMetadataRequest:
+        return m.UpdateMetadataRequest(
+            controller_id=self._sender.broker_id,
+            controller_epoch=self._sender.controller_epoch,
+            broker_epoch=receiver.epoch,
+            topic_states=self._topic_states,
+            live_brokers=self._live_brokers,
+        )
+
+
+def _announced_partition(
+    image: ClusterImage, topic_partition: TopicPartition
+) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState | None:
+    """None while the partition never had a leader: there is nothing to announce yet."""
+    partition = image.partition(topic_partition)
+    if partition.leadership is None:
+        return None
+    state, partition_epoch = partition.leadership
+    if image.is_deleting(topic_partition.topic):
+        state, partition_epoch = PartitionState(LEADER_DURING_DELETE, 0, state.controller_epoch, state.isr), 0
+    online = image.online_replicas(topic_partition)
+    return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+        partition_index=topic_partition.partition,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        zk_version=partition_epoch,
+        replicas=partition.replicas,
+        offline_replicas=[broker_id for broker_id in partition.replicas if broker_id not in online],
+    )
+
+
+def _announced_broker(broker: LiveBroker) -> m.UpdateMetadataRequest.UpdateMetadataBroker:
+    registration = broker.registration
+    return m.UpdateMetadataRequest.UpdateMetadataBroker(
+        id=broker.broker_id,
+        endpoints=[
+            m.UpdateMetadataRequest.UpdateMetadataEndpoint(
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=endpoint.listener,
+                security_protocol=_security_protocol(registration, endpoint.listener),
+            )
+            for endpoint in registration.endpoints
+        ],
+        rack=registration.rack,
+    )
+
+
+def _security_protocol(registration: BrokerRegistration, listener: str) -> int:
+    """A listener that the registration does not map is named after its protocol."""
+    return SECURITY_PROTOCOLS.get(registration.security_protocols.get(listener, listener), 0)
+
+
+# StopReplica -----------------------------------------------------------------------------------------------------
+
+
+def _stop_replica(
+    image: ClusterImage, sender: Sender, receiver: LiveBroker, stops: dict[TopicPartition, bool]
+) -> m.StopReplicaRequest:
+    states: dict[str, list[m.StopReplicaRequest.StopReplicaPartitionState]] = {}
+    for topic_partition, delete in stops.items():
+        states.setdefault(topic_partition.topic, []).append(
+            m.StopReplicaRequest.StopReplicaPartitionState(
+                partition_index=topic_partition.partition,
+                leader_epoch=_stop_epoch(image, topic_partition),
+                delete_partition=delete,
+            )
+        )
+    return m.StopReplicaRequest(
+        controller_id=sender.broker_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=receiver.epoch,
+        topic_states=[
+            m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
+            for topic, partitions in states.items()
+        ],
+    )
+
+
+def _stop_epoch(image: ClusterImage, topic_partition: TopicPartition) -> int:
+    if image.is_deleting(topic_partition.topic):
+        return EPOCH_DURING_DELETE
+    leadership = image.partition(topic_partition).leadership
+    return NO_EPOCH if leadership is None else leadership.state.leader_epoch

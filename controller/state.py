@@ -1,0 +1,399 @@
+"""The controller's picture of the cluster: the image, and `replay`, the only thing that changes it.
+
+Theory of operation
+-------------------
+The image holds what the metadata store says (brokers, topics, replicas, leaders), and what the controller alone knows:
+the status of each partition and replica (transitions.py), which log directories answered with an error, and how far the
+deletion of each marked topic has come. All of the second kind can be rebuilt from the first, which is what a fail-over
+does: the new controller reads the store and replays records made of what it read.
+
+A *record* is one change that is true already: read from the store, written to it, or reported by a broker. `replay`
+applies it and decides nothing; an impossible one raises InvariantBroken. So an image is a function of its records, and
+the same records give the same image on every controller.
+
+Nothing here is written to a log: the store is Kafka's own, ZooKeeper's tree, and the record of a written change stands
+in for the node that was written.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from barnabas.controller.paths import BrokerRegistration, PartitionState
+from barnabas.controller.transitions import (
+    PARTITION_TRANSITIONS,
+    REPLICA_TRANSITIONS,
+    PartitionMove,
+    PartitionStatus,
+    ReplicaMove,
+    ReplicaStatus,
+    after,
+)
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.topics import TopicPartition
+
+# What the image is made of ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker with a registration; `epoch` is the czxid of that, so a restarted broker is another one."""
+
+    broker_id: int
+    epoch: int
+    registration: BrokerRegistration
+
+
+class Leadership(NamedTuple):
+    """A partition's state node: its value, and its version, which is the partition epoch."""
+
+    state: PartitionState
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class PartitionImage:
+    """One partition: replicas in order of preference, leader and ISR when it ever had one, and where it stands."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    leadership: Leadership | None = None
+    status: PartitionStatus = PartitionStatus.NON_EXISTENT
+    replica_statuses: dict[int, ReplicaStatus] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """A topic's id and its partitions by index."""
+
+    topic_id: bytes
+    partitions: dict[int, PartitionImage] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Deletion:
+    """A topic marked for deletion. Halted: a replica cannot be deleted for now; the rest waits for its broker."""
+
+    begun: bool = False
+    halted: bool = False
+
+
+# Records ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerJoined:
+    """A broker registered; what was known of its disks is void."""
+
+    broker: LiveBroker
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    """A live broker changed its endpoints; its epoch stays."""
+
+    broker: LiveBroker
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLeft:
+    """A broker's registration is gone."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAppeared:
+    """A topic without partitions as yet."""
+
+    topic: str
+    topic_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAppeared:
+    """A partition was assigned to replicas: with its topic, or when its topic grew."""
+
+    topic_partition: TopicPartition
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """The state node of a partition was read or written."""
+
+    topic_partition: TopicPartition
+    leadership: Leadership
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMoved:
+    """A replica's status changed."""
+
+    topic_partition: TopicPartition
+    broker_id: int
+    move: ReplicaMove
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReported:
+    """A broker said whether the disk of one of its replicas works."""
+
+    topic_partition: TopicPartition
+    broker_id: int
+    works: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionMarked:
+    """Somebody marked the topic for deletion."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionBegun:
+    """The topic's partitions are out of service for good."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionHalted:
+    """A replica of the topic cannot be deleted for now."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionResumed:
+    """It is worth trying again."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """Every replica is deleted, and the topic's nodes with its marker are gone."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicVanished:
+    """Somebody else removed the topic's node; its replicas were told nothing."""
+
+    topic: str
+
+
+Record = (
+    BrokerJoined
+    | BrokerChanged
+    | BrokerLeft
+    | TopicAppeared
+    | PartitionAppeared
+    | LeadershipChanged
+    | ReplicaMoved
+    | DirectoryReported
+    | DeletionMarked
+    | DeletionBegun
+    | DeletionHalted
+    | DeletionResumed
+    | TopicDeleted
+    | TopicVanished
+)
+
+
+# The image -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """The whole picture. Read it freely; only `replay` writes."""
+
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    topics: dict[str, TopicImage] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)
+    failed_disks: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
+    deletions: dict[str, Deletion] = field(default_factory=dict)
+
+    def is_current(self, broker: LiveBroker) -> bool:
+        """Whether this is a broker's present life: what comes from an earlier one means nothing any more."""
+        known = self.brokers.get(broker.broker_id)
+        return known is not None and known.epoch == broker.epoch
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage:
+        """A partition that must be there."""
+        found = self.find_partition(topic_partition)
+        if found is None:
+            raise InvariantBroken(f"{topic_partition} is not in the cluster image")
+        return found
+
+    def find_partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        """A partition, or None."""
+        topic = self.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether this replica can serve: its broker is alive and has not reported its disk as failed."""
+        return broker_id in self.brokers and topic_partition not in self.failed_disks.get(broker_id, ())
+
+    def online_replicas(self, topic_partition: TopicPartition) -> dict[int, None]:
+        """Those assigned replicas that can serve, in order of preference."""
+        replicas = self.partition(topic_partition).replicas
+        return {broker_id: None for broker_id in replicas if self.is_online(topic_partition, broker_id)}
+
+    def partitions(self, topics: Iterable[str] | None = None) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """Every partition of these topics, or of all."""
+        for name in list(self.topics) if topics is None else topics:
+            for index, partition in self.topics[name].partitions.items():
+                yield TopicPartition(name, index), partition
+
+    def replicas_on(self, broker_ids: Mapping[int, object]) -> Iterator[tuple[TopicPartition, int]]:
+        """Every replica that these brokers hold."""
+        for topic_partition, partition in self.partitions():
+            for broker_id in partition.replicas:
+                if broker_id in broker_ids:
+                    yield topic_partition, broker_id
+
+    def is_deleting(self, topic: str) -> bool:
+        """Whether the topic is marked for deletion: to clients it does not exist any more."""
+        return topic in self.deletions
+
+
+# Replay ----------------------------------------------------------------------------------------------------------
+
+
+def replay(image: ClusterImage, record: Record) -> None:
+    """Apply one change that is true."""
+    _REPLAY[type(record)](image, record)
+
+
+def replay_all(image: ClusterImage, records: Sequence[Record]) -> None:
+    """Apply several, in order."""
+    for record in records:
+        _REPLAY[type(record)](image, record)
+
+
+def _broker_joined(image: ClusterImage, record: BrokerJoined) -> None:
+    image.brokers[record.broker.broker_id] = record.broker
+    image.failed_disks.pop(record.broker.broker_id, None)
+
+
+def _broker_changed(image: ClusterImage, record: BrokerChanged) -> None:
+    if record.broker.broker_id not in image.brokers:
+        raise InvariantBroken(f"broker {record.broker.broker_id} changed but is not in the cluster image")
+    image.brokers[record.broker.broker_id] = record.broker
+
+
+def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
+    del image.brokers[record.broker_id]
+    image.failed_disks.pop(record.broker_id, None)
+
+
+def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
+    if record.topic in image.topics:
+        raise InvariantBroken(f"topic {record.topic} appeared twice")
+    image.topics[record.topic] = TopicImage(record.topic_id)
+    image.topic_names[record.topic_id] = record.topic
+
+
+def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
+    topic_partition = record.topic_partition
+    partition = PartitionImage(record.replicas, record.adding, record.removing)
+    _move_partition(topic_partition, partition, PartitionMove.ASSIGN)
+    for broker_id in record.replicas:
+        _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
+    image.topics[topic_partition.topic].partitions[topic_partition.partition] = partition
+
+
+def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
+    partition = image.partition(record.topic_partition)
+    partition.leadership = record.leadership
+    led = image.is_online(record.topic_partition, record.leadership.state.leader)
+    _move_partition(record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
+
+
+def _replica_moved(image: ClusterImage, record: ReplicaMoved) -> None:
+    partition = image.partition(record.topic_partition)
+    _move_replica(record.topic_partition, partition, record.broker_id, record.move)
+
+
+def _directory_reported(image: ClusterImage, record: DirectoryReported) -> None:
+    failed = image.failed_disks.setdefault(record.broker_id, {})
+    if record.works:
+        failed.pop(record.topic_partition, None)
+    else:
+        failed[record.topic_partition] = None
+
+
+def _deletion_marked(image: ClusterImage, record: DeletionMarked) -> None:
+    image.deletions[record.topic] = Deletion()
+
+
+def _deletion_begun(image: ClusterImage, record: DeletionBegun) -> None:
+    image.deletions[record.topic].begun = True
+    for topic_partition, partition in image.partitions([record.topic]):
+        _move_partition(topic_partition, partition, PartitionMove.LOSE_LEADER)
+        _move_partition(topic_partition, partition, PartitionMove.REMOVE)
+
+
+def _deletion_halted(image: ClusterImage, record: DeletionHalted) -> None:
+    image.deletions[record.topic].halted = True
+
+
+def _deletion_resumed(image: ClusterImage, record: DeletionResumed) -> None:
+    image.deletions[record.topic].halted = False
+
+
+def _topic_deleted(image: ClusterImage, record: TopicDeleted) -> None:
+    for topic_partition, partition in image.partitions([record.topic]):
+        for broker_id in partition.replicas:
+            _move_replica(topic_partition, partition, broker_id, ReplicaMove.REMOVE)
+    _forget_topic(image, record.topic)
+
+
+def _topic_vanished(image: ClusterImage, record: TopicVanished) -> None:
+    _forget_topic(image, record.topic)
+
+
+def _forget_topic(image: ClusterImage, topic: str) -> None:
+    for failed in image.failed_disks.values():
+        for index in image.topics[topic].partitions:
+            failed.pop(TopicPartition(topic, index), None)
+    forgotten = image.topics.pop(topic)
+    image.topic_names.pop(forgotten.topic_id, None)
+    image.deletions.pop(topic, None)
+
+
+def _move_partition(topic_partition: TopicPartition, partition: PartitionImage, move: PartitionMove) -> None:
+    partition.status = after(PARTITION_TRANSITIONS, partition.status, move, topic_partition)
+
+
+def _move_replica(
+    topic_partition: TopicPartition, partition: PartitionImage, broker_id: int, move: ReplicaMove
+) -> None:
+    status = partition.replica_statuses.get(broker_id, ReplicaStatus.NON_EXISTENT)
+    moved = after(REPLICA_TRANSITIONS, status, move, "replica", broker_id, "of", topic_partition)
+    partition.replica_statuses[broker_id] = moved
+
+
+_REPLAY: dict[type[Record], Callable[..., None]] = {
+    BrokerJoined: _broker_joined,
+    BrokerChanged: _broker_changed,
+    BrokerLeft: _broker_left,
+    TopicAppeared: _topic_appeared,
+    PartitionAppeared: _partition_appeared,
+    LeadershipChanged: _leadership_changed,
+    ReplicaMoved: _replica_moved,
+    DirectoryReported: _directory_reported,
+    DeletionMarked: _deletion_marked,
+    DeletionBegun: _deletion_begun,
+    DeletionHalted: _deletion_halted,
+    DeletionResumed: _deletion_resumed,
+    TopicDeleted: _topic_deleted,
+    TopicVanished: _topic_vanished,
+}

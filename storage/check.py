@@ -1,0 +1,266 @@
+"""Whether a data directory holds what it should: `barnabas log check`. Reads everything, changes nothing.
+
+Each log is walked once; its indexes are read beside it, in the same order, and must agree with what is found:
+
+    .log        lengths, checksums, rising offsets, no entry that reaches into the next segment
+    .index      an entry's position is where a batch begins, and that batch ends at or before the entry's offset
+    .timeindex  a batch ends at the entry's offset and has its timestamp; none before it is newer
+    .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, checkpoints
+                can be read, and do not contradict the log
+
+A broker may be running meanwhile. Then, and after a crash, the end of the last segment and its indexes may be behind
+what is in memory; a shorter index is correct, so only contradictions are findings. Kafka writes one index entry for a
+whole chunk of batches that it replicated, which names the chunk's last offset: hence "at or before".
+"""
+
+import struct
+from collections.abc import Generator, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from barnabas.storage.checkpoint import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    read_checkpoint,
+    read_leader_epochs,
+    read_meta_properties,
+    read_partition_metadata,
+)
+from barnabas.storage.disk import Disk, StorageError
+from barnabas.storage.entries import EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
+from barnabas.storage.epochs import LeaderEpochs
+from barnabas.storage.files import (
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_of_name,
+)
+from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
+from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
+from barnabas.wire.records import is_intact
+from barnabas.wire.topics import TopicPartition
+
+OFFSET_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
+
+
+class Finding(NamedTuple):
+    """Something that should not be so: in which file, at which byte (0 where that says nothing), and what."""
+
+    file: str
+    position: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.position}: {self.what}"
+
+
+class Ends(NamedTuple):
+    """What was found of a log: its first and its next offset."""
+
+    base_offset: int
+    log_end_offset: int
+
+
+def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
+    """Check a log directory with all its partitions. Blocking: long, in proportion to the data."""
+    found: dict[TopicPartition, Ends] = {}
+    for name in disk.list(data_dir):
+        path = f"{data_dir}/{name}"
+        if not disk.is_directory(path):
+            continue
+        topic, dash, number = name.rpartition("-")
+        if dash and number.isdigit():
+            found[TopicPartition(topic, int(number))] = yield from check_partition(disk, path)
+        elif not name.endswith(("-delete", "-future", "-stray")):
+            yield Finding(path, 0, "the name of this directory is not that of a partition")
+    try:
+        read_meta_properties(disk, f"{data_dir}/{META_PROPERTIES}")
+    except StorageError as error:
+        yield Finding(error.path, 0, error.cause)
+    for name in OFFSET_CHECKPOINTS:
+        yield from _check_checkpoint(disk, f"{data_dir}/{name}", found)
+
+
+def _check_checkpoint(disk: Disk, path: str, found: dict[TopicPartition, Ends]) -> Iterator[Finding]:
+    try:
+        offsets = read_checkpoint(disk, path)
+    except StorageError as error:
+        yield Finding(path, 0, error.cause)
+        return
+    for key, offset in offsets.items():
+        ends = found.get(key)
+        if ends is not None and not 0 <= offset <= ends.log_end_offset:
+            yield Finding(path, 0, f"{key} is said to be at {offset}, but ends at {ends.log_end_offset}")
+
+
+# -- one partition
+
+
+def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends]:
+    """Check the directory of one log; returns where it begins and ends."""
+    names = disk.list(directory)
+    epochs = LeaderEpochs()
+    try:
+        epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
+    except StorageError as error:
+        yield Finding(error.path, 0, error.cause)
+    bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
+    log_end_offset = bases[0] if bases else 0
+    for base, next_base in zip(bases, [*bases[1:], None], strict=True):
+        checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs)
+        yield from checked.run()
+        log_end_offset = checked.end_offset
+    for name in names:
+        if name.endswith(SNAPSHOT):
+            yield from _check_snapshot(disk, f"{directory}/{name}")
+    latest = epochs.entries[-1:]
+    if latest and latest[0][1] > log_end_offset:
+        where = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+        yield Finding(where, 0, f"epoch {latest[0][0]} starts at {latest[0][1]}, behind the log end {log_end_offset}")
+    return Ends(bases[0] if bases else 0, log_end_offset)
+
+
+def _check_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
+    try:
+        for producer in decode_snapshot(disk.read_file(path)):
+            offset = offset_of_name(path.rpartition("/")[2]) or 0
+            if producer.last_offset >= offset:
+                yield Finding(path, 0, f"{producer} has written offset {producer.last_offset} already")
+    except SnapshotCorrupt as error:
+        yield Finding(path, 0, str(error))
+
+
+class _SegmentCheck:
+    """One segment: a walk over the log, with both indexes beside it."""
+
+    def __init__(self, disk: Disk, stem: str, base: int, next_base: int | None, epochs: LeaderEpochs) -> None:
+        self.disk = disk
+        self.stem = stem
+        self.next_base = next_base
+        self.epochs = epochs
+        self.latest_epoch = -1 if epochs.latest_epoch is None else epochs.latest_epoch
+        self.end_offset = base
+        self.offsets = _OffsetIndexCheck(f"{stem}{INDEX}", base)
+        self.times = _TimeIndexCheck(f"{stem}{TIME_INDEX}", base)
+
+    def run(self) -> Iterator[Finding]:
+        for index in (self.offsets, self.times):
+            if self.disk.exists(index.path):
+                yield from index.load(self.disk)
+            elif self.next_base is not None:
+                yield Finding(index.path, 0, "is missing; the next start makes it anew")
+        yield from self._walk()
+        yield from self.offsets.finish()
+        yield from self.times.finish()
+        yield from self._check_transactions()
+
+    def _walk(self) -> Iterator[Finding]:
+        path, end_position = f"{self.stem}{LOG}", 0
+        file = self.disk.open(path, read_only=True)
+        try:
+            size_bytes = file.size_bytes()
+            for span, data in walk_file(file, 0, size_bytes):
+                end_position = span.position + span.size_bytes
+                for what in self._faults_of(span, data):
+                    yield Finding(path, span.position, what)
+                yield from self.offsets.see(span)
+                yield from self.times.see(span, max_timestamp_of(span, data))
+                self.end_offset = max(self.end_offset, span.last_offset + 1)
+            if end_position < size_bytes:
+                yield Finding(path, end_position, f"{size_bytes - end_position} bytes that are no whole batch")
+        finally:
+            file.release()
+
+    def _faults_of(self, span: EntrySpan, data: memoryview) -> Iterator[str]:
+        if not is_intact(data):
+            yield f"the checksum of the batch at offset {span.base_offset} does not match"
+        if span.base_offset < self.end_offset:
+            yield f"offset {span.base_offset} where at least {self.end_offset} should come"
+        if self.next_base is not None and span.last_offset >= self.next_base:
+            yield f"offset {span.last_offset} belongs to the next segment, which begins at {self.next_base}"
+        epoch, known, latest = leader_epoch_of(span, data), self.epochs.epoch_for(span.base_offset), self.latest_epoch
+        if known is not None and known != epoch and 0 <= epoch <= latest:  # later epochs may not be in the file yet
+            yield f"the batch at offset {span.base_offset} is of epoch {epoch}, the epoch file says {known}"
+
+    def _check_transactions(self) -> Iterator[Finding]:
+        path = f"{self.stem}{TRANSACTION_INDEX}"
+        if not self.disk.exists(path):
+            return
+        try:
+            for aborted in parse_transactions(self.disk.read_file(path)):
+                if aborted.last_offset >= self.end_offset:
+                    yield Finding(path, 0, f"{aborted} ends behind the segment's end {self.end_offset}")
+        except IndexCorrupt as error:
+            yield Finding(path, 0, str(error))
+
+
+class _IndexCheck:
+    """The entries of an index, one after the other."""
+
+    ENTRY: struct.Struct
+
+    def __init__(self, path: str, base: int) -> None:
+        self.path = path
+        self.base = base
+        self.entries: list[tuple[int, int]] = []
+        self.number = 0
+
+    def load(self, disk: Disk) -> Iterator[Finding]:
+        file = disk.open(self.path, read_only=True)
+        try:
+            if file.size_bytes() % self.ENTRY.size:
+                yield Finding(self.path, 0, f"{file.size_bytes()} bytes are not whole entries of {self.ENTRY.size}")
+            data = file.read(0, count_entries(file, self.ENTRY) * self.ENTRY.size)
+        finally:
+            file.release()
+        self.entries = list(self.ENTRY.iter_unpack(data))
+        for number, (before, after) in enumerate(pairwise(self.entries), start=1):
+            if before[0] >= after[0] or before[1] >= after[1]:
+                yield Finding(self.path, number * self.ENTRY.size, f"entry {after} does not rise after {before}")
+
+    def finish(self) -> Iterator[Finding]:
+        for number in range(self.number, len(self.entries)):
+            yield self.finding(number, "points behind the end of the log")
+
+    def finding(self, number: int, what: str) -> Finding:
+        return Finding(self.path, number * self.ENTRY.size, f"entry {self.entries[number]} {what}")
+
+
+class _OffsetIndexCheck(_IndexCheck):
+    ENTRY = OFFSET_ENTRY
+
+    def see(self, span: EntrySpan) -> Iterator[Finding]:
+        """The walk has come to this batch."""
+        while self.number < len(self.entries) and self.entries[self.number][1] <= span.position:
+            relative, position = self.entries[self.number]
+            if position != span.position:
+                yield self.finding(self.number, "points into a batch")
+            elif self.base + relative < span.last_offset:
+                yield self.finding(self.number, f"points to the batch that ends with offset {span.last_offset}")
+            self.number += 1
+
+
+class _TimeIndexCheck(_IndexCheck):
+    ENTRY = TIME_ENTRY
+
+    def __init__(self, path: str, base: int) -> None:
+        super().__init__(path, base)
+        self.largest = -1
+
+    def see(self, span: EntrySpan, timestamp: int) -> Iterator[Finding]:
+        """The walk has come to this batch."""
+        self.largest = max(self.largest, timestamp)
+        while self.number < len(self.entries) and self.base + self.entries[self.number][1] <= span.last_offset:
+            if self.base + self.entries[self.number][1] != span.last_offset:
+                yield self.finding(self.number, "names an offset that ends no batch")
+            elif self.entries[self.number][0] != self.largest:
+                yield self.finding(self.number, f"is not the largest timestamp so far, {self.largest}")
+            self.number += 1

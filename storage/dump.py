@@ -1,0 +1,233 @@
+"""What a file of a log directory says, line by line: `barnabas log dump`. Reads, changes nothing.
+
+`read_rows` gives a file as rows of named values, which `--json` prints as they are; `dump` gives the same as text. A
+file's kind is told by its name; a batch is one row, its records are further ones if asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from barnabas.storage.checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+    read_checkpoint,
+    read_leader_epochs,
+    read_meta_properties,
+    read_partition_metadata,
+)
+from barnabas.storage.disk import Disk, StorageError
+from barnabas.storage.entries import BATCH_MAGIC, EntrySpan, max_timestamp_of, walk_file
+from barnabas.storage.files import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_of_name,
+)
+from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
+from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
+from barnabas.wire.records import (
+    ControlRecord,
+    CorruptRecords,
+    Record,
+    is_intact,
+    read_batch_header,
+    read_control_record,
+    read_records,
+)
+from barnabas.wire.topics import topic_id_text
+
+Value = str | int | bool | None
+Row = Mapping[str, Value]
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
+CONTROL_TYPES = {0: "abort", 1: "commit"}
+
+
+class NotDumped(Exception):
+    """The file is of no known kind, or cannot be read."""
+
+
+def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
+    """The file as lines of text. NotDumped; blocking: long."""
+    for row in read_rows(disk, path, records=records):
+        yield "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
+
+
+def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
+    """The file as rows. NotDumped; blocking: long."""
+    name = path.rpartition("/")[2]
+    for suffix in (DELETED, CLEANED, SWAP):
+        name = name.removesuffix(suffix)
+    try:
+        if name.endswith(LOG):
+            yield from _log_rows(disk, path, records)
+        else:
+            yield from _reader_of(name)(disk, path, offset_of_name(name) or 0)
+    except (StorageError, IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
+        raise NotDumped(f"{path}: {error}") from error
+
+
+def _reader_of(name: str) -> Callable[[Disk, str, int], Iterator[Row]]:
+    suffix = name[name.rfind(".") :] if "." in name else name
+    reader = READERS.get(name) or READERS.get(suffix)
+    if reader is None and name.endswith("-checkpoint"):
+        reader = _checkpoint_rows
+    if reader is None:
+        raise NotDumped(f"{name} is not the name of a file that a log directory has")
+    return reader
+
+
+# -- logs
+
+
+def _log_rows(disk: Disk, path: str, records: bool) -> Iterator[Row]:
+    file = disk.open(path, read_only=True)
+    try:
+        end_position = 0
+        for span, data in walk_file(file, 0, file.size_bytes()):
+            end_position = span.position + span.size_bytes
+            yield _batch_row(span, data) if span.magic == BATCH_MAGIC else _message_row(span, data)
+            if records:
+                yield from _record_rows(span, data)
+        if end_position < file.size_bytes():
+            yield {"position": end_position, "bytes_left_over": file.size_bytes() - end_position}
+    finally:
+        file.release()
+
+
+def _batch_row(span: EntrySpan, data: memoryview) -> Row:
+    header = read_batch_header(data)
+    return {
+        "base_offset": span.base_offset,
+        "last_offset": span.last_offset,
+        "position": span.position,
+        "size_bytes": span.size_bytes,
+        "record_count": header.record_count,
+        "leader_epoch": header.partition_leader_epoch,
+        "max_timestamp": header.max_timestamp,
+        "timestamp_type": "LogAppendTime" if header.uses_log_append_time else "CreateTime",
+        "codec": CODECS[header.codec],
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "magic": span.magic,
+        "crc": header.crc,
+        "intact": is_intact(data),
+    }
+
+
+def _message_row(span: EntrySpan, data: memoryview) -> Row:
+    return {
+        "offset": span.last_offset,
+        "position": span.position,
+        "size_bytes": span.size_bytes,
+        "timestamp": max_timestamp_of(span, data),
+        "magic": span.magic,
+        "intact": is_intact(data),
+    }
+
+
+def _record_rows(span: EntrySpan, data: memoryview) -> Iterator[Row]:
+    is_control = span.magic == BATCH_MAGIC and read_batch_header(data).is_control
+    for record in read_records(data):
+        values = _control_values(read_control_record(record)) if is_control else _record_values(record)
+        yield {"offset": record.offset, "timestamp": record.timestamp, **values}
+
+
+def _control_values(control: ControlRecord) -> Row:
+    name = CONTROL_TYPES.get(control.type, str(control.type))
+    return {"marker": name, "coordinator_epoch": control.coordinator_epoch}
+
+
+def _record_values(record: Record) -> Row:
+    headers = " ".join(f"{name}={_text(value)}" for name, value in record.headers)
+    return {"key": _text(record.key), "value": _text(record.value), "headers": headers or None}
+
+
+def _text(data: bytes | None) -> str | None:
+    """Bytes as UTF-8; what is none, or cannot be printed, is escaped, so that a row stays one line."""
+    if data is None:
+        return None
+    text = data.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# -- indexes and the rest
+
+
+def _offset_index_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    file = disk.open(path, read_only=True)
+    try:
+        data = file.read(0, count_entries(file, OFFSET_ENTRY) * OFFSET_ENTRY.size)
+    finally:
+        file.release()
+    for relative, position in OFFSET_ENTRY.iter_unpack(data):
+        yield {"offset": base + relative, "position": position}
+
+
+def _time_index_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    file = disk.open(path, read_only=True)
+    try:
+        data = file.read(0, count_entries(file, TIME_ENTRY) * TIME_ENTRY.size)
+    finally:
+        file.release()
+    for timestamp, relative in TIME_ENTRY.iter_unpack(data):
+        yield {"timestamp": timestamp, "offset": base + relative}
+
+
+def _transaction_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    for aborted in parse_transactions(disk.read_file(path)):
+        yield aborted._asdict()
+
+
+def _snapshot_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    for producer in decode_snapshot(disk.read_file(path)):
+        yield {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "last_sequence": producer.last_sequence,
+            "last_offset": producer.last_offset,
+            "last_timestamp": producer.last_timestamp,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "transaction_first_offset": producer.transaction_first_offset,
+        }
+
+
+def _epoch_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    for epoch, start_offset in read_leader_epochs(disk, path).entries:
+        yield {"leader_epoch": epoch, "start_offset": start_offset}
+
+
+def _checkpoint_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    for key, offset in read_checkpoint(disk, path).items():
+        yield {"topic": key.topic, "partition": key.partition, "offset": offset}
+
+
+def _metadata_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    topic_id = read_partition_metadata(disk, path)
+    yield {"topic_id": None if topic_id is None else topic_id_text(topic_id)}
+
+
+def _properties_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    meta = read_meta_properties(disk, path)
+    if meta is not None:
+        yield {"broker.id": meta.broker_id, "cluster.id": meta.cluster_id, **meta.others}
+
+
+READERS: dict[str, Callable[[Disk, str, int], Iterator[Row]]] = {
+    INDEX: _offset_index_rows,
+    TIME_INDEX: _time_index_rows,
+    TRANSACTION_INDEX: _transaction_rows,
+    SNAPSHOT: _snapshot_rows,
+    LEADER_EPOCH_CHECKPOINT: _epoch_rows,
+    PARTITION_METADATA: _metadata_rows,
+    META_PROPERTIES: _properties_rows,
+}

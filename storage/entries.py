@@ -1,0 +1,139 @@
+"""Entries: what a `.log` file, or a fetch response, consists of.
+
+Today's entry is a record batch (magic 2); directories of older brokers also hold single messages and wrapped message
+sets (magic 0 and 1). All begin alike:
+
+    0   base offset i64     (magic 0 and 1: the offset of the message, of a wrapper's *last* message)
+    8   length i32          bytes after this field
+    12  ...
+    16  magic i8
+    23  last offset delta i32                                      (magic 2 only)
+
+so the log walks by offset, length and magic, and never looks at a record. What needs more (timestamps of records,
+transactions, producers) asks the batch's header, or `wire.records`. `wire.record_batch.walk_entries` does the same over
+bytes; here the last offset is wanted too, and files are walked without holding more than a window of them.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas.storage.disk import File
+from barnabas.storage.index import NO_TIMESTAMP
+from barnabas.wire.records import CorruptRecords
+
+ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
+SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
+BATCH_MAGIC = 2
+LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT = 12, 18, 35, 43
+
+# A lookup walks at most about index.interval.bytes plus a batch; two pages hold that for usual batches.
+LOOKUP_STEP_BYTES = 8 * 1024
+SCAN_WINDOW_BYTES = 1024 * 1024  # recovery reads so much at once, or one batch if that is larger
+SEARCH_WINDOW_BYTES = 64 * 1024
+
+_WALK = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
+_PREFIX = struct.Struct(">qi4xb")  # the part of it that a magic 0 message always has
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+
+class EntrySpan(NamedTuple):
+    """Where an entry lies, in the file and among the offsets. For magic 0 and 1 both offsets are its own one."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    magic: int
+
+
+def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | None:
+    """The entry whose head lies at `window[at:]`; None if these bytes cannot be one."""
+    base_offset, length, magic = _PREFIX.unpack_from(window, at)
+    last_offset = base_offset
+    if magic == BATCH_MAGIC:
+        if length < 49 or len(window) - at < 27:
+            return None
+        last_offset += _INT32.unpack_from(window, at + 23)[0]
+    elif not 0 <= magic < BATCH_MAGIC or length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES:
+        return None
+    if base_offset < 0 or last_offset < base_offset:
+        return None
+    return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
+
+
+def walk_buffer(records: memoryview) -> Iterator[tuple[EntrySpan, memoryview]]:
+    """The entries of received records, with their bytes; ends before a partial one. CorruptRecords on nonsense."""
+    position = 0
+    while position + SMALLEST_ENTRY_BYTES <= len(records):
+        length = _PREFIX.unpack_from(records, position)[1]
+        if length > len(records) - position - ENTRY_PREFIX_BYTES:
+            return
+        span = span_at(records, position, position)
+        if span is None:
+            raise CorruptRecords(f"no entry at byte {position} of {len(records)}")
+        yield span, records[position : position + span.size_bytes]
+        position += span.size_bytes
+
+
+def walk_file(
+    file: File, position: int, end_position: int, window_bytes: int = SCAN_WINDOW_BYTES
+) -> Iterator[tuple[EntrySpan, memoryview]]:
+    """Entries with their bytes, from `position` on; ends before the first thing that is not a whole entry.
+
+    Never holds more than a window, or one entry whose length was checked against `end_position` first. Blocking: long.
+    """
+    window, start = memoryview(b""), position
+    while position + SMALLEST_ENTRY_BYTES <= end_position:
+        at = position - start
+        if at + _WALK.size > len(window):
+            window, start, at = memoryview(file.read(position, min(window_bytes, end_position - position))), position, 0
+        span = span_at(window, at, position) if len(window) - at >= SMALLEST_ENTRY_BYTES else None
+        if span is None or position + span.size_bytes > end_position:
+            return
+        if at + span.size_bytes > len(window):
+            wanted = max(min(window_bytes, end_position - position), span.size_bytes)
+            window, start, at = memoryview(file.read(position, wanted)), position, 0
+            if len(window) < span.size_bytes:
+                return  # the file was cut meanwhile
+        yield span, window[at : at + span.size_bytes]
+        position += span.size_bytes
+
+
+def find_entry(file: File, position: int, end_position: int, offset: int) -> EntrySpan | None:
+    """The first entry at or after `position` that ends with `offset` or later. Blocking: short.
+
+    The log is trusted here, it was checked when it was written. CorruptRecords where a length is nonsense all the same.
+    """
+    window, start = b"", position
+    unpack = _WALK.unpack_from
+    while position < end_position:
+        at = position - start
+        if at + 27 > len(window):
+            window, start, at = file.read(position, LOOKUP_STEP_BYTES), position, 0
+            if len(window) < 27:
+                window += bytes(27 - len(window))  # a magic 0 message of 26 bytes ends the file
+        base_offset, length, magic, last_offset_delta = unpack(window, at)
+        last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
+        if length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES or last_offset < base_offset:
+            raise CorruptRecords(f"{file.path}: no entry at position {position}")
+        if last_offset >= offset:
+            return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
+        position += ENTRY_PREFIX_BYTES + length
+    return None
+
+
+def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
+    """The largest timestamp that an entry claims; -1 for magic 0, which has none."""
+    if span.magic >= BATCH_MAGIC:
+        timestamp: int = _INT64.unpack_from(data, MAX_TIMESTAMP_AT)[0]
+    else:
+        timestamp = _INT64.unpack_from(data, MAGIC_1_TIMESTAMP_AT)[0] if span.magic == 1 else NO_TIMESTAMP
+    return timestamp
+
+
+def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
+    """The leader epoch that a batch was written in; -1 for older entries."""
+    epoch: int = _INT32.unpack_from(data, LEADER_EPOCH_AT)[0] if span.magic >= BATCH_MAGIC else -1
+    return epoch

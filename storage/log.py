@@ -1,0 +1,572 @@
+"""The log of one partition: append, read, roll, flush, truncate, forget (reference C.3, C.7, D.4-D.7).
+
+Theory of operation. A log is a row of segments, of which only the last is written. Offsets in rising order:
+
+    log start offset <= recovery point <= acknowledgeable offset <= log end offset
+
+Below the *recovery point* everything was synced; after a crash only what follows is checked. Below the *acknowledgeable
+offset* the broker may answer, advance the high watermark and report to a leader; it equals the log end offset except
+while a flush that `flush.messages` demands is outstanding.
+
+An append is one write of one batch, all checks before it and nothing that can fail behind it: if it raises, memory and
+file are as they were. Indexes and leader epochs change in memory; they reach the disk when a segment is sealed, with a
+flush, and at close. Leader epochs are written before the recovery point passes the batches that carry them, so a crash
+finds each epoch in the file or in a batch that recovery reads.
+
+A *flush* has three steps, so that only the middle one needs a thread: `flush_plan` notes on the loop what has to be
+synced and retains the files; `FlushPlan.sync` touches nothing else; `flushed` moves the offsets. Appends, rolls and
+deletions may happen in between; a truncation makes a plan that is under way worthless.
+
+Who may call what. Everything is for the event loop, one step at a time, except the methods marked "Blocking: long",
+which run in a worker thread. Of these `offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may
+run beside the loop; during the others nobody else may use the log.
+
+There are no locks here, no clock (`now_ms` comes with the call), and no trio.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from barnabas.storage.checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    format_leader_epochs,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from barnabas.storage.disk import Disk, File, make_durable_directory
+from barnabas.storage.entries import ENTRY_PREFIX_BYTES, EntrySpan, max_timestamp_of, walk_buffer
+from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
+from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
+from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
+from barnabas.storage.recovery import (
+    LoadedLog,
+    RecoveryRules,
+    control_of,
+    load_log,
+    load_producers,
+    note_epoch,
+    remove_snapshots,
+    replay_producers,
+)
+from barnabas.storage.retention import Limits, decide_retention
+from barnabas.storage.segment import RecordTime, RollRules
+from barnabas.storage.segments import LogSegments, Read
+from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
+from barnabas.wire.topics import TopicPartition
+
+__all__ = ["Appended", "FlushPlan", "LogConfig", "PartitionLog", "Read", "open_log"]
+
+
+class LogConfig(RollRules, RecoveryRules, Protocol):
+    """The topic's settings; read at each use, for they may change while the log is open."""
+
+    @property
+    def flush_messages(self) -> int: ...
+
+    @property
+    def flush_ms(self) -> int: ...
+
+    @property
+    def retention_ms(self) -> int: ...
+
+    @property
+    def retention_bytes(self) -> int: ...
+
+    @property
+    def file_delete_delay_ms(self) -> int: ...
+
+    @property
+    def deletes(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Appended:
+    """Where a batch went; of a duplicate, where its original lies."""
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int  # -1 unless the topic has LogAppendTime
+    log_start_offset: int
+    duplicate: bool
+
+
+class FlushPlan:
+    """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
+
+    __slots__ = (
+        "_active",
+        "_epochs",
+        "_names",
+        "_sealed",
+        "_store",
+        "active_base_offset",
+        "epochs_version",
+        "generation",
+        "offset",
+    )
+
+    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names: bool) -> None:
+        segments = log.segments
+        segments.active.file.retain()
+        self.offset = log.log_end_offset
+        self.active_base_offset = segments.active.base_offset
+        self.generation = segments.generation
+        self.epochs_version = epochs_version
+        self._store = segments.store
+        self._active: File | None = segments.active.file
+        self._sealed = segments.since(log.recovery_point)[:-1]
+        self._epochs = epochs
+        self._names = names
+
+    def sync(self) -> None:
+        """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
+
+        Of the active segment only the log: recovery makes its indexes anew in any case.
+        """
+        for segment in self._sealed:
+            segment.sync(self.offset)
+        if self._active is not None:
+            self._active.sync()
+        if self._epochs is not None:
+            path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            self._store.disk.replace_file(path, self._epochs.encode())
+        elif self._names:
+            self._store.disk.sync_directory(self._store.directory)
+
+    def release(self) -> None:
+        """Give the file back; once is enough. `flushed` does it; after a failed sync the caller must."""
+        file, self._active = self._active, None
+        if file is not None:
+            file.release()
+
+
+class PartitionLog:
+    """One replica of one partition on disk."""
+
+    __slots__ = (
+        "_epochs_saved",
+        "_epochs_version",
+        "_names_changed",
+        "_now_ms",
+        "acknowledgeable_offset",
+        "config",
+        "epochs",
+        "flush_demanded",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, store: SegmentStore, topic_partition: TopicPartition, config: LogConfig, loaded: LoadedLog, now_ms: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.config = config
+        self.topic_id: bytes | None = None
+        self.segments = LogSegments(store, loaded.segments)
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.acknowledgeable_offset = loaded.log_end_offset
+        self.flush_demanded = False  # a flush should follow soon: flush.messages asks for it, or a segment was sealed
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self._now_ms = now_ms  # the time last heard of
+        self._names_changed = True  # files were made since the directory was synced
+        self._epochs_version = 1 if loaded.epochs_changed else 0
+        self._epochs_saved = 0
+
+    @property
+    def directory(self) -> str:
+        return self.segments.store.directory
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Note which topic this is a partition of, durably. Blocking: long."""
+        write_partition_metadata(self.segments.store.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
+        self.topic_id = topic_id
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # -- append
+
+    def append_as_leader(self, batch: Batch, *, leader_epoch: int, origin: Origin, now_ms: int) -> Appended | ErrorCode:
+        """Append one checked batch at the log end; StorageError leaves the log as it was. Blocking: short.
+
+        Errors: those of `ProducerStates.check`. Afterwards look at `flush_demanded`.
+        """
+        header = batch.header
+        control = None
+        if header.producer_id >= 0:
+            control = control_of(batch.data) if header.is_control else None
+            refused = self.producers.check(header, origin, control=control)
+            if refused is not None:
+                return self._answer_of(refused)
+        config = self.config
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        size_bytes = ENTRY_PREFIX_BYTES + header.batch_length
+        timestamp = header.max_timestamp
+        active = self.segments.active
+        if active.roll_due(config, size_bytes, last_offset, timestamp, now_ms):
+            self.roll(now_ms)
+            active = self.segments.active
+        stamp(batch, base_offset, leader_epoch)
+        position = active.size_bytes
+        active.file.write(position, batch.data)
+        # It is in the log. Nothing below can fail.
+        active.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
+        if leader_epoch != self.epochs.latest_epoch:
+            self._note_leader_epoch(leader_epoch, base_offset)
+        if header.producer_id >= 0:
+            self._note_transaction(self.producers.update(batch.header, control=control))
+        self._advance_log_end(last_offset + 1)
+        append_time_ms = timestamp if header.attributes & LOG_APPEND_TIME else -1
+        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_as_follower(self, records: memoryview, now_ms: int) -> Appended | ErrorCode:
+        """Append what a leader sent: any number of batches, as they are; a partial one at the end is left out.
+
+        Errors, before anything was written: CORRUPT_MESSAGE (checksum, nonsense), OFFSET_OUT_OF_RANGE (the offsets do
+        not rise from our log end offset on). A StorageError leaves the log as it was, or with whole pieces of a
+        segment's size appended. Blocking: short, in proportion to the records.
+        """
+        entries: list[tuple[EntrySpan, memoryview]] = []
+        end_offset = first_offset = self.log_end_offset
+        try:
+            for span, data in walk_buffer(records):
+                if not is_intact(data):
+                    return ErrorCode.CORRUPT_MESSAGE
+                if span.base_offset < end_offset:
+                    return ErrorCode.OFFSET_OUT_OF_RANGE
+                entries.append((span, data))
+                end_offset = span.last_offset + 1
+        except CorruptRecords:
+            return ErrorCode.CORRUPT_MESSAGE
+        if entries:
+            first_offset = entries[0][0].base_offset
+        for piece in _pieces(entries, self.config.segment_bytes):
+            self._append_piece(piece, records, now_ms)
+        return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, False)
+
+    def begin_leader_epoch(self, leader_epoch: int) -> None:
+        """This replica leads from here on, in this epoch. Blocking: never; the next flush writes the file."""
+        if self.epochs.assign(leader_epoch, self.log_end_offset):
+            self._epochs_version += 1
+
+    def _answer_of(self, refused: Duplicate | ErrorCode) -> Appended | ErrorCode:
+        if isinstance(refused, ErrorCode):
+            return refused
+        return Appended(refused.base_offset, refused.last_offset, refused.append_time_ms, self.log_start_offset, True)
+
+    def _append_piece(self, piece: list[tuple[EntrySpan, memoryview]], records: memoryview, now_ms: int) -> None:
+        """Entries that go into one segment with one write."""
+        first, last = piece[0][0], piece[-1][0]
+        data = records[first.position : last.position + last.size_bytes]
+        timestamps = [max_timestamp_of(span, entry) for span, entry in piece]
+        if self.segments.active.roll_due(self.config, len(data), last.last_offset, max(timestamps), now_ms):
+            fits = last.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            self._roll_at(self.log_end_offset if fits else first.base_offset, now_ms)
+        active = self.segments.active
+        start, interval = active.size_bytes, self.config.index_interval_bytes
+        active.file.write(start, data)
+        for (span, entry), timestamp in zip(piece, timestamps, strict=True):
+            position = start + span.position - first.position
+            active.note(position, span.size_bytes, span.last_offset, timestamp, interval)
+            if note_epoch(self.epochs, span, entry):
+                self._epochs_version += 1
+            aborted = replay_producers(self.producers, span, entry)
+            if aborted is not None:
+                active.transactions.append(aborted)
+        self._advance_log_end(last.last_offset + 1)
+
+    def _note_leader_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        if leader_epoch >= 0 and self.epochs.assign(leader_epoch, base_offset):
+            self._epochs_version += 1
+
+    def _note_transaction(self, completed: CompletedTransaction | None) -> None:
+        if completed is not None and completed.aborted:
+            self.segments.active.transactions.append(
+                AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+                )
+            )
+
+    def _advance_log_end(self, log_end_offset: int) -> None:
+        """The log grew. With `flush.messages` records unsynced, none of them is acknowledged before the next sync."""
+        self.log_end_offset = log_end_offset
+        if log_end_offset - self.recovery_point < self.config.flush_messages:
+            self.acknowledgeable_offset = log_end_offset
+        else:
+            self.flush_demanded = True
+
+    # -- roll
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log end, unless the active one is empty. Blocking: short (a few small files).
+
+        Kafka would begin it at the first offset of the batch to come; beginning it where the old one ends leaves no
+        hole between them, which is what tells recovery that nothing was lost.
+        """
+        self._roll_at(self.log_end_offset, now_ms)
+
+    def _roll_at(self, base_offset: int, now_ms: int) -> None:
+        if base_offset == self.segments.active.base_offset:
+            return
+        self.segments.roll(base_offset, self.producers.encode_snapshot(), now_ms)
+        # Back into the sealed segment: its indexes were saved just now, and the next flush shall sync them.
+        self.recovery_point = min(self.recovery_point, base_offset - 1)
+        self._now_ms = now_ms
+        self._names_changed = self.flush_demanded = True
+
+    # -- read
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool = True) -> Read | ErrorCode:
+        """What to send from the batch that holds `offset` on: of one segment, below `end_offset`, up to `max_bytes`.
+
+        The first batch comes whole if `at_least_one`, whatever its size; the last one may be cut, as in Kafka. Nothing
+        at the log end. Errors: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the file is damaged. Blocking: short.
+        """
+        log_end_offset = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        try:
+            return self.segments.read(offset, max_bytes, end_offset, log_end_offset, at_least_one)
+        except CorruptRecords:
+            return ErrorCode.CORRUPT_MESSAGE
+
+    # -- transactions
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset that may belong to an undecided transaction."""
+        return self.producers.first_unstable_offset(high_watermark)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where a read_committed consumer stops."""
+        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
+        return self.segments.aborted_transactions(start_offset, end_offset)
+
+    # -- search by time, in a thread beside the loop
+
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> RecordTime | None:
+        """The first record as new as this, if it lies below `end_offset`. Blocking: long; beside the loop."""
+        found = self.segments.find_time(timestamp_ms, self.log_start_offset)
+        return found if found is not None and found.offset < end_offset else None
+
+    def offset_of_largest_timestamp(self) -> RecordTime | None:
+        """The first of the records with the largest timestamp (KIP-734). Blocking: long; beside the loop."""
+        return self.segments.find_largest_time(self.log_start_offset)
+
+    # -- flush
+
+    def flush_plan(self) -> FlushPlan | None:
+        """What to sync now, None if nothing: the segments from the recovery point on. Blocking: never.
+
+        One plan at a time: until it is `flushed`, the directory must keep its name.
+        """
+        epochs_changed = self._epochs_version != self._epochs_saved
+        if self.recovery_point >= self.log_end_offset and not (self._names_changed or epochs_changed):
+            return None
+        epochs = format_leader_epochs(self.epochs) if epochs_changed else None
+        plan = FlushPlan(self, epochs, self._epochs_version, self._names_changed)
+        self._names_changed = False
+        return plan
+
+    def flushed(self, plan: FlushPlan) -> None:
+        """The plan's sync succeeded. Blocking: never."""
+        plan.release()
+        self._epochs_saved = plan.epochs_version
+        if plan.generation == self.segments.generation:
+            self.acknowledgeable_offset = max(self.acknowledgeable_offset, plan.offset)
+            sealed_since = plan.active_base_offset != self.segments.active.base_offset
+            # What was the active segment then has indexes that this plan did not know: they are synced next time.
+            self.recovery_point = max(self.recovery_point, plan.offset - sealed_since)
+        self._settle()
+
+    def _settle(self) -> None:
+        """What may be acknowledged, and whether more is to be flushed, after the recovery point moved."""
+        if self.log_end_offset - self.recovery_point < self.config.flush_messages:
+            self.acknowledgeable_offset = self.log_end_offset
+            self.flush_demanded = self.recovery_point < self.segments.active.base_offset
+        else:
+            self.acknowledgeable_offset = max(self.acknowledgeable_offset, self.recovery_point)
+            self.flush_demanded = True
+
+    def _sync_everything(self) -> None:
+        """The whole of a flush, in a thread, while nobody else uses the log."""
+        for segment in self.segments.since(self.recovery_point):
+            segment.sync(self.log_end_offset)
+        disk = self.segments.store.disk
+        if self._epochs_version != self._epochs_saved:
+            path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            disk.replace_file(path, format_leader_epochs(self.epochs).encode())
+            self._epochs_saved = self._epochs_version
+        disk.sync_directory(self.directory)
+        self._names_changed = False
+        self.recovery_point = self.log_end_offset
+        self._settle()
+
+    # -- the beginning of the log
+
+    def raise_log_start(self, offset: int) -> None:
+        """Forget what lies before `offset`; whole segments go with the next retention check. Blocking: never.
+
+        It lasts when the caller has written the log start checkpoint.
+        """
+        if offset > self.log_end_offset:
+            raise InvariantBroken(f"{self} cannot start at {offset}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            if self.epochs.truncate_from_start(offset):
+                self._epochs_version += 1
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
+
+        Their files are called .deleted from now on; `remove_deleted` removes them.
+        """
+        config = self.config
+        count = decide_retention(
+            self.segments,
+            Limits(config.deletes, config.retention_ms, config.retention_bytes),
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            high_watermark=high_watermark,
+            log_size_bytes=self.size_bytes,
+            now_ms=now_ms,
+        )
+        if count == 0:
+            return 0
+        if count == len(self.segments):
+            self.roll(now_ms)
+        self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
+        first_offset = self.segments[0].base_offset
+        self.raise_log_start(first_offset)
+        self.recovery_point = max(self.recovery_point, first_offset)
+        return count
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files that were deleted `file.delete.delay.ms` ago. Blocking: long; beside the loop."""
+        return self.segments.remove_deleted(now_ms)
+
+    # -- truncation, in a thread that has the log for itself
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut off everything from `offset` on, durably; a batch that holds it goes as a whole. True if anything went.
+
+        Nobody may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the next
+        append, or a crash would believe what was written in its place. Blocking: long.
+        """
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._end_at(self.segments.cut(offset, self.config.index_interval_bytes, self._now_ms))
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything and begin anew at `offset`. As `truncate_to` otherwise. Blocking: long."""
+        self.segments.start_over(offset, self._now_ms)
+        self.log_start_offset = offset
+        self.epochs.clear()
+        self._end_at(offset)
+
+    def _end_at(self, log_end_offset: int) -> None:
+        """After a cut: everything else that speaks of later offsets."""
+        self.log_end_offset = log_end_offset
+        self.log_start_offset = min(self.log_start_offset, log_end_offset)
+        self.recovery_point = min(self.recovery_point, log_end_offset)
+        self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)
+        self.epochs.truncate_from_end(log_end_offset)
+        self._epochs_version += 1
+        snapshots = self.segments.list_snapshots()
+        snapshots = remove_snapshots(self.segments.store, snapshots, [s for s in snapshots if s > log_end_offset])
+        self.segments.store.disk.sync_directory(self.directory)
+        load_producers(
+            self.segments.store,
+            self.producers,
+            snapshots,
+            self.segments,
+            self.log_start_offset,
+            log_end_offset,
+            self._now_ms,
+            self.config.producer_id_expiration_ms,
+        )
+        self._settle()
+
+    # -- the end
+
+    def close(self, now_ms: int) -> None:
+        """Write down and sync everything, so that the next start need not look at the records. Blocking: long."""
+        self._now_ms = now_ms
+        store = self.segments.store
+        self.segments.active.finish()
+        store.save(store.path(self.log_end_offset, SNAPSHOT), self.producers.encode_snapshot())
+        self._sync_everything()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Give up all files as they are: the directory failed, or the log is deleted. Blocking: never."""
+        self.segments.store.open_files.drop_directory(self.directory)
+
+
+def _pieces(
+    entries: list[tuple[EntrySpan, memoryview]], segment_bytes: int
+) -> Iterator[list[tuple[EntrySpan, memoryview]]]:
+    """Divide entries so that each piece fits into a segment, by size and by offsets, if it is not a single entry."""
+    piece: list[tuple[EntrySpan, memoryview]] = []
+    for entry in entries:
+        span = entry[0]
+        if piece:
+            first = piece[0][0]
+            size_bytes = span.position + span.size_bytes - first.position
+            if size_bytes > segment_bytes or span.last_offset - first.base_offset > MAX_RELATIVE_OFFSET:
+                yield piece
+                piece = []
+        piece.append(entry)
+    if piece:
+        yield piece
+
+
+def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
+    disk: Disk,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    recovery_point: int,
+    log_start_offset: int | None,
+    clean: bool,
+    now_ms: int,
+    open_files: OpenFiles | None = None,
+) -> PartitionLog:
+    """Open a log, made if it does not exist; after an unclean shutdown check, repair and sync it. Blocking: long.
+
+    `recovery_point` and `log_start_offset` are those of the checkpoints (0 and None if they know nothing).
+    """
+    make_durable_directory(disk, directory)
+    store = SegmentStore(disk, directory, OpenFiles(disk) if open_files is None else open_files)
+    loaded = load_log(
+        store, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean, now_ms=now_ms
+    )
+    log = PartitionLog(store, topic_partition, config, loaded, now_ms)
+    log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
+    if not clean:
+        log._sync_everything()
+    return log

@@ -1,0 +1,303 @@
+"""The row of a log's segments: finding offsets and times in it, letting go of its ends.
+
+Lookups go from offset to segment (by bisection), to a position in its offset index, and from there over entry heads.
+A reader at the end of the log, and the high watermark, ask for the same few offsets again and again; the last ones
+are remembered with their positions (`_hits`), which makes following a log cheap. A remembered position stays true
+while the row does not change at either end, and is forgotten when it does.
+
+`generation` counts removals and cuts. A search in a thread that ran into trouble looks at it: if it has changed, the
+files changed under the search, which then begins anew.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
+
+from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.entries import find_entry
+from barnabas.storage.files import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, SegmentStore, offset_of_name
+from barnabas.storage.index import IndexCorrupt
+from barnabas.storage.recovery import reindex
+from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.records import CorruptRecords
+
+HITS_REMEMBERED = 64  # readers at different offsets of one log that need no index lookup
+
+_base_offset = attrgetter("base_offset")
+Result = TypeVar("Result")
+
+
+class Read(NamedTuple):
+    """A read plan: what to send, if anything, and where it begins. The slice must be released."""
+
+    slice: FileSlice | None
+    segment_base_offset: int  # differs from the active segment's if the reader is on an older one
+    position: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.slice.size_bytes if self.slice is not None else 0
+
+
+class Doomed(NamedTuple):
+    """Files that were renamed to .deleted, and when they may be removed."""
+
+    due_ms: int
+    names: list[str]
+
+
+class LogSegments:
+    """Segments in rising order; the last one is `active`. There is always one."""
+
+    __slots__ = ("_doomed", "_hits", "_row", "active", "generation", "store")
+
+    def __init__(self, store: SegmentStore, segments: list[Segment]) -> None:
+        self.store = store
+        self.generation = 0
+        self._row = segments
+        self._doomed: deque[Doomed] = deque()
+        self._hits: dict[int, tuple[Segment, int]] = {}  # offset -> where its entry begins
+        self.active = _last(segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, number: int) -> Segment:
+        return self._row[number]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._row)
+
+    def number_of(self, offset: int) -> int:
+        """Which segment holds this offset, or would; the first one for offsets before it."""
+        if offset >= self.active.base_offset:
+            return len(self._row) - 1
+        return max(bisect_right(self._row, offset, key=_base_offset) - 1, 0)
+
+    def since(self, offset: int) -> list[Segment]:
+        """The segment that holds this offset, and those after it."""
+        return self._row[self.number_of(offset) :]
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, at_least_one: bool) -> Read:
+        """What to send from the entry that holds `offset` on; see `PartitionLog.read`. Blocking: short."""
+        if offset >= end_offset or offset == log_end_offset:
+            segment = self._row[self.number_of(offset)]
+            return Read(None, segment.base_offset, segment.size_bytes)
+        active = self.active
+        segment, position = self._hits.get(offset) or self._locate(offset)
+        if end_offset < log_end_offset:
+            end_position = self._end_position(segment, end_offset)
+        else:
+            end_position = segment.size_bytes
+            if segment is active:
+                self._remember(log_end_offset, active, end_position)
+        size_bytes = end_position - position
+        if size_bytes > max_bytes:
+            size_bytes = self._first_fit(segment, position, size_bytes, max_bytes, at_least_one)
+        if size_bytes <= 0:
+            return Read(None, segment.base_offset, position)
+        file = active.file if segment is active else self.store.open_files.get(segment.path)
+        return Read(FileSlice(file, position, size_bytes), segment.base_offset, position)
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """Where the entry with `offset` begins, or if compaction removed it, the next one."""
+        for number in range(self.number_of(offset), len(self._row)):
+            segment = self._row[number]
+            span = segment.find(offset, self.store.shared)
+            if span is not None:
+                self._remember(offset, segment, span.position)
+                return segment, span.position
+        return self.active, self.active.size_bytes
+
+    def _end_position(self, segment: Segment, end_offset: int) -> int:
+        """Where to stop in `segment` so that no entry is sent that reaches `end_offset`."""
+        if segment.next_base_offset is not None and end_offset >= segment.next_base_offset:
+            return segment.size_bytes
+        hit = self._hits.get(end_offset)
+        if hit is not None and hit[0] is segment:
+            return hit[1]
+        span = segment.find(end_offset, self.store.shared)
+        if span is None:
+            return segment.size_bytes
+        self._remember(end_offset, segment, span.position)
+        return span.position
+
+    def _first_fit(self, segment: Segment, position: int, available: int, max_bytes: int, at_least_one: bool) -> int:
+        """How much to send when not all of it may be: nothing rather than a part of the first entry (KIP-74)."""
+        with self.store.shared(segment.path) as file:
+            first = find_entry(file, position, position + available, 0)
+        if first is None or first.size_bytes <= max_bytes:
+            return max_bytes
+        return first.size_bytes if at_least_one else 0
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hits = self._hits
+        if len(hits) >= HITS_REMEMBERED and offset not in hits:
+            del hits[next(iter(hits))]
+        hits[offset] = (segment, position)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
+        found = []
+        for segment in self.since(start_offset):
+            for aborted in segment.aborted_transactions(self.store.shared):
+                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
+                    found.append((aborted.producer_id, aborted.first_offset))
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    # -- searching by time, in a thread beside the loop
+
+    def find_time(self, timestamp_ms: int, start_offset: int) -> RecordTime | None:
+        """The first record from `start_offset` on that is as new as this. Blocking: long; beside the loop."""
+
+        def look() -> RecordTime | None:
+            private = self.store.private
+            for segment in list(self._row):
+                if segment.largest(private).timestamp >= timestamp_ms:
+                    found = segment.find_time(timestamp_ms, start_offset, private)
+                    if found is not None:
+                        return found
+            return None
+
+        return self._undisturbed(look)
+
+    def find_largest_time(self, start_offset: int) -> RecordTime | None:
+        """The first of the records with the largest timestamp. Blocking: long; beside the loop."""
+
+        def look() -> RecordTime | None:
+            private = self.store.private
+            segment = max(list(self._row), key=lambda segment: segment.largest(private).timestamp)
+            timestamp = segment.largest(private).timestamp
+            return segment.find_time(timestamp, start_offset, private) if timestamp >= 0 else None
+
+        return self._undisturbed(look)
+
+    def _undisturbed(self, look: Callable[[], Result]) -> Result:
+        while True:
+            generation = self.generation
+            try:
+                return look()
+            except (CorruptRecords, StorageError):
+                if generation == self.generation:
+                    raise
+
+    # -- the end of the row
+
+    def roll(self, base_offset: int, snapshot: bytes, now_ms: int) -> None:
+        """Begin a new segment; an empty active one is replaced. If it fails, the row is as it was. Blocking: short."""
+        old, store = self.active, self.store
+        old.finish()
+        store.save(store.path(base_offset, SNAPSHOT), snapshot)
+        new = ActiveSegment.create(store, base_offset, now_ms)
+        if old.size_bytes:
+            self._row[-1] = old.sealed(base_offset)
+            self._row.append(new)
+        else:
+            self._row[-1] = new
+            old.is_removed = True
+            store.remove_segment(old.base_offset)
+        self.active = new
+        self._hits.clear()
+
+    def cut(self, offset: int, index_interval_bytes: int, now_ms: int) -> int:
+        """Let the row end before the entry that holds `offset`, durably; returns the new log end. Blocking: long."""
+        self._begin_cutting()
+        number = self.number_of(offset)
+        segment = self._row[number]
+        span = segment.find(offset, self.store.private)
+        position = segment.size_bytes if span is None else span.position
+        end_offset = offset if span is None else min(offset, span.base_offset)
+        self._remove_from(number + 1)
+        active = self._reopened(segment, index_interval_bytes, now_ms)
+        active.truncate(position, end_offset)
+        active.file.sync()
+        self.active = self._row[-1] = active
+        return end_offset
+
+    def start_over(self, base_offset: int, now_ms: int) -> None:
+        """Replace everything by one empty segment, durably. Blocking: long."""
+        self._begin_cutting()
+        self._remove_from(0)
+        self.active = ActiveSegment.create(self.store, base_offset, now_ms)
+        self._row.append(self.active)
+        self.store.disk.sync_directory(self.store.directory)
+
+    def _begin_cutting(self) -> None:
+        self.generation += 1
+        self._hits.clear()
+        self._hits.clear()
+
+    def _remove_from(self, number: int) -> None:
+        """The last one first: whatever a crash leaves is the beginning of this log."""
+        if number == len(self._row):
+            return
+        for segment in reversed(self._row[number:]):
+            segment.is_removed = True
+            self.store.remove_segment(segment.base_offset)
+        del self._row[number:]
+        self.store.disk.sync_directory(self.store.directory)
+
+    def _reopened(self, segment: Segment, index_interval_bytes: int, now_ms: int) -> ActiveSegment:
+        """A sealed segment as the one to be written."""
+        if isinstance(segment, ActiveSegment):
+            return segment
+        store = self.store
+        try:
+            return ActiveSegment.open(store, segment.base_offset, now_ms)
+        except IndexCorrupt:
+            return reindex(store, segment.base_offset, segment.size_bytes, index_interval_bytes, now_ms)
+
+    # -- the beginning of the row
+
+    def delete_first(self, count: int, now_ms: int, delay_ms: int) -> None:
+        """Let go of the first segments: their files are called .deleted from now on. Blocking: short (renames)."""
+        self._begin_cutting()
+        removed = self._row[:count]
+        del self._row[:count]
+        for segment in removed:
+            segment.is_removed = True
+            self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment)))
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files whose delay is over; returns how many. Blocking: long; beside the loop."""
+        count = 0
+        while self._doomed and self._doomed[0].due_ms <= now_ms:
+            for name in self._doomed.popleft().names:
+                self.store.disk.remove(f"{self.store.directory}/{name}")
+                count += 1
+        return count
+
+    def _rename_deleted(self, segment: Segment) -> list[str]:
+        store, names = self.store, []
+        for suffix in SEGMENT_SUFFIXES:
+            path = store.path(segment.base_offset, suffix)
+            store.open_files.drop(path)
+            if store.disk.exists(path):
+                store.disk.rename(path, path + DELETED)
+                names.append((path + DELETED).rpartition("/")[2])
+        return names
+
+    # -- snapshots
+
+    def list_snapshots(self) -> list[int]:
+        """The offsets for which there is a snapshot of the producers. Blocking: long."""
+        names = self.store.disk.list(self.store.directory)
+        return [offset for name in names if name.endswith(SNAPSHOT) and (offset := offset_of_name(name)) is not None]
+
+
+def _last(segments: list[Segment]) -> ActiveSegment:
+    active = segments[-1]
+    if not isinstance(active, ActiveSegment):
+        raise InvariantBroken(f"{active} is the last segment, but not active")
+    return active

@@ -1,0 +1,311 @@
+"""Stages for tests of groups.
+
+`scene` is the pure part with a log that is a list. `house` is a broker's coordinator with its handlers, over a real
+log on an in-memory disk, in virtual time; every request and response goes through the codec.
+"""
+
+import inspect
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from barnabas.broker.call import Call
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.groups.coordinator import GROUP_TOPIC, GroupCoordinator
+from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
+from barnabas.broker.groups.events import (
+    JOIN_TIMER,
+    CommitOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    Sync,
+    TimerFired,
+    Waiting,
+)
+from barnabas.broker.groups.records import Commit, decode_record, encode_record
+from barnabas.broker.groups.replay import Groups, replay
+from barnabas.broker.groups.state import GroupState, forget
+from barnabas.broker.handlers import group_offsets, groups
+from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, Endpoint, PartitionInfo, TopicInfo
+from barnabas.broker.partition import Partition
+from barnabas.storage.log import open_log
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+RANGE = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"),)  # subscribes to topic "t"
+
+
+@dataclass
+class Limits:
+    """Kafka's defaults, as a test may change them."""
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4096
+    offsets_commit_required_acks: int = -1
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_load_buffer_size: int = 5_242_880
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_retention_minutes: int = 10_080
+    offsets_topic_compression_codec: int = 0
+    offsets_topic_num_partitions: int = 50
+
+
+@dataclass
+class Scene:
+    """One group "g": what happens to it, the records that it stored, its timers (in milliseconds from now)."""
+
+    limits: Limits = field(default_factory=Limits)
+    now_ms: int = 1_000_000
+    append_error: ErrorCode = ErrorCode.NONE
+    seed: int = 0
+
+    def __post_init__(self):
+        self.rng = random.Random(self.seed)
+        self.groups = Groups(self.limits)
+        self.group = self.groups.get_or_create("g", self.now_ms)
+        self.log = []  # (key, value), as bytes
+        self.timers = {}
+        self.notes = []
+
+    def happen(self, event):
+        self.follow(decide(self.group, event, self.now_ms, self.rng))
+
+    def follow(self, decision):
+        self.notes += decision.notes
+        for reply in decision.replies:
+            reply.deliver()
+        for timer, after_ms in decision.timers.items():
+            self.timers.pop(timer, None)
+            if after_ms is not None:
+                self.timers[timer] = after_ms
+        if decision.intent is None:
+            return
+        if self.append_error:
+            self.follow(apply_refused(self.group, decision.intent, self.append_error, self.now_ms))
+            return
+        for record in decision.records:
+            replay(self.groups, record, len(self.log))
+            self.log.append(encode_record(record))
+        self.follow(apply_stored(self.group, decision.intent, len(self.log) - 1, self.now_ms))
+
+    def reloaded(self):
+        """The group as a coordinator loads it from the log, or None when the log knows nothing of it."""
+        groups = Groups(self.limits)
+        for offset, (key, value) in enumerate(self.log):
+            replay(groups, decode_record(key, value), offset)
+        group = groups.by_id.get("g")
+        if group is None or group.recorded.is_blank:
+            return None
+        forget(group)
+        return group
+
+    # -- what members do
+
+    def ask_to_join(self, member_id="", *, instance_id=None, client_id="c", protocols=RANGE, **other):
+        waiting = Waiting()
+        asked = {
+            "client_host": "/127.0.0.1",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "requires_member_id": False,
+            "skips_assignment": True,
+        } | other
+        self.happen(Join(waiting, member_id, instance_id, client_id, protocols=tuple(protocols), **asked))
+        return waiting
+
+    def ask_to_sync(self, member_id, shares=(), *, generation=None, instance_id=None, names=(None, None)):
+        waiting = Waiting()
+        generation = self.group.generation if generation is None else generation
+        self.happen(Sync(waiting, member_id, instance_id, generation, *names, dict(shares)))
+        return waiting
+
+    def beat(self, member_id, *, generation=None, instance_id=None):
+        waiting = Waiting()
+        generation = self.group.generation if generation is None else generation
+        self.happen(Heartbeat(waiting, member_id, instance_id, generation))
+        return waiting.answer
+
+    def leave(self, *members):
+        waiting = Waiting()
+        leaving = [LeavingMember(who, None) if isinstance(who, str) else LeavingMember(*who) for who in members]
+        self.happen(Leave(waiting, leaving))
+        return waiting.answer.member_errors
+
+    def commit(self, offset=5, *, member_id="", generation=-1, instance_id=None, partition=0, topic="t", **other):
+        waiting = Waiting()
+        commit = Commit(offset, -1, **({"metadata": "", "commit_timestamp_ms": self.now_ms} | other))
+        offsets = {TopicPartition(topic, partition): commit}
+        self.happen(CommitOffsets(waiting, member_id, instance_id, generation, offsets))
+        return waiting.answer
+
+    def time_is_over(self, timer):
+        del self.timers[timer]
+        self.happen(TimerFired(timer))
+
+    # -- where groups get to
+
+    def begin(self):
+        """The time to join is over, however often it is extended for newcomers."""
+        while JOIN_TIMER in self.timers:
+            self.time_is_over(JOIN_TIMER)
+
+    def joined(self, *client_ids, instance_ids=None):
+        """New members join together, and a generation begins: their ids."""
+        instances = instance_ids or [None] * len(client_ids)
+        joins = [
+            self.ask_to_join(client_id=client_id, instance_id=instance_id)
+            for client_id, instance_id in zip(client_ids, instances, strict=True)
+        ]
+        self.begin()
+        return [waiting.answer.member_id for waiting in joins]
+
+    def stable(self, *client_ids, instance_ids=None):
+        """New members join together and get "share of <client id>" each: their ids, the leader's first."""
+        members = self.joined(*client_ids, instance_ids=instance_ids)
+        shares = {
+            member_id: f"share of {client_id}".encode()
+            for member_id, client_id in zip(members, client_ids, strict=True)
+        }
+        for member_id in reversed(members):
+            self.ask_to_sync(member_id, shares if member_id == self.group.leader_id else ())
+        assert self.group.state is GroupState.STABLE
+        return members
+
+
+@pytest.fixture
+def make_scene():
+    """A scene with these limits changed."""
+    return lambda **limits: Scene(Limits(**limits))
+
+
+@pytest.fixture
+def scene():
+    """A scene with Kafka's defaults."""
+    return Scene()
+
+
+# -- the coordinator with everything around it
+
+HANDLERS = {
+    m.OffsetCommitRequest: group_offsets.offset_commit,
+    m.OffsetFetchRequest: group_offsets.offset_fetch,
+    m.FindCoordinatorRequest: groups.find_coordinator,
+    m.JoinGroupRequest: groups.join_group,
+    m.HeartbeatRequest: groups.heartbeat,
+    m.LeaveGroupRequest: groups.leave_group,
+    m.SyncGroupRequest: groups.sync_group,
+    m.DescribeGroupsRequest: groups.describe_groups,
+    m.ListGroupsRequest: groups.list_groups,
+}
+TOPIC_ID = bytes(15) + b"\x01"
+DIRECTORY = f"/data/{GROUP_TOPIC}-0"
+
+
+async def inline(function, *args):
+    """A worker thread that takes its time."""
+    await trio.sleep(0.001)
+    return function(*args)
+
+
+class House:
+    """Broker 0: it leads the only partition of `__consumer_offsets`; broker 1 may follow."""
+
+    def __init__(self, disk=None, *, settings=(), replicas=(0,), leader_epoch=1):
+        self.disk = MemDisk() if disk is None else disk
+        self.config = BrokerConfig({"group.initial.rebalance.delay.ms": "3000"} | dict(settings))
+        self.started_at = trio.current_time()
+        self.failures = []
+        self.world = SimpleNamespace(now_ms=self.now_ms, rng=random.Random(1), in_thread=inline, disk=self.disk)
+        self.metadata = ClusterMetadata()
+        self.metadata.brokers[0] = BrokerInfo(0, {"PLAINTEXT": Endpoint("here", 9092)}, None)
+        self.know_topic(GROUP_TOPIC, 1)
+        self.know_topic("t", 2)
+        self.groups = GroupCoordinator(self.world, self.config, self.metadata)
+        self.created = []
+        self.topics = SimpleNamespace(ensure_internal=self.ensure_internal)
+        self.store = None
+        self.partition = self.open_partition()
+        self.lead(leader_epoch, replicas)
+
+    def now_ms(self):
+        return 1_000_000 + round((trio.current_time() - self.started_at) * 1000)
+
+    def know_topic(self, name, count):
+        info = PartitionInfo(0, 1, [0], [0], [])
+        self.metadata.topics[name] = TopicInfo(name, TOPIC_ID, dict.fromkeys(range(count), info))
+
+    async def ensure_internal(self, name):
+        self.created.append(name)
+
+    def open_partition(self):
+        key, topic_config = TopicPartition(GROUP_TOPIC, 0), self.config.topic({"cleanup.policy": "compact"})
+        checkpointed = {"recovery_point": 0, "log_start_offset": None, "clean": False, "now_ms": 0}
+        log = open_log(self.disk, DIRECTORY, key, topic_config, **checkpointed)
+        partition = Partition(key, topic_config, 0, self.now_ms, None, self.fail)
+        partition.log = log
+        return partition
+
+    def fail(self, partition, error):
+        self.failures.append(error)
+        self.resign()
+
+    def lead(self, leader_epoch, replicas=(0,)):
+        """LeaderAndIsr: this broker leads, with these in-sync replicas."""
+        self.partition.become(
+            log=self.partition.log,
+            leader_id=0,
+            leader_epoch=leader_epoch,
+            replicas=list(replicas),
+            in_sync_replicas=list(replicas),
+        )
+        self.groups.on_elected(self.partition)
+
+    def resign(self):
+        """Another broker leads."""
+        epoch = self.partition.leader_epoch
+        self.partition.resign()
+        self.groups.on_resigned(0, epoch)
+
+    def replicate(self):
+        """Broker 1 has fetched everything."""
+        self.partition.follower_end_offsets[1] = self.partition.log.log_end_offset
+        self.partition.flushed()
+
+    async def ask(self, request, version=None):
+        """What the broker answers to a request of this version, after both went through the codec."""
+        version = request.MAX_VERSION if version is None else version
+        decoded = m.decode(type(request), version, m.encode(request, version))
+        call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT", trio.current_time())
+        response = HANDLERS[type(request)](self, call, decoded)
+        if inspect.isawaitable(response):
+            response = await response
+        return m.decode(type(response), version, m.encode(response, version))
+
+
+@pytest.fixture
+async def open_house(nursery, autojump_clock):
+    """A function that opens a house, its coordinator running; virtual time passes when all wait."""
+
+    async def open_one(disk=None, **options):
+        house = House(disk, **options)
+        await nursery.start(house.groups.run)
+        return house
+
+    return open_one
+
+
+@pytest.fixture
+async def house(open_house):
+    """A house with Kafka's defaults and one replica."""
+    return await open_house()

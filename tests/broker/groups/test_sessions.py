@@ -1,0 +1,170 @@
+"""Heartbeat, LeaveGroup, and sessions that end."""
+
+from barnabas.broker.groups.events import JOIN_TIMER, Answered, Forgotten, Timer, TimerKind
+from barnabas.broker.groups.sessions import apply_unloaded, decide_loaded
+from barnabas.broker.groups.state import GroupState, forget
+from barnabas.wire.errors import ErrorCode
+
+
+def member_timer(member_id):
+    return Timer(TimerKind.MEMBER, member_id)
+
+
+def test_a_heartbeat_starts_the_session_anew(scene):
+    (a,) = scene.stable("a")
+    scene.timers[member_timer(a)] = 1
+    assert scene.beat(a) is ErrorCode.NONE
+    assert scene.timers[member_timer(a)] == 10_000
+
+
+def test_a_heartbeat_between_the_rounds_is_as_good(scene):
+    (a,) = scene.joined("a")
+    assert scene.beat(a) is ErrorCode.NONE
+
+
+def test_a_heartbeat_during_a_rebalance_tells_to_join_again_and_still_counts(scene):
+    a, b = scene.stable("a", "b")
+    scene.ask_to_join(a)
+    scene.timers[member_timer(b)] = 1
+    assert scene.beat(b) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.timers[member_timer(b)] == 10_000
+
+
+def test_a_heartbeat_of_a_stranger_or_of_another_generation_is_refused(scene):
+    (a,) = scene.stable("a")
+    assert scene.beat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(a, generation=7) is ErrorCode.ILLEGAL_GENERATION
+    assert scene.beat(a, instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_falls_silent_is_lost_and_the_others_share_out_again(scene):
+    a, b = scene.stable("a", "b")
+    scene.time_is_over(member_timer(b))
+    assert list(scene.group.members) == [a]
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_member_that_waits_for_us_is_not_lost(scene):
+    a, b = scene.stable("a", "b")
+    scene.ask_to_join(a)
+    scene.time_is_over(member_timer(a))
+    assert a in scene.group.members
+    scene.ask_to_join(b)
+    scene.ask_to_sync(b)
+    scene.time_is_over(member_timer(b))
+    assert b in scene.group.members
+
+
+def test_an_answer_starts_the_session_of_who_waited_anew(scene):
+    a, b = scene.stable("a", "b")
+    scene.ask_to_join(a)
+    scene.time_is_over(member_timer(a))
+    scene.ask_to_join(b)
+    assert scene.timers[member_timer(a)] == 10_000
+
+
+def test_an_answer_that_was_held_starts_the_session_anew(scene):
+    (a,) = scene.stable("a")
+    scene.timers[member_timer(a)] = 1
+    scene.happen(Answered(a))
+    scene.happen(Answered("gone meanwhile"))
+    assert scene.timers == {member_timer(a): 10_000}
+
+
+def test_a_member_that_leaves_makes_the_others_join_again_at_once(scene):
+    a, b = scene.stable("a", "b")
+    assert scene.leave(a) == (ErrorCode.NONE,)
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    assert scene.beat(b) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert member_timer(a) not in scene.timers
+
+
+def test_members_leave_together_each_with_its_own_code(scene):
+    _, b = scene.stable("a", "b", instance_ids=["i", None])
+    assert scene.leave(b, ("", "i"), "stranger", ("", "nobody"), ("", None)) == (
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    )
+    assert scene.group.state is GroupState.EMPTY
+
+
+def test_an_id_that_was_handed_out_can_be_given_back(scene):
+    (a,) = scene.stable("a")
+    pending = scene.ask_to_join(requires_member_id=True).answer.member_id
+    waiting = scene.ask_to_join(a)
+    assert scene.leave(pending) == (ErrorCode.NONE,)
+    assert waiting.answer.generation == 2
+
+
+def test_a_leaving_member_that_waits_is_told_so(scene):
+    _, b = scene.joined("a", "b")
+    syncing = scene.ask_to_sync(b)
+    scene.leave(b)
+    assert syncing.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_timer_of_somebody_who_is_gone_does_nothing(scene):
+    scene.stable("a")
+    for timer in (member_timer("gone"), JOIN_TIMER):
+        scene.timers[timer] = 0
+        scene.time_is_over(timer)
+    assert scene.group.state is GroupState.STABLE
+
+
+# -- connections that are gone
+
+
+def test_a_join_that_nobody_waits_for_any_more_has_not_joined(scene):
+    a, b = scene.stable("a", "b")
+    given_up = scene.ask_to_join(a)
+    scene.happen(Forgotten(given_up))
+    scene.ask_to_join(b)
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    assert scene.timers[member_timer(a)] == 10_000
+    scene.time_is_over(member_timer(a))
+    assert list(scene.group.members) == [b]
+
+
+def test_a_sync_that_nobody_waits_for_any_more_leaves_the_member_its_share(scene):
+    a, b = scene.joined("a", "b")
+    given_up = scene.ask_to_sync(b)
+    scene.happen(Forgotten(given_up))
+    scene.ask_to_sync(a, {b: b"right"})
+    assert given_up.answer is None
+    assert scene.ask_to_sync(b).answer.assignment == b"right"
+
+
+def test_giving_up_after_the_answer_changes_nothing(scene):
+    (a,) = scene.stable("a")
+    waiting = scene.ask_to_join(a)
+    before = dict(scene.timers)
+    scene.happen(Forgotten(waiting))
+    assert scene.timers == before
+
+
+# -- beginning and end
+
+
+def test_members_of_a_loaded_group_have_a_whole_session(scene):
+    a, b = scene.stable("a", "b")
+    forget(scene.group)
+    assert decide_loaded(scene.group, scene.now_ms).timers == {member_timer(a): 10_000, member_timer(b): 10_000}
+
+
+def test_a_group_that_is_loaded_with_too_many_members_shares_out_again(scene):
+    scene.stable("a", "b")
+    forget(scene.group)
+    scene.limits.group_max_size = 1
+    scene.follow(decide_loaded(scene.group, scene.now_ms))
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_whoever_waits_is_told_when_the_group_goes_elsewhere(scene):
+    a, _ = scene.stable("a", "b")
+    waiting = scene.ask_to_join(a)
+    scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))
+    assert (waiting.answer.error, waiting.answer.member_id) == (ErrorCode.NOT_COORDINATOR, a)
+    assert scene.group.state is GroupState.DEAD

@@ -1,0 +1,532 @@
+"""The log directories under virtual time: start, placement, deletion, checkpoints, failure, and what a crash leaves."""
+
+import random
+
+import pytest
+import trio
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity, doomed_name, parse_partition_name
+from barnabas.broker.logs import AllDirectoriesOffline, Logs
+from barnabas.broker.world import World
+from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_checkpoint
+from barnabas.storage.disk import StorageError
+from barnabas.storage.flusher import Flusher
+from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.producers import Origin
+from barnabas.wire.records import build_batch
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+START_MS = 1_700_000_000_000
+MINUTE = 60
+US = StoredIdentity(1, "castle")
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+TOPIC_ID = bytes(range(16))
+
+
+def now_ms() -> int:
+    return START_MS + round(trio.current_time() * 1000)
+
+
+class Scene:
+    """A broker's logs on a disk in memory, and what they reported."""
+
+    def __init__(self, disk: MemDisk | None = None, directories: str = "/d1,/d2", **properties: str) -> None:
+        self.disk = disk or MemDisk(now_ms=now_ms)
+        settings = {name.replace("_", "."): text for name, text in properties.items()}
+        self.config = BrokerConfig({"log.dirs": directories, **settings})
+        self.topic = self.config.topic()
+        self.flushed, self.failed, self.high_watermarks = [], [], {}
+        self.threads = self.threads_most = 0
+        self.flusher = Flusher(self.in_thread, on_flushed=self.flushed.append, on_failed=self.fail)
+        world = World(now_ms, random.Random(0), self.disk, None, None, self.in_thread)
+        self.logs = Logs(self.config, world, self.flusher)
+
+    def fail(self, log, error: StorageError) -> None:
+        self.logs.fail_directory_of(log, error)
+
+    async def in_thread(self, function, *args):
+        self.threads += 1
+        self.threads_most = max(self.threads_most, self.threads)
+        await trio.sleep(0.001)
+        self.threads -= 1
+        return function(*args)
+
+    async def start(self, nursery: trio.Nursery | None = None) -> "Scene":
+        await self.logs.open()
+        await self.logs.load(US, lambda topic: self.topic)
+        if nursery is not None:
+            await nursery.start(self.flusher.run)
+            await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
+        return self
+
+    async def create(self, *keys: TopicPartition) -> None:
+        for key in keys:
+            await self.logs.create(key, TOPIC_ID, self.topic)
+
+    def append(self, key: TopicPartition, count: int = 1, value: bytes = b"v") -> None:
+        batch = build_batch([(None, value)] * count, timestamp_ms=now_ms())
+        log = self.logs.get(key)
+        log.append_as_leader(batch, leader_epoch=0, origin=Origin.CLIENT, now_ms=now_ms())
+        self.high_watermarks[key] = log.log_end_offset
+
+    def directory_of(self, key: TopicPartition) -> str:
+        return self.logs.get(key).directory.rpartition("/")[0]
+
+    def checkpoint(self, name: str, directory: str = "/d1") -> dict:
+        return read_checkpoint(self.disk, f"{directory}/{name}")
+
+
+async def refusal(scene: Scene) -> str:
+    with pytest.raises(LogDirectoryRefused) as caught:
+        await scene.start()
+    return str(caught.value)
+
+
+# -- whose directories they are
+
+
+async def test_new_directories_are_made_and_take_the_brokers_identity(autojump_clock):
+    scene = Scene()
+    assert await scene.logs.open() is None
+    await scene.logs.load(US, lambda topic: scene.topic)
+    for directory in ("/d1", "/d2"):
+        assert scene.disk.read_file(directory + "/meta.properties") == b"broker.id=1\ncluster.id=castle\nversion=0\n"
+
+
+async def test_known_directories_say_whose_they_are(autojump_clock):
+    scene = await Scene().start()
+    assert await Scene(scene.disk.crash_process()).logs.open() == US
+
+
+async def test_a_directory_added_later_takes_the_same_identity(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    wider = await Scene(scene.disk.crash_process(), directories="/d1,/d2").start()
+    assert wider.disk.exists("/d2/meta.properties")
+
+
+async def test_directories_of_different_brokers_are_refused(autojump_clock):
+    disk = MemDisk()
+    for directory, broker_id in (("/d1", 1), ("/d2", 2)):
+        disk.make_directory(directory)
+        disk.replace_file(directory + "/meta.properties", b"version=0\nbroker.id=%d\ncluster.id=c\n" % broker_id)
+    assert "/d2 to 2 of cluster c" in await refusal(Scene(disk))
+
+
+@pytest.mark.parametrize("content", [b"version=1\nnode.id=1\ncluster.id=c\n", b"version=0\nbroker.id=1\n"])
+async def test_a_directory_of_something_else_is_refused_and_nothing_stays_locked(content, autojump_clock):
+    disk = MemDisk()
+    disk.make_directory("/d2")
+    disk.replace_file("/d2/meta.properties", content)
+    assert "/d2/meta.properties" in await refusal(Scene(disk))
+    disk.replace_file("/d2/meta.properties", b"version=0\nbroker.id=1\ncluster.id=castle\n")
+    await Scene(disk).start()
+
+
+async def test_a_directory_in_use_is_refused(autojump_clock):
+    scene = await Scene().start()
+    assert "/d2 is used by another process" in await refusal(Scene(scene.disk, "/d2,/d3"))
+
+
+# -- what they hold
+
+
+async def test_foreign_directories_are_refused_before_anything_is_touched(autojump_clock):
+    scene = await Scene().start()
+    await scene.logs.close()
+    scene.disk.make_directory("/d2/lost+found")
+    assert "/d2/lost+found is not named <topic>-<partition>" in await refusal(Scene(scene.disk))
+    assert scene.disk.exists("/d1/.kafka_cleanshutdown")
+
+
+async def test_files_and_directories_that_kafka_ignores_are_ignored(autojump_clock):
+    disk = MemDisk()
+    for name in ("remote-log-index-cache", "__cluster_metadata-0", f"t-0.{'0' * 32}-future", f"t-0.{'0' * 32}-stray"):
+        disk.make_directory("/d1/" + name)
+    disk.replace_file("/d1/metadata.sqlite", b"")
+    scene = await Scene(disk).start()
+    assert list(scene.logs) == []
+
+
+async def test_a_partition_in_two_directories_is_refused(autojump_clock):
+    disk = MemDisk()
+    disk.make_directory("/d1/t-0")
+    disk.make_directory("/d2/t-0")
+    assert "t-0 is in both /d1 and /d2" in await refusal(Scene(disk))
+
+
+def test_directory_names_are_kafkas():
+    assert parse_partition_name("a-b.c-10") == TopicPartition("a-b.c", 10)
+    assert [parse_partition_name(name) for name in ("a", "a-", "-1", "a-b", "a-1.x", "a b-1")] == [None] * 6
+    assert doomed_name(T0, bytes(16)) == f"t-0.{'0' * 32}-delete"
+    assert len(doomed_name(TopicPartition("x" * 249, 12), bytes(16))) == 255
+
+
+# -- logs
+
+
+async def test_logs_go_where_the_fewest_are(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0, T1, T2)
+    assert [scene.directory_of(key) for key in (T0, T1, T2)] == ["/d1", "/d2", "/d1"]
+    assert [str(log.topic_partition) for log in scene.logs] == ["t-0", "t-2", "t-1"]
+
+
+async def test_a_new_log_survives_a_machine_crash_with_its_topic_id(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0)
+    for seed in range(10):
+        after = await Scene(scene.disk.crash_machine(random.Random(seed))).start()
+        assert after.logs.get(T0).topic_id == TOPIC_ID
+
+
+async def test_an_older_log_can_be_given_its_topic_id(autojump_clock):
+    scene = await Scene().start()
+    log = await scene.logs.create(T0, ZERO_TOPIC_ID, scene.topic)
+    assert log.topic_id is None
+    await scene.logs.assign_topic_id(log, TOPIC_ID)
+    after = await Scene(scene.disk.crash_process()).start()
+    assert after.logs.get(T0).topic_id == TOPIC_ID
+
+
+# -- stop and start
+
+
+async def test_a_clean_stop_leaves_checkpoints_and_the_marker(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0)
+    scene.append(T0, 5)
+    await scene.logs.close()
+    assert scene.disk.read_file("/d1/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+    assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 5}
+    again = await Scene(scene.disk).start()
+    assert again.logs.get(T0).log_end_offset == 5
+
+
+async def test_a_clean_stop_survives_a_machine_crash(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0)
+    scene.append(T0, 5)
+    await scene.logs.close()
+    for seed in range(10):
+        after = await Scene(scene.disk.crash_machine(random.Random(seed))).start()
+        assert after.logs.get(T0).log_end_offset == 5
+
+
+async def test_the_marker_is_gone_for_good_once_logs_are_opened(autojump_clock):
+    scene = await Scene().start()
+    await scene.logs.close()
+    again = await Scene(scene.disk).start()
+    for seed in range(10):
+        assert not again.disk.crash_machine(random.Random(seed)).exists("/d1/.kafka_cleanshutdown")
+
+
+async def test_after_a_crash_logs_are_checked_from_their_recovery_point(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0)
+    scene.append(T0, 5)
+    scene.append(T0, 5)
+    after = scene.disk.crash_process()
+    log = after.open("/d1/t-0/00000000000000000000.log")
+    log.truncate(log.size_bytes() - 1)
+    again = await Scene(after).start()
+    assert again.logs.get(T0).log_end_offset == 5
+
+
+async def test_abandoning_is_a_crash(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0)
+    scene.append(T0)
+    scene.logs.abandon()
+    assert not scene.disk.exists("/d1/.kafka_cleanshutdown")
+    again = await Scene(scene.disk).start()
+    assert again.logs.get(T0).log_end_offset == 1
+
+
+async def test_logs_are_opened_in_several_threads_if_told_so(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(*(TopicPartition("t", number) for number in range(8)))
+    again = Scene(scene.disk.crash_process(), "/d1", num_recovery_threads_per_data_dir="4")
+    await again.start()
+    assert (len(list(again.logs)), again.threads_most) == (8, 4)
+
+
+# -- deletion
+
+
+async def test_a_deleted_log_is_renamed_now_and_removed_later(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    await scene.logs.delete(T0)
+    assert scene.logs.get(T0) is None
+    (left,) = (name for name in scene.disk.list("/d1") if name.startswith("t-0"))
+    assert left.endswith("-delete")
+    await trio.sleep(59)
+    assert scene.disk.exists("/d1/" + left)
+    await trio.sleep(2)
+    assert not scene.disk.exists("/d1/" + left)
+
+
+async def test_what_an_earlier_run_deleted_is_removed(autojump_clock, nursery):
+    scene = await Scene().start()
+    await scene.create(T0)
+    await scene.logs.delete(T0)
+    again = await Scene(scene.disk.crash_machine(random.Random(1))).start(nursery)
+    assert again.logs.get(T0) is None
+    assert any(name.endswith("-delete") for name in again.disk.list("/d1"))
+    await trio.sleep(61)
+    assert not any(name.endswith("-delete") for name in again.disk.list("/d1"))
+
+
+async def test_deleting_waits_for_the_flush_that_runs(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    scene.flusher.want(scene.logs.get(T0))
+    await scene.logs.delete(T0)
+    await trio.sleep(1)
+    assert scene.failed == []
+
+
+async def test_a_log_made_again_does_not_inherit_the_checkpoints_of_the_deleted_one(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    scene.append(T0, 100)
+    await scene.logs.close()
+    again = await Scene(scene.disk, directories="/d1").start()
+    assert again.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 100}
+    await again.logs.delete(T0)
+    await again.create(T0)
+    assert again.checkpoint(RECOVERY_POINT_CHECKPOINT) == {}
+    assert again.logs.checkpointed_high_watermark(T0) == 0
+
+
+async def test_an_error_of_a_log_that_was_deleted_is_nobodys_failure(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    log = scene.logs.get(T0)
+    await scene.logs.delete(T0)
+    scene.logs.fail_directory_of(log, StorageError(log.directory, "read", "ENOENT"))
+    assert scene.logs.offline_directories == {}
+
+
+# -- duties
+
+
+async def test_checkpoints_are_written_in_their_time(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0)
+    scene.append(T0, 7)
+    await trio.sleep(6)
+    assert scene.checkpoint(HIGH_WATERMARK_CHECKPOINT) == {T0: 7}
+    await scene.flusher.flush(scene.logs)
+    await trio.sleep(MINUTE)
+    assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 7}
+
+
+async def test_an_idle_broker_writes_nothing(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    await trio.sleep(2 * MINUTE)
+    files = [f"/d1/{name}" for name in scene.disk.list("/d1") if not scene.disk.is_directory(f"/d1/{name}")]
+    before = [scene.disk.modified_ms(path) for path in files]
+    await trio.sleep(10 * MINUTE)
+    assert [scene.disk.modified_ms(path) for path in files] == before
+
+
+async def test_the_high_watermark_of_a_partition_that_nobody_hosts_yet_is_kept(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0, T1)
+    scene.append(T0, 7)
+    scene.append(T1, 3)
+    await trio.sleep(6)
+    again = await Scene(scene.disk.crash_process(), directories="/d1").start(nursery)
+    assert again.logs.checkpointed_high_watermark(T0) == 7
+    again.high_watermarks = {T1: 4}
+    await trio.sleep(6)
+    assert again.checkpoint(HIGH_WATERMARK_CHECKPOINT) == {T0: 7, T1: 4}
+
+
+async def test_a_raised_log_start_can_be_made_to_last(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    scene.append(T0)
+    scene.append(T0)
+    scene.logs.get(T0).raise_log_start(1)
+    await scene.logs.checkpoint_log_start(scene.logs.get(T0))
+    await scene.logs.checkpoint_recovery_point(scene.logs.get(T0))
+    again = await Scene(scene.disk.crash_process(), directories="/d1").start()
+    assert again.logs.get(T0).log_start_offset == 1
+
+
+async def test_old_segments_are_deleted_and_their_files_removed(autojump_clock, nursery):
+    scene = await Scene(directories="/d1", log_retention_ms="60000").start(nursery)
+    await scene.create(T0)
+    scene.append(T0, 5)
+    await trio.sleep(6 * MINUTE)
+    assert scene.logs.get(T0).log_start_offset == 5
+    assert any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
+    await trio.sleep(1 * MINUTE)
+    assert not any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
+
+
+async def test_nothing_is_deleted_of_a_partition_that_nobody_hosts(autojump_clock, nursery):
+    scene = await Scene(directories="/d1", log_retention_ms="60000").start(nursery)
+    await scene.create(T0)
+    scene.append(T0, 5)
+    scene.high_watermarks.clear()
+    await trio.sleep(6 * MINUTE)
+    assert scene.logs.get(T0).log_start_offset == 0
+
+
+async def test_flush_ms_acts_where_the_scheduler_looks(autojump_clock, nursery):
+    properties = {"log_flush_scheduler_interval_ms": "1000", "log_flush_interval_ms": "10000"}
+    scene = await Scene(directories="/d1", **properties).start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    await trio.sleep(9)
+    assert scene.logs.get(T0).recovery_point == 0
+    await trio.sleep(4)
+    assert scene.logs.get(T0).recovery_point == 1
+
+
+async def test_silent_producers_are_forgotten(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0)
+    batch = build_batch([(None, b"v")], timestamp_ms=now_ms(), producer_id=5, producer_epoch=0, base_sequence=0)
+    log = scene.logs.get(T0)
+    log.append_as_leader(batch, leader_epoch=0, origin=Origin.CLIENT, now_ms=now_ms())
+    await trio.sleep(23 * 60 * MINUTE)
+    assert len(log.producers) == 1
+    await trio.sleep(2 * 60 * MINUTE)
+    assert len(log.producers) == 0
+
+
+async def test_what_was_flushed_survives_a_machine_crash(autojump_clock, nursery):
+    scene = await Scene(directories="/d1", log_segment_bytes="1000").start(nursery)
+    await scene.create(T0)
+    for _ in range(30):
+        scene.append(T0, value=bytes(200))  # over several segments
+    await scene.flusher.flush(scene.logs)
+    scene.append(T0)
+    for seed in range(20):
+        after = await Scene(scene.disk.crash_machine(random.Random(seed)), directories="/d1").start()
+        assert after.logs.get(T0).log_end_offset in (30, 31)
+
+
+# -- failure
+
+
+async def test_a_failed_directory_is_given_up_and_the_others_go_on(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0, T1)
+    error = StorageError("/d1/t-0", "write", "EIO")
+    scene.logs.fail_directory_of(scene.logs.get(T0), error)
+    assert (scene.logs.get(T0), scene.failed) == (None, [("/d1", error)])
+    assert (scene.logs.offline_directories, scene.logs.online_directories) == ({"/d1": error}, ["/d2"])
+    scene.append(T1)
+    await scene.create(T2)
+    assert scene.directory_of(T2) == "/d2"
+    scene.disk.lock("/d1/.lock")
+
+
+async def test_a_directory_fails_once(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    log = scene.logs.get(T0)
+    for _ in range(2):
+        scene.logs.fail_directory_of(log, StorageError("/d1", "write", "EIO"))
+    assert len(scene.failed) == 1
+
+
+async def test_what_may_lie_in_an_offline_directory_is_neither_made_nor_deleted(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    scene.logs.fail_directory_of(scene.logs.get(T0), StorageError("/d1", "write", "EIO"))
+    with pytest.raises(StorageError):
+        await scene.logs.create(T0, TOPIC_ID, scene.topic, is_new=False)
+    with pytest.raises(StorageError):
+        await scene.logs.delete(T0)
+    await scene.logs.create(T0, TOPIC_ID, scene.topic, is_new=True)
+
+
+async def test_a_failing_directory_passes_a_new_log_on_to_the_next(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    scene.disk.fail_next("open", path_part="/d1/t-0")
+    await scene.create(T0)
+    assert scene.directory_of(T0) == "/d2"
+    assert list(scene.logs.offline_directories) == ["/d1"]
+
+
+async def test_a_failed_flush_takes_its_directory_offline(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    scene.disk.fail_next("sync")
+    scene.flusher.want(scene.logs.get(T0))
+    await trio.sleep(1)
+    assert [path for path, _ in scene.failed] == ["/d1"]
+
+
+async def test_a_failed_checkpoint_takes_its_directory_offline(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    scene.disk.fail_next("replace_file", "ENOSPC", path_part=RECOVERY_POINT_CHECKPOINT)
+    await trio.sleep(2 * MINUTE)
+    assert [path for path, _ in scene.failed] == ["/d1"]
+
+
+async def test_the_last_failure_ends_the_broker(autojump_clock):
+    with pytest.raises(ExceptionGroup) as caught:
+        async with trio.open_nursery() as nursery:
+            scene = await Scene().start(nursery)
+            await scene.create(T0, T1)
+            for key in (T0, T1):
+                log = scene.logs.get(key)
+                scene.logs.fail_directory_of(log, StorageError(log.directory, "write", "EIO"))
+    assert caught.group_contains(AllDirectoriesOffline, match=r"/d1 \(write /d1/t-0: EIO\)")
+
+
+async def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(autojump_clock):
+    disk = MemDisk()
+    disk.fail_next("make_directory", "EROFS", path_part="/d1")
+    scene = await Scene(disk).start()
+    assert scene.logs.online_directories == ["/d2"]
+
+
+async def test_without_any_directory_there_is_no_start(autojump_clock):
+    disk = MemDisk()
+    disk.fail_next("make_directory", "EROFS", path_part="/d1")
+    with pytest.raises(AllDirectoriesOffline, match="EROFS"):
+        await Scene(disk, "/d1").logs.open()
+
+
+async def test_a_log_that_cannot_be_read_takes_only_its_directory_offline(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0, T1)
+    after = scene.disk.crash_process()
+    after.fail_next("read", path_part="/d1/t-0")
+    after.fail_next("open", path_part="/d1/t-0")
+    again = await Scene(after).start()
+    assert (again.logs.get(T0), again.logs.online_directories) == (None, ["/d2"])
+    assert again.logs.get(T1) is not None
+
+
+async def test_a_damaged_checkpoint_takes_its_directory_offline(autojump_clock):
+    scene = await Scene().start()
+    scene.disk.replace_file("/d2/" + RECOVERY_POINT_CHECKPOINT, b"nonsense\n")
+    again = await Scene(scene.disk.crash_process()).start()
+    assert list(again.logs.offline_directories) == ["/d2"]
+
+
+async def test_a_stop_that_fails_leaves_no_marker(autojump_clock):
+    scene = await Scene().start()
+    await scene.create(T0, T1)
+    scene.append(T0)
+    scene.disk.fail_next("sync", path_part="/d1/t-0")
+    await scene.logs.close()
+    assert not scene.disk.exists("/d1/.kafka_cleanshutdown")
+    assert scene.disk.exists("/d2/.kafka_cleanshutdown")
+    again = await Scene(scene.disk).start()
+    assert again.logs.get(T0).log_end_offset == 1

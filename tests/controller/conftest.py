@@ -1,0 +1,268 @@
+"""A cluster for the controller's tests: the embedded store in memory, and brokers that only obey and record."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+import trio
+import trio.testing
+
+from barnabas.controller import paths
+from barnabas.controller.candidate import Candidate
+from barnabas.controller.controller import Surroundings
+from barnabas.controller.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState
+from barnabas.controller.registration import register_broker
+from barnabas.controller.sqlitestore import open_sqlite_database
+from barnabas.controller.store import Create, MetadataStore, NoNode, with_ancestors
+from barnabas.controller.topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, PeerLost
+from barnabas.wire.topics import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+
+
+async def inline(function, *args):
+    await trio.lowlevel.checkpoint()
+    return function(*args)
+
+
+def registration_of(broker_id, *, rack=None, port=None):
+    return BrokerRegistration(
+        endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port or 9000 + broker_id),),
+        security_protocols={"PLAINTEXT": "PLAINTEXT"},
+        timestamp_ms=NOW_MS,
+        rack=rack,
+    )
+
+
+@dataclass
+class Config:
+    """Kafka's defaults."""
+
+    unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True
+    inter_broker_protocol_version: str = "3.9-IV0"
+    inter_broker_listener: str = "PLAINTEXT"
+    controller_socket_timeout_ms: int = 30_000
+
+
+@dataclass
+class FakeBroker:
+    """Answers the controller as a broker does, by epochs, and keeps what it was told."""
+
+    broker_id: int
+    store: MetadataStore
+    epoch: int = -1
+    controller_epoch: int = 0
+    candidate: Candidate | None = None
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    requests: list = field(default_factory=list)
+    roles: dict = field(default_factory=dict)  # partition -> the last role that was taken
+    logs: dict = field(default_factory=dict)  # partition -> None: what is on its disk
+    metadata: dict = field(default_factory=dict)  # partition -> the last state that was announced
+    live_brokers: dict = field(default_factory=dict)
+    failed_disk: dict = field(default_factory=dict)  # partitions on a disk that is broken
+    is_deaf: bool = False
+
+    async def ask(self, request, deadline_ms):
+        await trio.lowlevel.checkpoint()
+        if self.is_deaf:
+            raise PeerLost("deaf")
+        self.requests.append(request)
+        refused = self._fence(request)
+        if isinstance(request, m.LeaderAndIsrRequest):
+            return m.LeaderAndIsrResponse(error_code=refused) if refused else self._leader_and_isr(request)
+        if isinstance(request, m.UpdateMetadataRequest):
+            return m.UpdateMetadataResponse(error_code=refused or self._update_metadata(request))
+        return m.StopReplicaResponse(error_code=refused) if refused else self._stop_replica(request)
+
+    def _fence(self, request):
+        if request.broker_epoch < self.epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if request.controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = request.controller_epoch
+        return ErrorCode.NONE
+
+    def _leader_and_isr(self, request):
+        topics = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                code = self._take_role(TopicPartition(topic.topic_name, state.partition_index), state)
+                errors.append(
+                    m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                        partition_index=state.partition_index, error_code=code
+                    )
+                )
+            topics.append(
+                m.LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors)
+            )
+        return m.LeaderAndIsrResponse(topics=topics)
+
+    def _take_role(self, partition, state):
+        if partition in self.failed_disk:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        known = self.roles.get(partition)
+        if known is not None and state.leader_epoch <= known.leader_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.roles[partition] = state
+        self.logs[partition] = None
+        return ErrorCode.NONE
+
+    def _update_metadata(self, request):
+        self.live_brokers = {broker.id: broker for broker in request.live_brokers}
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                partition = TopicPartition(topic.topic_name, state.partition_index)
+                self.metadata.pop(partition, None)
+                if state.leader != -2:
+                    self.metadata[partition] = state
+        return ErrorCode.NONE
+
+    def _stop_replica(self, request):
+        errors = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                partition = TopicPartition(topic.topic_name, state.partition_index)
+                code = ErrorCode.KAFKA_STORAGE_ERROR if partition in self.failed_disk else ErrorCode.NONE
+                self.roles.pop(partition, None)
+                if state.delete_partition and not code:
+                    self.logs.pop(partition, None)
+                errors.append(
+                    m.StopReplicaResponse.StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    )
+                )
+        return m.StopReplicaResponse(partition_errors=errors)
+
+    def leads(self, topic, partition=0):
+        role = self.roles.get(TopicPartition(topic, partition))
+        return role is not None and role.leader == self.broker_id
+
+    def sent(self, kind):
+        return [request for request in self.requests if isinstance(request, kind)]
+
+
+class Cluster:
+    """Brokers with their candidates, and an administrator's session of the store."""
+
+    def __init__(self, database, nursery):
+        self.database = database
+        self.nursery = nursery
+        self.store = database.session()
+        self.config = Config()
+        self.rng = random.Random(7)
+        self.brokers: dict[int, FakeBroker] = {}
+
+    async def start(self, *broker_ids, rack=None):
+        """Start brokers one after the other, each registered before its candidate runs."""
+        for broker_id in broker_ids:
+            broker = FakeBroker(broker_id, self.database.session())
+            self.brokers[broker_id] = broker
+            await self.register(broker, rack=rack)
+            broker.candidate = Candidate(
+                Surroundings(
+                    store=broker.store,
+                    broker_id=broker_id,
+                    config=self.config,
+                    peer_for=lambda live: self.brokers[live.broker_id],
+                    now_ms=lambda: NOW_MS,
+                    rng=self.rng,
+                ),
+                register=lambda broker=broker: self.register(broker),
+            )
+            await self.nursery.start(self._run, broker)
+        await self.settle()
+        return self.brokers[broker_ids[0]]
+
+    async def register(self, broker, *, rack=None):
+        broker.epoch = await register_broker(broker.store, broker.broker_id, registration_of(broker.broker_id, rack=rack))
+
+    async def _run(self, broker, *, task_status):
+        with broker.scope:
+            await broker.candidate.run(task_status=task_status)
+
+    async def kill(self, *broker_ids):
+        """End processes without a word: their sessions end, their disks stay."""
+        for broker_id in broker_ids:
+            broker = self.brokers[broker_id]
+            broker.scope.cancel()
+            broker.is_deaf = True
+        for broker_id in broker_ids:
+            await self.brokers[broker_id].store.close()
+        await self.settle()
+
+    async def restart(self, broker_id):
+        """Start a killed broker again, with what is on its disk."""
+        logs = self.brokers[broker_id].logs
+        self.brokers[broker_id].logs = {}
+        broker = await self.start(broker_id)
+        broker.logs.update(logs)
+        return broker
+
+    async def settle(self):
+        """Until every task waits for something that only the test can bring about."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    @property
+    def controller(self):
+        """The broker in office, and its term."""
+        (broker,) = [each for each in self.brokers.values() if each.candidate.is_active]
+        return broker
+
+    @property
+    def image(self):
+        return self.controller.candidate._controller.image
+
+    async def create(self, topic, replicas=None, *, configs=None, **counts):
+        """Create a topic as a broker would, with these replicas of partition 0, 1 ... or counts."""
+        new = NewTopic(topic, assignment=dict(enumerate(replicas or [])), configs=configs or {}, **counts)
+        brokers = dict.fromkeys(self.brokers)
+        plan = plan_topic(
+            new, brokers=brokers, defaults=TopicDefaults(1, 1), check_configs=lambda _: [], rng=self.rng
+        )
+        created = await create_topic(self.store, plan, self.rng)
+        await self.settle()
+        return created
+
+    async def delete(self, topic):
+        refused = await mark_for_deletion(self.store, topic)
+        await self.settle()
+        return refused
+
+    async def state(self, topic, partition=0):
+        data, _ = await self.store.get(paths.partition_state(topic, partition))
+        return PartitionState.decode(data, topic)
+
+    async def write_state(self, topic, partition=0, **changes):
+        """Change a state node behind the controller's back, as a leader of an old version does."""
+        state = replace(await self.state(topic, partition), **changes)
+        await self.store.set(paths.partition_state(topic, partition), state.encode())
+
+    async def configure(self, topic, **configs):
+        entity = ConfigEntity({name.replace("_", "."): value for name, value in configs.items()})
+        await self.store.set(paths.config_entity("topics", topic), entity.encode())
+
+    async def data(self, path):
+        return (await self.store.get(path))[0]
+
+    async def exists(self, path):
+        return await self.store.exists(path) is not None
+
+    async def tree(self, path):
+        """Every path below a node that exists."""
+        try:
+            names = await self.store.children(path)
+        except NoNode:
+            return []
+        return [found for name in names for found in (f"{path}/{name}", *await self.tree(f"{path}/{name}"))]
+
+
+@pytest.fixture
+async def cluster(nursery, autojump_clock):
+    database = await open_sqlite_database(":memory:", inline, lambda: NOW_MS)
+    cluster = Cluster(database, nursery)
+    await cluster.store.batch([Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)])
+    return cluster

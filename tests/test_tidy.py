@@ -1,0 +1,418 @@
+"""The rules of the house, as a test: what may import what, what is banned where, how large things may be.
+
+Everything is read from the sources, by their syntax trees. The last part builds the wheel, installs it elsewhere and
+runs it, and plants a type error to see that it is reported across folders.
+"""
+
+import ast
+import os
+import re
+import selectors
+import shutil
+import statistics
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Folder -> the folders that it may import. Everything that is shipped is here.
+MAY_IMPORT = {
+    "wire": {"wire"},
+    "storage": {"wire", "storage"},
+    "controller": {"wire", "controller"},
+    "broker": {"wire", "storage", "controller", "broker"},
+    "testing": {"wire", "storage", "controller", "broker", "testing"},
+    "pipeline": {"wire", "storage", "pipeline"},
+}
+FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
+
+# The only files that touch the outside world.
+EDGE = {
+    "storage/disk.py",
+    "storage/flusher.py",
+    "controller/sqlitestore.py",
+    "controller/zkstore.py",
+    "broker/net.py",
+    "broker/world.py",
+    "broker/cli.py",
+    "broker/process.py",
+    "broker/log_output.py",
+    "broker/watchdog.py",
+    "testing/local.py",
+    "testing/schedule.py",
+}
+OUTSIDE_WORLD = {
+    "asyncio", "concurrent", "datetime", "fcntl", "glob", "http", "multiprocessing", "os", "pathlib", "resource",
+    "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile",
+    "threading", "time", "uuid", "kazoo",
+}  # fmt: skip
+
+# Files without trio, clock, chance or I/O: decisions and codecs.
+PURE = {
+    *(f"wire/{path.name}" for path in (ROOT / "wire").glob("*.py")),
+    *(f"wire/schemas/{path.name}" for path in (ROOT / "wire" / "schemas").glob("*.py")),
+    "storage/epochs.py",
+    "storage/producers.py",
+    "storage/retention.py",
+    "storage/index.py",
+    "controller/paths.py",
+    "controller/state.py",
+    "controller/transitions.py",
+    "controller/placement.py",
+    "controller/elections.py",
+    "broker/isr.py",
+    *(f"broker/config/{path.name}" for path in (ROOT / "broker" / "config").glob("*.py")),
+}
+
+MAY_CATCH_EXCEPTION = {"broker/dispatch.py"}  # our own bugs in one request
+MAY_CATCH_GROUPS = {"broker/serve.py"}  # the one nursery tree
+MAY_USE_ANY = {"wire/codegen.py", "wire/runtime.py"}  # generated functions have no types of their own
+
+FUNCTION_LINES_MAX = 60
+FUNCTION_LINES_MEDIAN_MAX = 8
+FUNCTION_LINES_P90_MAX = 26
+FILE_LINES_MAX = 600
+FILE_LINES_P90_MAX = 400
+LITERAL_LINES_MIN = 8  # a module-level value as long as this is a table, and tables are as long as they must be
+
+BANNED_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b|/work/|/tmp/ref|/root/")
+BANNED_FILE_NAMES = {"utils", "util", "manager", "base", "common", "helpers", "misc"}
+READY_SECONDS_MAX = 30
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"), filename=name)
+
+
+def sources_in(*folders: str) -> list[str]:
+    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+SHIPPED = sources_in(*FOLDERS)
+OWN_SOURCES = SHIPPED + sources_in("tests", "bench", "examples", "compat_tests")
+
+
+def imported_by(name: str) -> list[tuple[int, str]]:
+    """(line, module) of every import, those inside functions and TYPE_CHECKING included."""
+    found = []
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found += [(node.lineno, module)]
+            if module == "barnabas":
+                found += [(node.lineno, f"barnabas.{alias.name}") for alias in node.names]
+    return found
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The length of a function, without its docstring and decorators."""
+    docstring = function.body[0] if ast.get_docstring(function, clean=False) is not None else None
+    return (
+        function.end_lineno
+        - function.lineno
+        + 1
+        - (docstring.end_lineno - docstring.lineno + 1 if docstring is not None else 0)
+    )
+
+
+def functions_of(name: str) -> list[tuple[str, int]]:
+    return [
+        (f"{name}:{node.lineno} {node.name}", lines_of(node))
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def file_lines(name: str) -> int:
+    """The length of a file, without its literal tables."""
+    tree = tree_of(name)
+    tables = 0
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.end_lineno - node.lineno >= LITERAL_LINES_MIN:
+            tables += node.end_lineno - node.lineno + 1
+    return len((ROOT / name).read_text(encoding="utf-8").splitlines()) - tables
+
+
+def percentile(values: list[int], share: float) -> int:
+    return sorted(values)[int(len(values) * share)]
+
+
+def offences(names, find) -> list[str]:
+    return [f"{name}: {offence}" for name in names for offence in find(name)]
+
+
+def test_imports_go_downwards_only():
+    def upward(name):
+        for line, module in imported_by(name):
+            parts = module.split(".")
+            ours = parts[0] == "barnabas" and len(parts) > 1 and parts[1] in MAY_IMPORT
+            if ours and parts[1] not in MAY_IMPORT[name.split("/", maxsplit=1)[0]]:
+                yield f"line {line} imports {module}"
+
+    assert offences(SHIPPED, upward) == []
+
+
+def test_folders_are_imported_as_barnabas():
+    def bare(name):
+        for line, module in imported_by(name):
+            if module.startswith(".") or module.split(".")[0] in MAY_IMPORT:
+                yield f"line {line} imports {module}"
+
+    assert offences(OWN_SOURCES, bare) == []
+
+
+def test_handlers_import_no_other_handler():
+    def sideways(name):
+        for line, module in imported_by(name):
+            if module.startswith("barnabas.broker.handlers"):
+                yield f"line {line} imports {module}"
+
+    assert offences([name for name in SHIPPED if name.startswith("broker/handlers/")], sideways) == []
+
+
+def test_only_the_edge_touches_the_outside_world():
+    def reaching_out(name):
+        by_hand = run_by_hand(name)
+        for line, module in imported_by(name):
+            if module.split(".")[0] in OUTSIDE_WORLD and line not in by_hand:
+                yield f"line {line} imports {module}"
+        for node in ast.walk(tree_of(name)):
+            if getattr(node, "lineno", 0) in by_hand:
+                continue
+            match node:
+                case ast.Call(func=ast.Name(id="open" | "input" | "print" as called)):
+                    yield f"line {node.lineno} calls {called}()"
+                case ast.Attribute(value=ast.Name(id="random"), attr=used) if used != "Random":
+                    yield f"line {node.lineno} uses random.{used}: take the world's rng"
+
+    assert offences([name for name in SHIPPED if name not in EDGE], reaching_out) == []
+
+
+def run_by_hand(name: str) -> set[int]:
+    """The lines that run only when the file is called as a program, to write a generated file: main, and its call."""
+    body = tree_of(name).body
+    calls = [node for node in body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    mains = [node for node in body if calls and isinstance(node, ast.FunctionDef) and node.name == "main"]
+    return {line for node in calls + mains for line in range(node.lineno, node.end_lineno + 1)}
+
+
+def test_order_never_depends_on_identity_or_hashes():
+    def by_identity(name):
+        for node in ast.walk(tree_of(name)):
+            match node:
+                case ast.Call(func=ast.Name(id="id" | "hash" as called)):
+                    yield f"line {node.lineno} calls {called}()"
+
+    assert offences(SHIPPED, by_identity) == []
+
+
+def test_pure_files_know_no_trio():
+    def impure(name):
+        for line, module in imported_by(name):
+            if module.split(".")[0] in {"trio", "outcome", *OUTSIDE_WORLD} and line not in run_by_hand(name):
+                yield f"line {line} imports {module}"
+
+    assert offences([name for name in SHIPPED if name in PURE], impure) == []
+
+
+def test_wire_runs_without_trio_and_without_the_network():
+    modules = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources_in("wire")]
+    imports = "; ".join(f"import barnabas.{module}" for module in modules)
+    code = f"import sys, crc32c; before = set(sys.modules); {imports}; print(*(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"trio", "socket", "ssl", "asyncio", "select", "logging"} & set(ran.stdout.split()) == set()
+
+
+def test_errors_are_caught_by_name():
+    def too_broad(name):
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.TryStar) and name not in MAY_CATCH_GROUPS:
+                yield f"line {node.lineno}: except*"
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = ast.unparse(node.type) if node.type is not None else "everything"
+            if "ExceptionGroup" in caught and name not in MAY_CATCH_GROUPS:
+                yield f"line {node.lineno}: except {caught}"
+            elif caught == "Exception" and name not in MAY_CATCH_EXCEPTION:
+                yield f"line {node.lineno}: except Exception"
+            elif caught in ("everything", "BaseException") and not raises_again(node):
+                yield f"line {node.lineno}: swallows {caught}"
+
+    assert offences(SHIPPED, too_broad) == []
+
+
+def raises_again(handler: ast.ExceptHandler) -> bool:
+    """Whether the handler only cleans up: its last statement raises."""
+    return isinstance(handler.body[-1], ast.Raise)
+
+
+def test_types_are_said():
+    def untyped(name):
+        for line, module in imported_by(name):
+            if module == "typing" and name not in MAY_USE_ANY and "Any" in names_from(name, "typing"):
+                yield f"line {line} imports Any"
+        for number, text in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            if "# type: ignore" in text and not re.search(r"# type: ignore\[[a-z-, ]+\]  # \S", text):
+                yield f"line {number}: a type: ignore names its code and its reason"
+
+    assert offences(SHIPPED, untyped) == []
+
+
+def names_from(name: str, module: str) -> set[str]:
+    return {
+        alias.name
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ImportFrom) and node.module == module
+        for alias in node.names
+    }
+
+
+def test_functions_stay_short():
+    functions = [function for name in SHIPPED for function in functions_of(name)]
+    assert [f"{where} has {lines} lines" for where, lines in functions if lines > FUNCTION_LINES_MAX] == []
+    lengths = [lines for _, lines in functions]
+    assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
+    assert percentile(lengths, 0.9) <= FUNCTION_LINES_P90_MAX
+
+
+def test_files_stay_short():
+    lengths = {name: file_lines(name) for name in SHIPPED}
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+    assert percentile(list(lengths.values()), 0.9) <= FILE_LINES_P90_MAX
+
+
+def test_every_file_says_what_it_is():
+    missing = [name for name in OWN_SOURCES if tree_of(name).body and ast.get_docstring(tree_of(name)) is None]
+    assert missing == []
+
+
+def test_every_folder_explains_itself():
+    assert [folder for folder in FOLDERS if not (ROOT / folder / "README.md").is_file()] == []
+
+
+def test_files_are_named_after_what_they_hold():
+    assert [name for name in SHIPPED if Path(name).stem in BANNED_FILE_NAMES] == []
+
+
+def test_nothing_is_left_for_later():
+    def left(name):
+        for number, text in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            if BANNED_WORDS.search(text):
+                yield f"line {number}: {text.strip()}"
+
+    documents = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]]
+    here = str(Path(__file__).relative_to(ROOT))
+    assert offences([name for name in OWN_SOURCES + documents if name != here], left) == []
+
+
+def test_unit_tests_neither_sleep_nor_mock():
+    def cheating(name):
+        for line, module in imported_by(name):
+            if module.split(".")[0] == "mock" or module.startswith("unittest.mock"):
+                yield f"line {line} imports {module}"
+        for node in ast.walk(tree_of(name)):
+            match node:
+                case ast.Attribute(value=ast.Name(id="time"), attr="sleep"):
+                    yield f"line {node.lineno} sleeps"
+
+    assert offences(sources_in("tests"), cheating) == []
+
+
+# From here on the package is built, installed and run.
+
+
+@pytest.fixture(scope="module")
+def copied_tree(tmp_path_factory):
+    """The sources that are shipped, elsewhere: building leaves files behind."""
+    copy = tmp_path_factory.mktemp("copy") / "barnabas"
+    copy.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for folder in ["src", *FOLDERS]:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(copied_tree):
+    pip("wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", copied_tree / "dist", copied_tree)
+    (built,) = (copied_tree / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder that holds the installed wheel and nothing else; what it depends on comes from this environment."""
+    target = tmp_path_factory.mktemp("installed")
+    pip("install", "--no-index", "--no-deps", "--target", target, wheel)
+    return target
+
+
+def pip(*arguments):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=300)
+
+
+def installed_command(installed, *arguments):
+    """Run the installed console script; `-P` keeps the folder it is run from out of the import path."""
+    environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    return [sys.executable, str(installed / "bin" / "barnabas"), *arguments], environment
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"barnabas"}
+    assert names >= {f"barnabas/{name}" for name in SHIPPED} | {"barnabas/__init__.py", "barnabas/py.typed"}
+    types = {str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyi")}
+    assert names >= {f"barnabas/{name}" for name in types}
+
+
+def test_the_installed_wheel_runs_from_another_folder(installed, tmp_path):
+    command, environment = installed_command(installed, "version")
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert ran.stdout.startswith("barnabas ")
+    code = "import barnabas.broker.cli as cli; print(cli.__file__)"
+    where = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+    assert Path(where.stdout.strip()).is_relative_to(installed)
+
+
+def test_the_installed_wheel_serves_from_another_folder(installed, tmp_path):
+    command, environment = installed_command(installed, "serve", "--listen", "127.0.0.1:0")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as broker:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(broker.stdout, selectors.EVENT_READ)
+                assert selector.select(READY_SECONDS_MAX), "the broker is not ready"
+            assert " ready: broker " in broker.stdout.readline()
+            broker.terminate()
+            assert broker.wait(30) == 0
+        finally:
+            broker.kill()
+    assert (tmp_path / "barnabas-data" / "meta.properties").is_file()
+
+
+def test_a_type_error_across_two_folders_is_reported(copied_tree):
+    planted = copied_tree / "storage" / "planted.py"
+    planted.write_text(
+        '"""A type error."""\n\nfrom barnabas.wire.topics import TopicPartition\n\n'
+        'NAME: str = TopicPartition("t", 0).partition\n'
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "-m", "barnabas.storage.planted"]
+    try:
+        checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=copied_tree)
+    finally:
+        planted.unlink()
+    assert checked.returncode == 1
+    assert 'planted.py:5: error: Incompatible types in assignment (expression has type "int"' in checked.stdout

@@ -1,0 +1,216 @@
+"""Codecs: round trips, agreement with other implementations, bounded memory, and garbage."""
+
+import gzip
+import struct
+import tracemalloc
+
+import aiokafka.codec
+import kafka.codec
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.wire.compression import (
+    SNAPPY_BLOCK_MAX_BYTES,
+    Codec,
+    CorruptRecords,
+    compress,
+    open_compressor,
+    open_stream,
+)
+from barnabas.wire.errors import ErrorCode
+
+COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
+XERIAL = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
+TEXT = b"Even a friend, if he were here, could not help you. " * 400
+
+
+def read_all(codec: int, data: bytes, piece: int = 1000, magic: int = 2) -> bytes:
+    stream, pieces = open_stream(codec, memoryview(data), magic), []
+    while chunk := stream.read(piece):
+        assert len(chunk) <= piece
+        pieces.append(chunk)
+    assert stream.read(piece) == b""
+    return b"".join(pieces)
+
+
+def refusal(codec: int, data: bytes) -> ErrorCode:
+    with pytest.raises(CorruptRecords) as raised:
+        read_all(codec, data)
+    return raised.value.code
+
+
+def xerial(*blocks: bytes) -> bytes:
+    compressed = [snappy.compress(block) for block in blocks]
+    return XERIAL + b"".join(struct.pack(">i", len(block)) + block for block in compressed)
+
+
+def lz4_frame(data: bytes, **options) -> bytes:
+    return lz4.frame.compress(data, **{"block_linked": False, "store_size": False, **options})
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@settings(max_examples=25)
+@given(data=st.binary(max_size=3000), repeat=st.integers(1, 60), piece=st.integers(1, 5000))
+def test_what_is_compressed_is_read_back_in_pieces_of_any_size(codec, data, repeat, piece) -> None:
+    assert read_all(codec, compress(codec, data * repeat), max(piece, len(data) * repeat // 50)) == data * repeat
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@settings(max_examples=20)
+@given(pieces=st.lists(st.binary(max_size=50_000), max_size=5))
+def test_a_compressor_gives_the_same_content_however_it_is_fed(codec, pieces) -> None:
+    compressor = open_compressor(codec)
+    data = b"".join(compressor.compress(piece) for piece in pieces) + compressor.flush()
+    assert read_all(codec, data, 7000) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_skipping_and_reading_alternate(codec) -> None:
+    stream = open_stream(codec, memoryview(compress(codec, TEXT)))
+    assert stream.skip(1000) == 1000
+    assert stream.read(10) == TEXT[1000:1010]
+    assert stream.skip(len(TEXT)) == len(TEXT) - 1010
+    assert stream.read(1) == b""
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_kafka_python_and_aiokafka_read_what_we_write(codec) -> None:
+    name = codec.name.lower()
+    ours = compress(codec, TEXT)
+    assert bytes(getattr(kafka.codec, f"{name}_decode")(ours)) == TEXT
+    assert bytes(getattr(aiokafka.codec, f"{name}_decode")(ours)) == TEXT
+
+
+@pytest.mark.parametrize("library", [kafka.codec, aiokafka.codec], ids=["kafka-python", "aiokafka"])
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_we_read_what_kafka_python_and_aiokafka_write(codec, library) -> None:
+    assert read_all(codec, bytes(getattr(library, f"{codec.name.lower()}_encode")(TEXT))) == TEXT
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Codec.GZIP, gzip.compress(TEXT[:99]) + gzip.compress(b"") + gzip.compress(TEXT[99:])),
+        (Codec.GZIP, gzip.compress(TEXT) + b"no member, so it is ignored, however long"),
+        (Codec.GZIP, gzip.compress(TEXT) + gzip.compress(b"")[:11]),
+        (Codec.SNAPPY, snappy.compress(TEXT)),
+        (Codec.SNAPPY, xerial(TEXT[:99], b"", TEXT[99:])),
+        (Codec.SNAPPY, xerial(TEXT[:99]) + xerial(TEXT[99:])),
+        (Codec.SNAPPY, XERIAL * 5000 + xerial(TEXT)),
+        (Codec.SNAPPY, xerial(TEXT) + b"\0\0"),
+        (Codec.LZ4, lz4_frame(TEXT, block_checksum=True, content_checksum=True, store_size=True)),
+        (Codec.LZ4, lz4_frame(TEXT, block_size=lz4.frame.BLOCKSIZE_MAX4MB)),
+        (Codec.LZ4, lz4_frame(TEXT) + b"ignored"),
+        (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)),
+        (Codec.ZSTD, zstandard.compress(TEXT[:99]) + zstandard.compress(b"") + zstandard.compress(TEXT[99:])),
+        (Codec.ZSTD, struct.pack("<II", 0x184D2A53, 3) + b"abc" + zstandard.compress(TEXT)),
+    ],
+)
+def test_variants_that_java_reads_are_read(codec, data) -> None:
+    assert read_all(codec, data) == TEXT
+
+
+def zstd_with_window(log: int) -> bytes:
+    options = zstandard.ZstdCompressionParameters(window_log=log, strategy=1, chain_log=10, hash_log=10)
+    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    return compressor.compress(b"small") + compressor.flush()
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Codec.GZIP, b""),
+        (Codec.GZIP, b"garbage garbage"),
+        (Codec.GZIP, gzip.compress(TEXT)[:-1]),
+        (Codec.GZIP, gzip.compress(TEXT)[:10] + b"\xff" * 30),
+        (Codec.GZIP, gzip.compress(TEXT)[:-1] + b"\x55"),
+        (Codec.GZIP, gzip.compress(TEXT) + gzip.compress(TEXT)[:-9]),
+        (Codec.SNAPPY, b""),
+        (Codec.SNAPPY, b"\xff" * 40),
+        (Codec.SNAPPY, snappy.compress(TEXT)[:-1]),
+        (Codec.SNAPPY, snappy.compress(TEXT) + b"aa"),
+        (Codec.SNAPPY, XERIAL[:12]),
+        (Codec.SNAPPY, XERIAL + b"\0\0\0\0" + xerial(TEXT)[16:]),
+        (Codec.SNAPPY, xerial(TEXT)[:-1]),
+        (Codec.SNAPPY, xerial(TEXT) + b"\0\0\0\x05"),
+        (Codec.LZ4, b""),
+        (Codec.LZ4, b"garbage garbage"),
+        (Codec.LZ4, lz4_frame(TEXT)[:-1]),
+        (Codec.LZ4, lz4_frame(TEXT)[:-30]),
+        (Codec.LZ4, lz4_frame(TEXT)[:6] + b"\0" + lz4_frame(TEXT)[7:]),
+        (Codec.LZ4, lz4_frame(TEXT * 20, block_linked=True)),
+        (Codec.LZ4, lz4_frame(TEXT)[:7] + struct.pack("<I", 100_000) + bytes(100_004)),
+        (Codec.ZSTD, b"garbage garbage"),
+        (Codec.ZSTD, zstandard.compress(TEXT)[:-1]),
+        (Codec.ZSTD, zstandard.compress(TEXT) + b"ab"),
+        (Codec.ZSTD, struct.pack("<II", 0x184D2A50, 100) + b"abc"),
+        (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1] + b"\x55"),
+        (Codec.ZSTD, zstd_with_window(28)),
+        (5, b"no such codec"),
+    ],
+)
+def test_garbage_is_an_unknown_server_error_as_from_kafka(codec, data) -> None:
+    assert refusal(codec, data) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_the_largest_zstd_window_that_java_reads_is_read() -> None:
+    assert read_all(Codec.ZSTD, zstd_with_window(27)) == b"small"
+
+
+def test_an_empty_zstd_stream_is_empty() -> None:
+    assert read_all(Codec.ZSTD, b"") == b""
+
+
+@pytest.mark.parametrize("claim", [2**31 - 1, SNAPPY_BLOCK_MAX_BYTES + 1, 22 * 25])
+def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_it_is_allocated(claim) -> None:
+    encoded = bytes((claim >> shift & 127) | (128 if shift < 28 else 0) for shift in range(0, 35, 7))
+    tracemalloc.start()
+    assert refusal(Codec.SNAPPY, encoded + bytes(15)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_read_in_little_memory(codec) -> None:
+    bomb = memoryview(compress(codec, bytes(30_000_000)))
+    tracemalloc.start()
+    assert open_stream(codec, bomb).skip(40_000_000) == 30_000_000
+    assert tracemalloc.get_traced_memory()[1] < 500_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_a_damaged_stream_raises_nothing_but_corrupt_records(codec, data) -> None:
+    damaged = bytearray(compress(codec, TEXT[: data.draw(st.integers(0, 300))]))
+    for _ in range(data.draw(st.integers(0, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    del damaged[data.draw(st.integers(0, len(damaged))) :]
+    try:
+        assert len(read_all(codec, bytes(damaged))) <= 1 << 20
+    except CorruptRecords as error:
+        assert error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_lz4_of_message_format_0_has_another_header_checksum() -> None:
+    frame = bytearray(lz4_frame(TEXT, store_size=True))
+    frame[14] ^= 0x5A
+    assert refusal(Codec.LZ4, bytes(frame)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert read_all(Codec.LZ4, bytes(frame), magic=0) == TEXT
+
+
+def test_lz4_of_message_format_0_is_refused_when_no_checksum_makes_it_right() -> None:
+    for data in (b"", b"garbage garbage garbage"):
+        with pytest.raises(CorruptRecords):
+            open_stream(Codec.LZ4, memoryview(data), magic=0)
+
+
+def test_levels_are_those_of_kafka_where_nine_is_the_fast_lz4_compressor() -> None:
+    assert compress(Codec.LZ4, TEXT) == compress(Codec.LZ4, TEXT, 9) != compress(Codec.LZ4, TEXT, 12)
+    assert len(compress(Codec.GZIP, TEXT, 1)) > len(compress(Codec.GZIP, TEXT)) == len(compress(Codec.GZIP, TEXT, 6))
+    assert compress(Codec.ZSTD, TEXT) == compress(Codec.ZSTD, TEXT, 3) != compress(Codec.ZSTD, TEXT, 19)

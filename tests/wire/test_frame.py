@@ -1,0 +1,172 @@
+"""Frames out of arbitrarily cut bytes, and the headers of requests."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.wire.errors import ProtocolViolation
+from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header, response_prefix
+
+MAX_BYTES = 1 << 20
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def request(api_key: int, api_version: int, client_id: bytes | None, rest: bytes) -> memoryview:
+    start = struct.pack(">hhi", api_key, api_version, 77)
+    name = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
+    return memoryview(start + name + rest)
+
+
+def take_all(reader: FrameReader) -> list[bytes]:
+    frames = []
+    while (frame := reader.next_frame()) is not None:
+        frames.append(bytes(frame))
+    return frames
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.data())
+def test_the_same_frames_come_out_however_the_bytes_are_cut(bodies, data) -> None:
+    stream, reader, frames = framed(*bodies), FrameReader(MAX_BYTES), []
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        reader.feed(stream[start:end])
+        if data.draw(st.booleans()):
+            frames += take_all(reader)
+    assert frames + take_all(reader) == bodies
+    assert reader.pending_bytes == 0
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=3))
+def test_a_byte_at_a_time_needed_bytes_counts_down_to_each_frame(bodies) -> None:
+    reader = FrameReader(MAX_BYTES)
+    for body in bodies:
+        for position, byte in enumerate(framed(body)):
+            assert reader.needed_bytes == (4 - position if position < 4 else 4 + len(body) - position)
+            reader.feed(bytes((byte,)))
+        assert reader.needed_bytes == 0
+        assert take_all(reader) == [body]
+
+
+def test_a_frame_is_writable_and_its_own() -> None:
+    reader, chunk = FrameReader(MAX_BYTES), bytearray(framed(b"first", b"second")[:-1])
+    reader.feed(memoryview(chunk))
+    chunk[:] = bytes(len(chunk))
+    reader.feed(b"d")
+    first, second = reader.next_frame(), reader.next_frame()
+    first[0:1] = b"F"
+    assert (bytes(first), bytes(second)) == (b"First", b"second")
+
+
+def test_one_whole_frame_in_one_piece_is_also_writable_and_its_own() -> None:
+    reader, chunk = FrameReader(MAX_BYTES), bytearray(framed(b"only"))
+    reader.feed(chunk)
+    chunk[:] = bytes(len(chunk))
+    frame = reader.next_frame()
+    frame[0:1] = b"O"
+    assert bytes(frame) == b"Only"
+
+
+def test_pending_bytes_counts_frames_not_taken_and_the_beginning_of_the_next() -> None:
+    reader = FrameReader(MAX_BYTES)
+    reader.feed(framed(b"12345") + b"\0\0\0\x09ab")
+    assert reader.pending_bytes == 5 + 6
+    reader.next_frame()
+    assert reader.pending_bytes == 6
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), MAX_BYTES + 1, 2**31 - 1])
+def test_a_bad_length_ends_the_stream_after_the_frames_before_it(length) -> None:
+    reader = FrameReader(MAX_BYTES)
+    reader.feed(framed(b"good") + struct.pack(">i", length) + b"rest")
+    assert bytes(reader.next_frame()) == b"good"
+    with pytest.raises(ProtocolViolation, match="claims"):
+        reader.next_frame()
+    reader.feed(framed(b"more"))
+    with pytest.raises(ProtocolViolation, match="claims"):
+        reader.next_frame()
+    assert (reader.pending_bytes, reader.needed_bytes) == (0, 0)
+
+
+def test_a_whole_frame_above_the_limit_is_refused_even_in_one_piece() -> None:
+    reader = FrameReader(max_bytes=8)
+    reader.feed(framed(b"12345678"))
+    reader.feed(framed(b"123456789"))
+    assert bytes(reader.next_frame()) == b"12345678"
+    with pytest.raises(ProtocolViolation, match="limit is 8"):
+        reader.next_frame()
+
+
+def test_a_claimed_length_allocates_nothing_before_the_bytes_arrive() -> None:
+    reader = FrameReader(max_bytes=2**31 - 1)
+    reader.feed(struct.pack(">i", 2**31 - 1) + b"x" * 1000)
+    assert reader.pending_bytes == 1004
+    assert reader.needed_bytes == 2**31 - 1 - 1000
+
+
+def test_header_version_1_has_a_client_id_and_no_tags() -> None:
+    header = read_request_header(request(1, 11, b"me", b"body"))
+    assert header == (1, 11, 77, "me", 12)
+
+
+def test_header_version_2_keeps_the_client_id_and_skips_tags_it_does_not_know() -> None:
+    tags = b"\x02" + b"\x05\x03abc" + b"\xff\x01\x01z"
+    frame = request(1, 12, b"me", tags + b"body")
+    header = read_request_header(frame)
+    assert (header.client_id, bytes(frame[header.position :])) == ("me", b"body")
+
+
+def test_a_client_id_may_be_null_or_empty() -> None:
+    assert read_request_header(request(3, 1, None, b"")).client_id is None
+    assert read_request_header(request(3, 9, None, b"\0"))[3:] == (None, 11)
+    assert read_request_header(request(3, 9, b"", b"\0"))[3:] == ("", 11)
+
+
+@pytest.mark.parametrize(("key", "version"), [(18, 5), (0, 99), (999, 0), (-1, 0), (1, -1), (17, 0)])
+def test_what_is_not_served_is_reported_with_what_is_known_of_it(key, version) -> None:
+    with pytest.raises(UnsupportedRequest) as raised:
+        read_request_header(memoryview(struct.pack(">hhi", key, version, 9)))
+    error = raised.value
+    assert (error.api_key, error.api_version, error.correlation_id) == (key, version, 9)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0\x03\0\x01\0\0\0",
+        b"\0\x03\0\x01\0\0\0\x07",
+        bytes(request(3, 1, b"abc", b"")[:-1]),
+        bytes(request(3, 9, b"abc", b"")),
+        bytes(request(3, 9, b"abc", b"\x01\x00")),
+        bytes(request(3, 9, b"abc", b"\x01\x00\x05ab")),
+        bytes(request(3, 9, b"abc", b"\xff\xff\xff\xff\xff\xff\x01")),
+        bytes(request(3, 1, b"\xff\xfe", b"")),
+        struct.pack(">hhih", 3, 1, 7, -2) + b"abcd",
+    ],
+)
+def test_a_malformed_header_breaks_the_protocol(frame) -> None:
+    with pytest.raises(ProtocolViolation):
+        read_request_header(memoryview(frame))
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([(0, 9), (1, 12), (3, 1), (18, 3)]), st.binary(max_size=30))
+def test_arbitrary_bytes_behind_a_served_version_never_raise_anything_else(api, rest) -> None:
+    frame = memoryview(struct.pack(">hhi", *api, 1) + rest)
+    try:
+        header = read_request_header(frame)
+    except ProtocolViolation:
+        return
+    assert 8 < header.position <= len(frame)
+
+
+def test_a_response_is_preceded_by_its_length_and_the_correlation_id() -> None:
+    assert response_prefix(10, 77, 0) == struct.pack(">ii", 14, 77)
+    assert response_prefix(10, 77, 1) == struct.pack(">ii", 15, 77) + b"\0"

@@ -1,0 +1,335 @@
+"""Records at the door: what a producer sent is checked once, and is then a `Batch` that a log may append.
+
+*Theory of operation.* `check_produced` looks at the 61-byte header, computes the checksum once, walks the records once
+(`record_walk`) and corrects what Apache Kafka corrects; in the usual case the bytes it was given are the bytes that the
+log writes, and only `stamp` touches them again. Two things cost more: a `compression.type` of the topic that differs
+from the producer's codec rebuilds the batch (`record_writer`), and when the walk finds that some record is refused, the
+records are read again one by one (`record_reader`) to say which.
+
+The rules are Kafka 3.9's for Produce 3 and later (reference kafka-internals.md, C.7), in its order, for a batch with
+two faults is answered with the first: shape, base offset, size, checksum, header, records, keys and timestamps. Some
+are surprising, and measured on a running 3.9.1:
+
+- a trailing *part* of a second batch is cut off and the first one is stored;
+- offset deltas in disorder are stored as they came when uncompressed, corrected where the batch is rebuilt, and
+  UNKNOWN_SERVER_ERROR when compressed;
+- a wrong maximum timestamp in the header is corrected, and unknown attribute bits are dropped, but only then;
+- a producer that sets the LogAppendTime bit itself is refused where the topic is LogAppendTime; where it is CreateTime
+  the bit is cleared and the header's maximum counts as the timestamp of all records.
+
+This file is also the front of its neighbours: everything about records is imported from here.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from barnabas.wire.compression import Codec, CorruptRecords, open_stream
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import (
+    BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    KNOWN_ATTRIBUTES,
+    LENGTH_OVERHEAD_BYTES,
+    LOG_APPEND_TIME,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Batch,
+    BatchHeader,
+    EntryHeader,
+    checksum,
+    is_intact,
+    read_batch_header,
+    rewrite_times,
+    stamp,
+    walk_entries,
+)
+from barnabas.wire.record_reader import (
+    ABORT,
+    COMMIT,
+    ControlRecord,
+    Record,
+    find_offset_by_timestamp,
+    largest_timestamp_in,
+    read_all_records,
+    read_control_record,
+    read_raw_records,
+    read_records,
+    wrap_timestamp,
+)
+from barnabas.wire.record_walk import Walk, walk_buffer, walk_stream
+from barnabas.wire.record_writer import build_batch, build_control_batch, rebuild
+
+__all__ = [
+    "ABORT",
+    "BATCH_OVERHEAD_BYTES",
+    "CODEC_MASK",
+    "COMMIT",
+    "CONTROL",
+    "DELETE_HORIZON",
+    "LOG_APPEND_TIME",
+    "TRANSACTIONAL",
+    "Batch",
+    "BatchHeader",
+    "ControlRecord",
+    "CorruptRecords",
+    "EntryHeader",
+    "Record",
+    "RecordRules",
+    "RecordsRefused",
+    "build_batch",
+    "build_control_batch",
+    "check_produced",
+    "checksum",
+    "find_offset_by_timestamp",
+    "is_intact",
+    "largest_timestamp_in",
+    "read_all_records",
+    "read_batch_header",
+    "read_control_record",
+    "read_records",
+    "stamp",
+    "walk_entries",
+]
+
+RECORD_ERRORS_MAX = 10_000  # how many refused records an answer names; a compressed batch may hold millions
+_ZSTD_SINCE_PRODUCE_VERSION = 7
+_FEW_RECORDS = 8  # up to here, and where records are large, walking in place is cheaper than copying into chunks
+_LARGE_RECORD_SHIFT = 10
+_TIMESTAMP_MAX = (1 << 63) - 1
+_CODEC_NAMES = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class RecordRules(Protocol):
+    """What a topic's configuration says about records; each is the property of that name."""
+
+    @property
+    def max_message_bytes(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def compression_type(self) -> str: ...
+    @property
+    def compression_gzip_level(self) -> int: ...
+    @property
+    def compression_lz4_level(self) -> int: ...
+    @property
+    def compression_zstd_level(self) -> int: ...
+    @property
+    def message_timestamp_type(self) -> str: ...
+    @property
+    def message_timestamp_before_max_ms(self) -> int: ...
+    @property
+    def message_timestamp_after_max_ms(self) -> int: ...
+    @property
+    def compacted(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class RecordsRefused:
+    """Why a producer's batch is not appended; `record_errors` names records by index where single ones are at fault.
+
+    Kafka leaves the answer's error message null unless `record_errors` are given.
+    """
+
+    code: ErrorCode
+    message: str
+    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+
+
+def check_produced(records: memoryview, rules: RecordRules, now_ms: int, api_version: int) -> Batch | RecordsRefused:
+    """The batch in the records of one partition of a Produce request, version 3 or later, checked and corrected.
+
+    `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt.
+    """
+    try:
+        size_bytes = len(records)
+        header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
+        if header is None or header.magic != 2 or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
+            records = _only_batch(records)
+            header = read_batch_header(records)
+        refused = _check_header(header, records, rules, api_version)
+        if refused is not None:
+            return refused
+        walk = _walk_records(header, records)
+        batch = _settle(header, records, walk, rules, now_ms)
+    except CorruptRecords as error:
+        return RecordsRefused(error.code, str(error))
+    if isinstance(batch, Batch) and len(batch.data) > rules.segment_bytes:
+        return RecordsRefused(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch of {len(batch.data)} bytes is larger than a segment, {rules.segment_bytes} bytes",
+        )
+    return batch
+
+
+def _only_batch(records: memoryview) -> memoryview:
+    """The bytes of the one format 2 batch, without a cut-off second one; CorruptRecords when there is not one."""
+    entries = walk_entries(records)
+    first = next(entries, None)
+    if first is None:
+        raise _invalid("there must be one whole record batch for each partition")
+    entry = first[1]
+    if entry.magic != 2:
+        raise _invalid(f"the records have message format {entry.magic}; only format 2 is accepted")
+    if next(entries, None) is not None:
+        raise _invalid("there must be exactly one record batch for each partition")
+    if entry.size_bytes < BATCH_OVERHEAD_BYTES:
+        raise CorruptRecords(f"a batch of {entry.size_bytes} bytes is smaller than its header")
+    return records[: entry.size_bytes]
+
+
+def _check_header(
+    header: BatchHeader, records: memoryview, rules: RecordRules, api_version: int
+) -> RecordsRefused | None:
+    """Whether something is wrong before the records are looked at; raises CorruptRecords, or returns why refused."""
+    (base_offset, _, _, _, crc, attributes, last_delta, _, _, producer_id, _, base_sequence, count) = header
+    if attributes & CODEC_MASK == Codec.ZSTD and api_version < _ZSTD_SINCE_PRODUCE_VERSION:
+        return RecordsRefused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not allow zstd"
+        )
+    if base_offset:
+        raise _invalid(f"the base offset of a batch that is sent should be 0, not {base_offset}")
+    if len(records) > rules.max_message_bytes:
+        return _too_large(len(records), rules)
+    if checksum(records) != crc:
+        raise CorruptRecords("the checksum of the batch is wrong")
+    if count <= 0 or last_delta != count - 1:
+        raise _invalid(f"the batch claims {count} records and a last offset delta of {last_delta}")
+    if attributes & CONTROL:
+        raise _invalid("a client may not write control batches")
+    if base_sequence < 0 and producer_id > NO_PRODUCER_ID:
+        raise _invalid(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
+    return None
+
+
+def _walk_records(header: BatchHeader, records: memoryview) -> Walk:
+    count, codec = header.record_count, header.attributes & CODEC_MASK
+    if not codec and (count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count):
+        return walk_buffer(records, BATCH_OVERHEAD_BYTES, count)
+    return walk_stream(open_stream(codec, records[BATCH_OVERHEAD_BYTES:]), count)
+
+
+def _settle(
+    header: BatchHeader, records: memoryview, walk: Walk, rules: RecordRules, now_ms: int
+) -> Batch | RecordsRefused:
+    """Judge what the walk has found; then the batch as the topic wants it, rebuilt, or corrected in place, or as is."""
+    attributes = header.attributes
+    uses_append_time = rules.message_timestamp_type == "LogAppendTime"
+    lowest, largest, newest_index = _find_times(header, records, walk)
+    if (
+        (walk.has_null_key and rules.compacted)
+        or (attributes & LOG_APPEND_TIME and (uses_append_time or largest == NO_TIMESTAMP))
+        or (not uses_append_time and _is_out_of_range(lowest, largest, rules, now_ms))
+    ):
+        refused = _find_record_errors(header, records, rules, now_ms)
+        if refused is not None:
+            return refused
+    if uses_append_time:
+        largest, newest_index = now_ms, 0
+    codec = attributes & CODEC_MASK
+    if rules.compression_type != "producer" and _CODEC_NAMES[rules.compression_type] != codec:
+        return _rebuild(header, records, rules, now_ms if uses_append_time else None)
+    if codec and not walk.is_in_order:  # Kafka would have to rebuild, and fails, for it has skipped keys and values
+        return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
+    if header.max_timestamp != largest or header.uses_log_append_time != uses_append_time:
+        attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
+        rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
+        header = read_batch_header(records)
+    return Batch(records, header, largest, newest_index)
+
+
+def _find_times(header: BatchHeader, records: memoryview, walk: Walk) -> tuple[int, int, int]:
+    """The smallest and the largest timestamp, and the index of the first record that has the largest.
+
+    The largest is at least -1: timestamps below are not looked for, as in Kafka.
+    """
+    if header.uses_log_append_time:
+        return header.max_timestamp, max(header.max_timestamp, NO_TIMESTAMP), 0
+    base = header.base_timestamp
+    lowest, largest, index = base + walk.lowest_delta, base + walk.highest_delta, walk.highest_index
+    if largest > _TIMESTAMP_MAX or lowest < ~_TIMESTAMP_MAX:  # Java's 64 bits wrap around, so order is lost
+        lowest, largest = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX
+        for position, raw in enumerate(read_raw_records(header, records)):
+            timestamp = wrap_timestamp(base + raw.timestamp_delta)
+            lowest = min(lowest, timestamp)
+            if timestamp > largest:
+                largest, index = timestamp, position
+    return (lowest, largest, index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
+
+
+def _is_out_of_range(lowest: int, largest: int, rules: RecordRules, now_ms: int) -> bool:
+    """Whether a timestamp *may* be refused: -1, which is none, counts as old here, and differences do not wrap."""
+    return (
+        now_ms - lowest > rules.message_timestamp_before_max_ms
+        or largest - now_ms > rules.message_timestamp_after_max_ms
+    )
+
+
+def _find_record_errors(
+    header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int
+) -> RecordsRefused | None:
+    """Which records are refused and why; None when none is."""
+    errors: list[tuple[int, str | None]] = []
+    code = ErrorCode.NONE
+    for index, raw in enumerate(read_raw_records(header, records)):
+        if raw.key is None and rules.compacted:
+            error, message = ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key"
+        else:
+            timestamp = wrap_timestamp(header.base_timestamp + raw.timestamp_delta)
+            why = _why_bad_time(
+                header.max_timestamp if header.uses_log_append_time else timestamp, header, rules, now_ms
+            )
+            if why is None:
+                continue
+            error, message = ErrorCode.INVALID_TIMESTAMP, why
+        code = code or error
+        errors.append((index, message))
+        if len(errors) == RECORD_ERRORS_MAX:
+            break
+    if not errors:
+        return None
+    return RecordsRefused(code, f"{len(errors)} records are refused; the first: {errors[0][1]}", errors)
+
+
+def _why_bad_time(timestamp: int, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
+    if timestamp == NO_TIMESTAMP or rules.message_timestamp_type == "LogAppendTime":
+        return "a producer may not set the timestamp type LogAppendTime" if header.uses_log_append_time else None
+    age_ms = wrap_timestamp(now_ms - timestamp)  # in 64 bits, so absurd timestamps pass unless there is a limit
+    if age_ms <= rules.message_timestamp_before_max_ms and -age_ms <= rules.message_timestamp_after_max_ms:
+        return None
+    earliest = now_ms - rules.message_timestamp_before_max_ms
+    latest = now_ms + rules.message_timestamp_after_max_ms
+    return f"timestamp {timestamp} is out of range; it should be within [{earliest}, {latest}]"
+
+
+def _rebuild(
+    header: BatchHeader, records: memoryview, rules: RecordRules, append_time_ms: int | None
+) -> Batch | RecordsRefused:
+    codec = _CODEC_NAMES[rules.compression_type]
+    levels = {
+        Codec.GZIP: rules.compression_gzip_level,
+        Codec.LZ4: rules.compression_lz4_level,
+        Codec.ZSTD: rules.compression_zstd_level,
+    }
+    batch = rebuild(header, records, codec, levels.get(codec), append_time_ms, rules.max_message_bytes)
+    return batch if batch is not None else _too_large(None, rules)
+
+
+def _too_large(size_bytes: int | None, rules: RecordRules) -> RecordsRefused:
+    size = "as rebuilt" if size_bytes is None else f"of {size_bytes} bytes"
+    return RecordsRefused(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the batch {size} is larger than {rules.max_message_bytes} bytes"
+    )
+
+
+def _invalid(message: str) -> CorruptRecords:
+    return CorruptRecords(message, ErrorCode.INVALID_RECORD)
