@@ -15,8 +15,11 @@ import trio
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
+from barnabas.broker.log_directory import LogDirectoryRefused
+from barnabas.broker.logs import AllDirectoriesOffline
 from barnabas.broker.serve import Serving, serve
 from barnabas.broker.world import real_world
+from barnabas.controller.registration import CannotRegister
 from barnabas.controller.store import StoreError
 from barnabas.storage.disk import StorageError
 
@@ -54,8 +57,10 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         trio.run(_serve_until_signal, config, ReadyReport(print_line))
     except (ConfigError, IdentityConflict) as error:
         return Failure(str(error), misconfigured=True)
-    except (StorageError, StoreError, OSError) as error:
+    except (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError) as error:
         return Failure(str(error), misconfigured=False)
+    except OSError as error:
+        return Failure(error.strerror or str(error), misconfigured=False)
     return None
 
 

@@ -12,16 +12,31 @@ import sqlite3
 import sys
 import time
 
-from kafka import KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 
 BATCH = 10
+
+
+class OnePartitionEach(ConsumerRebalanceListener):
+    """Reads nothing until the group has both its members: a member alone has both partitions, and leaves them be."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        pass
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        if len(assigned) > 1:
+            self._consumer.pause(*assigned)
+        else:
+            self._consumer.resume(*assigned)
 
 
 def main() -> None:
     bootstrap, topic, group, effects_path, mode, halt_after = sys.argv[1:]
     effects = sqlite3.connect(effects_path, isolation_level=None, timeout=30)
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap,
         group_id=group,
         auto_offset_reset="earliest",
@@ -30,6 +45,7 @@ def main() -> None:
         session_timeout_ms=6000,
         heartbeat_interval_ms=500,
     )
+    consumer.subscribe([topic], listener=OnePartitionEach(consumer))
     done = 0
     while True:
         batch = [record for records in consumer.poll(timeout_ms=200).values() for record in records]

@@ -189,8 +189,8 @@ async def create_topic(store: MetadataStore, plan: TopicPlan, rng: random.Random
         configured: Op = SetData(config_path, config) if left_over else Create(config_path, config)
         try:
             await store.multi([configured, topic])
-        except NodeExists as error:
-            if error.path == topic.path and await _is_ours(store, plan.name, topic_id):
+        except NodeExists:
+            if await _is_ours(store, plan.name, topic_id):
                 return CreatedTopic(plan, topic_id)  # the answer to an earlier attempt was lost
         except NoNode as error:
             if error.path != config_path:

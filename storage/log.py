@@ -51,7 +51,7 @@ from barnabas.storage.recovery import (
     replay_producers,
 )
 from barnabas.storage.retention import Limits, decide_retention
-from barnabas.storage.segment import RecordTime, RollRules
+from barnabas.storage.segment import RecordTime, RollRules, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
@@ -96,28 +96,17 @@ class Appended:
 class FlushPlan:
     """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
 
-    __slots__ = (
-        "_active",
-        "_epochs",
-        "_names",
-        "_sealed",
-        "_store",
-        "active_base_offset",
-        "epochs_version",
-        "generation",
-        "offset",
-    )
+    __slots__ = ("_active", "_epochs", "_names", "_sealed", "_store", "epochs_version", "generation", "offset")
 
     def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names: bool) -> None:
         segments = log.segments
         segments.active.file.retain()
         self.offset = log.log_end_offset
-        self.active_base_offset = segments.active.base_offset
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self._store = segments.store
         self._active: File | None = segments.active.file
-        self._sealed = segments.since(log.recovery_point)[:-1]
+        self._sealed = log.unsynced_segments()[:-1]
         self._epochs = epochs
         self._names = names
 
@@ -325,8 +314,6 @@ class PartitionLog:
         if base_offset == self.segments.active.base_offset:
             return
         self.segments.roll(base_offset, self.producers.encode_snapshot(), now_ms)
-        # Back into the sealed segment: its indexes were saved just now, and the next flush shall sync them.
-        self.recovery_point = min(self.recovery_point, base_offset - 1)
         self._now_ms = now_ms
         self._names_changed = self.flush_demanded = True
 
@@ -392,10 +379,7 @@ class PartitionLog:
         plan.release()
         self._epochs_saved = plan.epochs_version
         if plan.generation == self.segments.generation:
-            self.acknowledgeable_offset = max(self.acknowledgeable_offset, plan.offset)
-            sealed_since = plan.active_base_offset != self.segments.active.base_offset
-            # What was the active segment then has indexes that this plan did not know: they are synced next time.
-            self.recovery_point = max(self.recovery_point, plan.offset - sealed_since)
+            self.recovery_point = max(self.recovery_point, plan.offset)
         self._settle()
 
     def _settle(self) -> None:
@@ -407,9 +391,14 @@ class PartitionLog:
             self.acknowledgeable_offset = max(self.acknowledgeable_offset, self.recovery_point)
             self.flush_demanded = True
 
+    def unsynced_segments(self) -> list[Segment]:
+        """The segments that a flush has to sync; the first one also if the recovery point is just at its end, for its
+        indexes were saved when it was sealed, which may have been since."""
+        return self.segments.since(self.recovery_point - 1)
+
     def _sync_everything(self) -> None:
         """The whole of a flush, in a thread, while nobody else uses the log."""
-        for segment in self.segments.since(self.recovery_point):
+        for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
         disk = self.segments.store.disk
         if self._epochs_version != self._epochs_saved:
@@ -486,6 +475,7 @@ class PartitionLog:
         self.log_start_offset = offset
         self.epochs.clear()
         self._end_at(offset)
+        self.recovery_point = offset
 
     def _end_at(self, log_end_offset: int) -> None:
         """After a cut: everything else that speaks of later offsets."""

@@ -3,9 +3,10 @@
 After a clean shutdown everything is believed. The end of the log follows from the last index entry and a few entries
 behind it, producers from the snapshot taken at the end: the cost does not depend on the length of the log.
 
-Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on,
-every entry is read and checked: length, offsets, checksum. The log ends before the first byte that is wrong. Indexes,
-leader epochs, producers and snapshots of the scanned segments are made anew from what was read.
+Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on (or
+ends with it: its indexes may be younger than its last sync), every entry is read and checked: length, offsets, checksum.
+The log ends before the first byte that is wrong. Indexes, leader epochs, producers and snapshots of the scanned segments
+are made anew from what was read.
 
 Crashing here is harmless: the next start does the same again. That takes one care. When a segment ends early, the
 segments behind it must be gone before it is cut, or the next start would find it whole and the others still there.
@@ -18,7 +19,7 @@ that are compacted.
 Files are read in windows of 1 MiB; a batch may be larger, if the file is as long as the batch says.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -103,7 +104,7 @@ def load_log(
         loading.start_empty(log_start_offset or 0)
     elif not (clean and loading.load_clean()):
         last = len(loading.bases) - 1
-        first = last if clean else max(bisect_right(loading.bases, recovery_point) - 1, 0)
+        first = last if clean else max(bisect_left(loading.bases, recovery_point) - 1, 0)
         loading.scan(first)
     if loading.log_start_offset > loading.log_end_offset:
         loading.start_over()  # what is left lies below what was deleted

@@ -179,7 +179,10 @@ def _read_signed(body: bytes, position: int) -> tuple[int, int]:
 
 def _read_field(body: bytes, position: int) -> tuple[bytes | None, int]:
     """Bytes behind their length; a negative length is null."""
-    length, position = read_varint(body, position)
+    if (length := body[position]) < 128:
+        position += 1
+    else:
+        length, position = read_varint(body, position)
     if length & 1:
         return None, position
     end = position + (length >> 1)

@@ -223,7 +223,7 @@ class RecordCursor:
 
     def read_number(self, bits: int = 32) -> int:
         """A varint, as signed number."""
-        while True:
+        while True:  # the second time with more in the buffer
             try:
                 value, last = _read_long_varint(self._buffer, self._position, bits)
             except IndexError:

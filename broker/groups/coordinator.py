@@ -328,11 +328,12 @@ class GroupCoordinator:
         """Append the records and replay them: the offset of the last one, or why they are not in the log."""
         if not decision.records:
             return NO_OFFSET
-        batch = build_batch(
-            [encode_record(record) for record in decision.records],
-            timestamp_ms=now_ms,
-            codec=self._codec,
-        )
+        try:
+            encoded = [encode_record(record) for record in decision.records]
+        except ValueError as error:  # a client sent a name that is too long for the record's string fields
+            logger.warning("a record of %s-%d cannot be written: %s", GROUP_TOPIC, shard.index, error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        batch = build_batch(encoded, timestamp_ms=now_ms, codec=self._codec)
         if batch.header.size_bytes > shard.partition.config.max_message_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE
         # A lost tombstone is written again at the next check, so it need not wait for replicas.

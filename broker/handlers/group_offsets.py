@@ -27,6 +27,7 @@ NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_RETENTION = -1
 NO_METADATA = ""
+TIMESTAMP_MAX = (1 << 63) - 1
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
 CommitTopic = m.OffsetCommitResponse.OffsetCommitResponseTopic
@@ -75,7 +76,7 @@ def _commit(
         leader_epoch=row.committed_leader_epoch if row.committed_leader_epoch >= 0 else NO_LEADER_EPOCH,
         metadata=row.committed_metadata or NO_METADATA,
         commit_timestamp_ms=now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
-        expire_timestamp_ms=NO_EXPIRY if keeps_for_ms == NO_RETENTION else now_ms + keeps_for_ms,
+        expire_timestamp_ms=NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
     )
 
 

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -13,8 +14,21 @@ from barnabas.controller.controller import Surroundings
 from barnabas.controller.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState
 from barnabas.controller.registration import register_broker
 from barnabas.controller.sqlitestore import open_sqlite_database
+from barnabas.controller.state import (
+    BrokerJoined,
+    ClusterImage,
+    Leadership,
+    LeadershipChanged,
+    LiveBroker,
+    PartitionAppeared,
+    ReplicaMoved,
+    TopicAppeared,
+    replay,
+    replay_all,
+)
 from barnabas.controller.store import Create, MetadataStore, NoNode, with_ancestors
 from barnabas.controller.topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
+from barnabas.controller.transitions import ReplicaMove
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from barnabas.wire.topics import TopicPartition
@@ -34,6 +48,29 @@ def registration_of(broker_id, *, rack=None, port=None):
         timestamp_ms=NOW_MS,
         rack=rack,
     )
+
+
+def live_broker(broker_id, *, epoch=None, rack=None, port=None):
+    return LiveBroker(broker_id, epoch or 100 + broker_id, registration_of(broker_id, rack=rack, port=port))
+
+
+def topic_id_of(topic):
+    return topic.encode().ljust(16, b"-")
+
+
+def make_image(*broker_ids, **topics):
+    """These brokers, and topics by their partitions' replicas, each led by the first, in sync, epochs 5 and 7."""
+    image = ClusterImage()
+    replay_all(image, [BrokerJoined(live_broker(broker_id)) for broker_id in broker_ids])
+    for topic, partitions in topics.items():
+        replay(image, TopicAppeared(topic, topic_id_of(topic)))
+        for index, replicas in enumerate(partitions):
+            partition = TopicPartition(topic, index)
+            replay(image, PartitionAppeared(partition, tuple(replicas)))
+            state = PartitionState(replicas[0], 5, 1, tuple(replicas))
+            replay(image, LeadershipChanged(partition, Leadership(state, 7)))
+            replay_all(image, [ReplicaMoved(partition, broker_id, ReplicaMove.START) for broker_id in replicas])
+    return image
 
 
 @dataclass
@@ -178,7 +215,9 @@ class Cluster:
         return self.brokers[broker_ids[0]]
 
     async def register(self, broker, *, rack=None):
-        broker.epoch = await register_broker(broker.store, broker.broker_id, registration_of(broker.broker_id, rack=rack))
+        broker.epoch = await register_broker(
+            broker.store, broker.broker_id, registration_of(broker.broker_id, rack=rack)
+        )
 
     async def _run(self, broker, *, task_status):
         with broker.scope:
@@ -220,9 +259,7 @@ class Cluster:
         """Create a topic as a broker would, with these replicas of partition 0, 1 ... or counts."""
         new = NewTopic(topic, assignment=dict(enumerate(replicas or [])), configs=configs or {}, **counts)
         brokers = dict.fromkeys(self.brokers)
-        plan = plan_topic(
-            new, brokers=brokers, defaults=TopicDefaults(1, 1), check_configs=lambda _: [], rng=self.rng
-        )
+        plan = plan_topic(new, brokers=brokers, defaults=TopicDefaults(1, 1), check_configs=lambda _: [], rng=self.rng)
         created = await create_topic(self.store, plan, self.rng)
         await self.settle()
         return created
@@ -261,7 +298,13 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(nursery, autojump_clock):
+def picture():
+    """Makers of images and brokers, for the tests of what is pure."""
+    return SimpleNamespace(image=make_image, broker=live_broker, topic_id=topic_id_of)
+
+
+@pytest.fixture
+async def cluster(nursery):
     database = await open_sqlite_database(":memory:", inline, lambda: NOW_MS)
     cluster = Cluster(database, nursery)
     await cluster.store.batch([Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)])

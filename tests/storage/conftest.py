@@ -40,9 +40,9 @@ class LogWorld:
     """A disk, a topic's configuration and what the checkpoints would say of its one log."""
 
     def __init__(self, disk: Disk | None = None, config: Config | None = None, **settings) -> None:
-        self.disk = disk or MemDisk()
-        self.config = config or Config(**settings)
         self.now_ms = 1_000_000
+        self.disk = disk or MemDisk(now_ms=lambda: self.now_ms)
+        self.config = config or Config(**settings)
         self.recovery_point = 0
         self.log_start_offset = None
 

@@ -146,7 +146,7 @@ def test_what_is_not_served_is_reported_with_what_is_known_of_it(key, version) -
         bytes(request(3, 9, b"abc", b"")),
         bytes(request(3, 9, b"abc", b"\x01\x00")),
         bytes(request(3, 9, b"abc", b"\x01\x00\x05ab")),
-        bytes(request(3, 9, b"abc", b"\xff\xff\xff\xff\xff\xff\x01")),
+        bytes(request(3, 9, b"abc", b"\x80\x80\x80\x80\x80\x00")),
         bytes(request(3, 1, b"\xff\xfe", b"")),
         struct.pack(">hhih", 3, 1, 7, -2) + b"abcd",
     ],

@@ -294,8 +294,8 @@ class House:
 
 
 @pytest.fixture
-async def open_house(nursery, autojump_clock):
-    """A function that opens a house, its coordinator running; virtual time passes when all wait."""
+async def open_house(nursery):
+    """A function that opens a house, its coordinator running. Tests take `autojump_clock`, or they take their time."""
 
     async def open_one(disk=None, **options):
         house = House(disk, **options)

@@ -10,6 +10,7 @@ from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
+from barnabas.wire.topics import TopicPartition
 
 PROTOCOLS = [
     m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
@@ -102,7 +103,7 @@ async def all_of(*requests):
     return answers
 
 
-async def test_two_members_join_sync_beat_and_leave(house):
+async def test_two_members_join_sync_beat_and_leave(house, autojump_clock):
     a, b = await all_of(member_of(house), member_of(house))
     leader, follower = (a, b) if a.members else (b, a)
     shares = [(leader.member_id, b"left"), (follower.member_id, b"right")]
@@ -114,13 +115,13 @@ async def test_two_members_join_sync_beat_and_leave(house):
     assert (await house.ask(beat(follower))).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_an_empty_group_waits_for_the_initial_delay_in_virtual_time(house):
+async def test_an_empty_group_waits_for_the_initial_delay_in_virtual_time(house, autojump_clock):
     begun = trio.current_time()
     await member_of(house)
     assert trio.current_time() - begun == pytest.approx(3, abs=0.01)
 
 
-async def test_a_member_that_dies_is_found_out_after_its_session(house):
+async def test_a_member_that_dies_is_found_out_after_its_session(house, autojump_clock):
     a, b = await all_of(member_of(house), member_of(house))
     leader, follower = (a, b) if a.members else (b, a)
     await all_of(house.ask(sync(leader)), house.ask(sync(follower)))
@@ -132,14 +133,14 @@ async def test_a_member_that_dies_is_found_out_after_its_session(house):
     assert (again.generation_id, len(again.members)) == (2, 1)
 
 
-async def test_heartbeats_keep_a_member_for_ever(house):
+async def test_heartbeats_keep_a_member_for_ever(house, autojump_clock):
     joined = await alone_in_group(house)
     for _ in range(10):
         await trio.sleep(9.9)
         assert (await house.ask(beat(joined))).error_code == 0
 
 
-async def test_a_connection_that_goes_away_leaves_a_member_that_times_out(house):
+async def test_a_connection_that_goes_away_leaves_a_member_that_times_out(house, autojump_clock):
     await alone_in_group(house)
     with trio.move_on_after(1) as gone:
         await member_of(house)
@@ -149,7 +150,7 @@ async def test_a_connection_that_goes_away_leaves_a_member_that_times_out(house)
     assert (await described(house)).members == []
 
 
-async def test_a_commit_is_answered_once_it_is_replicated(open_house, nursery):
+async def test_a_commit_is_answered_once_it_is_replicated(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
     nursery.start_soon(_note, answers, house.ask, commit(5))
@@ -160,9 +161,10 @@ async def test_a_commit_is_answered_once_it_is_replicated(open_house, nursery):
     assert error_of(answers[0]) == 0
 
 
-async def test_an_offset_is_read_once_it_is_replicated(open_house, nursery):
+async def test_an_offset_is_read_once_it_is_replicated(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     nursery.start_soon(house.ask, commit(5))
+    await trio.testing.wait_all_tasks_blocked()
     answers = []
     nursery.start_soon(_note, answers, house.ask, fetch(0))
     await trio.sleep(1)
@@ -172,7 +174,7 @@ async def test_an_offset_is_read_once_it_is_replicated(open_house, nursery):
     assert offsets_of(answers[0]) == {0: 5}
 
 
-async def test_a_commit_that_is_not_replicated_in_time_times_out(open_house):
+async def test_a_commit_that_is_not_replicated_in_time_times_out(open_house, autojump_clock):
     house = await open_house(replicas=(0, 1))
     assert error_of(await house.ask(commit(5))) == ErrorCode.REQUEST_TIMED_OUT
     answer = await house.ask(fetch(0))
@@ -181,7 +183,7 @@ async def test_a_commit_that_is_not_replicated_in_time_times_out(open_house):
     assert offsets_of(await house.ask(fetch(0))) == {0: 5}
 
 
-async def test_shares_that_are_not_replicated_in_time_make_everybody_join_again(open_house):
+async def test_shares_that_are_not_replicated_in_time_make_everybody_join_again(open_house, autojump_clock):
     house = await open_house(replicas=(0, 1))
     joined = await member_of(house)
     answer = await house.ask(sync(joined, [(joined.member_id, b"x")]))
@@ -189,7 +191,7 @@ async def test_shares_that_are_not_replicated_in_time_make_everybody_join_again(
     assert (await described(house)).group_state == "PreparingRebalance"
 
 
-async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house, nursery):
+async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
     nursery.start_soon(_note, answers, house.ask, commit(5))
@@ -200,12 +202,12 @@ async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house,
     assert error_of(answers[0]) == 0
 
 
-async def test_whoever_waits_is_told_when_leadership_is_lost(open_house, nursery):
+async def test_whoever_waits_is_told_when_leadership_is_lost(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
-    for request in (join(group_instance_id="i"), commit(5)):
+    for request in (commit(5), join(group_instance_id="i")):
         nursery.start_soon(_note, answers, house.ask, request)
-    await trio.sleep(1)
+        await trio.testing.wait_all_tasks_blocked()
     house.resign()
     await trio.testing.wait_all_tasks_blocked()
     codes = sorted(answer.error_code if hasattr(answer, "leader") else error_of(answer) for answer in answers)
@@ -213,7 +215,7 @@ async def test_whoever_waits_is_told_when_leadership_is_lost(open_house, nursery
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_shares_that_wait_for_replicas_are_lost_with_leadership(open_house, nursery):
+async def test_shares_that_wait_for_replicas_are_lost_with_leadership(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     joined = await member_of(house)
     answers = []
@@ -224,7 +226,7 @@ async def test_shares_that_wait_for_replicas_are_lost_with_leadership(open_house
     assert answers[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_offsets_and_members_survive_a_fail_over(open_house):
+async def test_offsets_and_members_survive_a_fail_over(open_house, autojump_clock):
     house = await open_house()
     joined = await alone_in_group(house)
     await house.ask(commit(5, generation=1, member_id=joined.member_id, metadata="so far"))
@@ -237,14 +239,14 @@ async def test_offsets_and_members_survive_a_fail_over(open_house):
     assert (await after.ask(sync(joined))).assignment == b"all of it"
 
 
-async def test_a_generation_whose_shares_were_not_stored_does_not_survive_a_fail_over(open_house):
+async def test_a_generation_whose_shares_were_not_stored_does_not_survive_a_fail_over(open_house, autojump_clock):
     house = await open_house()
     joined = await member_of(house)
     after = await open_house(house.disk.crash_process(), leader_epoch=2)
     assert (await after.ask(beat(joined))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_a_large_log_is_loaded_slice_by_slice(open_house):
+async def test_a_large_log_is_loaded_slice_by_slice(open_house, autojump_clock):
     house = await open_house()
     for offset in range(200):
         await house.ask(commit(offset, partition=offset % 2, metadata="m" * 100))
@@ -254,7 +256,7 @@ async def test_a_large_log_is_loaded_slice_by_slice(open_house):
     assert offsets_of(await after.ask(fetch())) == {0: 198, 1: 199}
 
 
-async def test_while_groups_are_loaded_nobody_is_thrown_out(open_house):
+async def test_while_groups_are_loaded_nobody_is_thrown_out(open_house, autojump_clock):
     house = await open_house()
     joined = await alone_in_group(house)
     after = await open_house(house.disk.crash_process(), leader_epoch=2)
@@ -266,7 +268,7 @@ async def test_while_groups_are_loaded_nobody_is_thrown_out(open_house):
     assert (await after.ask(m.ListGroupsRequest())).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_a_log_that_cannot_be_understood_is_not_served(open_house):
+async def test_a_log_that_cannot_be_understood_is_not_served(open_house, autojump_clock):
     house = await open_house()
     await house.ask(commit(5))
     house.partition.append_as_leader(build_batch([(b"?", b"")], timestamp_ms=0), Origin.COORDINATOR)
@@ -275,7 +277,7 @@ async def test_a_log_that_cannot_be_understood_is_not_served(open_house):
     assert (await after.ask(fetch(0))).groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_a_disk_that_cannot_be_read_takes_the_groups_away(open_house):
+async def test_a_disk_that_cannot_be_read_takes_the_groups_away(open_house, autojump_clock):
     house = await open_house()
     await house.ask(commit(5))
     after = await open_house(house.disk.crash_process(), leader_epoch=2)
@@ -285,7 +287,7 @@ async def test_a_disk_that_cannot_be_read_takes_the_groups_away(open_house):
     assert len(after.failures) == 1
 
 
-async def test_leadership_that_goes_while_groups_are_loaded_leaves_nothing_behind(open_house):
+async def test_leadership_that_goes_while_groups_are_loaded_leaves_nothing_behind(open_house, autojump_clock):
     house = await open_house()
     await house.ask(commit(5))
     after = await open_house(house.disk.crash_process(), leader_epoch=2)
@@ -294,12 +296,12 @@ async def test_leadership_that_goes_while_groups_are_loaded_leaves_nothing_behin
     assert (await after.ask(fetch(0))).groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_news_of_an_older_epoch_is_ignored(house):
+async def test_news_of_an_older_epoch_is_ignored(house, autojump_clock):
     house.groups.on_resigned(0, 0)
     assert error_of(await house.ask(commit(5))) == 0
 
 
-async def test_a_disk_that_fails_takes_the_groups_away(open_house):
+async def test_a_disk_that_fails_takes_the_groups_away(open_house, autojump_clock):
     house = await open_house()
     house.disk.fail_next("write", "EIO")
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
@@ -307,20 +309,20 @@ async def test_a_disk_that_fails_takes_the_groups_away(open_house):
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_disk_that_fails_under_the_leaders_sync_takes_the_groups_away(open_house):
+async def test_a_disk_that_fails_under_the_leaders_sync_takes_the_groups_away(open_house, autojump_clock):
     house = await open_house()
     joined = await member_of(house)
     house.disk.fail_next("write", "EIO")
     assert (await house.ask(sync(joined))).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_below_the_smallest_in_sync_set_nothing_is_committed(open_house):
+async def test_below_the_smallest_in_sync_set_nothing_is_committed(open_house, autojump_clock):
     house = await open_house(settings={"min.insync.replicas": "2"})
     assert error_of(await house.ask(commit(5))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert offsets_of(await house.ask(fetch(0))) == {0: -1}
 
 
-async def test_offsets_of_an_empty_group_expire_with_the_group(open_house):
+async def test_offsets_of_an_empty_group_expire_with_the_group(open_house, autojump_clock):
     house = await open_house(settings={"offsets.retention.minutes": "60"})
     joined = await alone_in_group(house)
     await house.ask(commit(5, generation=1, member_id=joined.member_id))
@@ -335,14 +337,14 @@ async def test_offsets_of_an_empty_group_expire_with_the_group(open_house):
     assert (await after.ask(m.ListGroupsRequest())).groups == []
 
 
-async def test_offsets_of_deleted_partitions_are_forgotten(house):
+async def test_offsets_of_deleted_partitions_are_forgotten(house, autojump_clock):
     await house.ask(commit(5, partition=0))
     await house.ask(commit(6, partition=1))
-    house.groups.on_partitions_deleted([("t", 0)])
+    house.groups.on_partitions_deleted([TopicPartition("t", 0)])
     assert offsets_of(await house.ask(fetch())) == {1: 6}
 
 
-async def test_any_crash_of_the_machine_leaves_a_log_that_loads(open_house):
+async def test_any_crash_of_the_machine_leaves_a_log_that_loads(open_house, autojump_clock):
     house = await open_house()
     for offset in range(20):
         await house.ask(commit(offset))

@@ -1,0 +1,413 @@
+"""The handlers of groups and offsets: what each version of a request is answered with.
+
+Requests and responses go through the codec of their version, so a field out of place fails here.
+"""
+
+import pytest
+import trio
+
+from barnabas.broker.handlers import group_offsets, groups
+from barnabas.broker.metadata import PartitionInfo
+from barnabas.controller.sqlitestore import IN_MEMORY, open_sqlite_store
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+NOT_ASKED = -(1 << 31)
+
+
+def versions(*requests):
+    return [pytest.param(one, v, id=f"{one.__name__}-{v}") for one in requests for v in range(one.MAX_VERSION + 1)]
+
+
+def join(version, member_id="", **other):
+    protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"mine")]
+    asked = {"group_id": "g", "session_timeout_ms": 10_000, "protocol_type": "consumer"} | other
+    if version >= 1:
+        asked["rebalance_timeout_ms"] = 60_000
+    return m.JoinGroupRequest(member_id=member_id, protocols=protocols, **asked)
+
+
+async def joined(house, version):
+    answer = await house.ask(join(version), version)
+    if version >= 4:
+        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        answer = await house.ask(join(version, answer.member_id), version)
+    return answer
+
+
+def sync(member, version, **other):
+    share = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"share")
+    asked = {"group_id": "g", "generation_id": member.generation_id, "member_id": member.member_id}
+    if version >= 5:
+        asked |= {"protocol_type": "consumer", "protocol_name": "range"}
+    return m.SyncGroupRequest(assignments=[share], **(asked | other))
+
+
+async def stable(house):
+    member = await joined(house, 9)
+    await house.ask(sync(member, 5))
+    return member
+
+
+def commit(version, *, partition=0, topic="t", **other):
+    row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=5, committed_metadata="so far"
+    )
+    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[row])]
+    return m.OffsetCommitRequest(group_id="g", topics=topics, **other)
+
+
+def fetch(version, *partitions, **other):
+    if version >= 8:
+        topics = [m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=partitions)]
+        asked = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=topics if partitions else None)
+        return m.OffsetFetchRequest(groups=[asked], **other)
+    topics = [m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=partitions)]
+    return m.OffsetFetchRequest(group_id="g", topics=topics if partitions else None, **other)
+
+
+def rows_of(fetched, version):
+    answer = fetched.groups[0] if version >= 8 else fetched
+    return [row for topic in answer.topics for row in topic.partitions]
+
+
+# -- members
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_every_version_of_join_brings_a_member_in(house, version, autojump_clock):
+    answer = await joined(house, version)
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
+    assert answer.protocol_type == ("consumer" if version >= 7 else None)
+    assert answer.leader == answer.member_id
+    assert [(member.member_id, member.metadata) for member in answer.members] == [(answer.member_id, b"mine")]
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_every_version_of_join_is_refused_in_its_own_form(house, version, autojump_clock):
+    answer = await house.ask(join(version, session_timeout_ms=1), version)
+    assert (answer.error_code, answer.generation_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, -1)
+    assert answer.protocol_name == (None if version >= 7 else "")
+
+
+async def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it(house, autojump_clock):
+    await house.ask(join(0, session_timeout_ms=12_345), 0)
+    (group,) = (shard.groups.by_id["g"] for shard in house.groups._serving())
+    assert group.rebalance_timeout_ms == 12_345
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_sync_gives_a_share(house, version, autojump_clock):
+    member = await joined(house, 9)
+    answer = await house.ask(sync(member, version), version)
+    assert (answer.error_code, answer.assignment) == (0, b"share")
+    assert answer.protocol_name == ("range" if version >= 5 else None)
+
+
+async def test_from_version_5_on_sync_must_name_the_protocol(house, autojump_clock):
+    member = await joined(house, 9)
+    answer = await house.ask(sync(member, 5, protocol_name=None))
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_version_of_heartbeat_is_answered(house, version, autojump_clock):
+    member = await stable(house)
+    beat = m.HeartbeatRequest(group_id="g", generation_id=1, member_id=member.member_id)
+    assert (await house.ask(beat, version)).error_code == 0
+    beat.member_id = "stranger"
+    assert (await house.ask(beat, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_before_version_3_one_member_leaves_and_its_error_is_the_answers(house, version, autojump_clock):
+    member = await stable(house)
+    leave = m.LeaveGroupRequest(group_id="g", member_id=member.member_id)
+    assert (await house.ask(leave, version)).error_code == 0
+    assert (await house.ask(leave, version)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+async def test_from_version_3_on_each_leaving_member_has_its_error(house, version, autojump_clock):
+    member = await stable(house)
+    names = [(member.member_id, None), ("stranger", None), ("", "nobody")]
+    identities = [m.LeaveGroupRequest.MemberIdentity(member_id=a, group_instance_id=b) for a, b in names]
+    answer = await house.ask(m.LeaveGroupRequest(group_id="g", members=identities), version)
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert answer.error_code == 0
+    assert [row.error_code for row in answer.members] == [0, unknown, unknown]
+    assert [(row.member_id, row.group_instance_id) for row in answer.members] == names
+
+
+async def test_nobody_can_be_in_a_group_without_name(house, autojump_clock):
+    asked = [
+        join(9, group_id=""),
+        m.SyncGroupRequest(protocol_type="consumer", protocol_name="range"),
+        m.HeartbeatRequest(),
+        m.LeaveGroupRequest(),
+    ]
+    assert [(await house.ask(request)).error_code for request in asked] == [ErrorCode.INVALID_GROUP_ID] * 4
+
+
+async def test_a_group_that_does_not_exist_has_no_members(house, autojump_clock):
+    leaving = [m.LeaveGroupRequest.MemberIdentity(member_id="x")]
+    assert (await house.ask(join(9, "x"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (await house.ask(m.HeartbeatRequest(group_id="no"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    answer = await house.ask(m.LeaveGroupRequest(group_id="no", members=leaving))
+    assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_name_too_long_for_its_record_is_refused_and_the_group_goes_on(house, autojump_clock):
+    protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="r" * 40_000, metadata=b"")]
+    asked = join(9)
+    asked.protocols = protocols
+    asked.member_id = (await house.ask(asked)).member_id
+    member = await house.ask(asked)
+    answer = await house.ask(sync(member, 5, protocol_name="r" * 40_000))
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    leave = m.LeaveGroupRequest(members=[m.LeaveGroupRequest.MemberIdentity(member_id=member.member_id)], group_id="g")
+    assert (await house.ask(leave)).members[0].error_code == 0
+
+
+# -- what administrators see
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_describes_a_stable_group(house, version, autojump_clock):
+    member = await stable(house)
+    (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"]), version)).groups
+    assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
+    (row,) = group.members
+    assert (row.member_id, row.client_id, row.client_host) == (member.member_id, "client", "/127.0.0.1")
+    assert (row.member_metadata, row.member_assignment) == (b"mine", b"share")
+    assert group.authorized_operations == NOT_ASKED
+
+
+async def test_between_the_rounds_shares_and_subscriptions_are_not_shown(house, autojump_clock):
+    await joined(house, 9)
+    (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"]))).groups
+    assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
+    assert (group.members[0].member_metadata, group.members[0].member_assignment) == (b"", b"")
+
+
+async def test_a_group_that_does_not_exist_is_described_as_dead(house, autojump_clock):
+    (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["no"]))).groups
+    assert (group.error_code, group.group_state, group.protocol_type) == (0, "Dead", "")
+
+
+async def test_authorized_operations_are_told_when_asked_for(house, autojump_clock):
+    (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True))).groups
+    assert group.authorized_operations == 0b101001000  # read, delete, describe
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_lists_groups(house, version, autojump_clock):
+    await stable(house)
+    (group,) = (await house.ask(m.ListGroupsRequest(), version)).groups
+    assert (group.group_id, group.protocol_type) == ("g", "consumer")
+    assert group.group_state == ("Stable" if version >= 4 else "")
+    assert group.group_type == ("classic" if version >= 5 else "")
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "listed"),
+    [
+        (["stable"], [], ["g"]),
+        (["Empty"], [], ["simple"]),
+        (["Empty", "Stable"], ["Classic"], ["g", "simple"]),
+        ([], ["consumer"], []),
+        (["no such state"], [], []),
+    ],
+)
+async def test_groups_are_listed_by_state_and_type(house, states, types, listed, autojump_clock):
+    await stable(house)
+    simple = commit(9)
+    simple.group_id = "simple"
+    await house.ask(simple)
+    answer = await house.ask(m.ListGroupsRequest(states_filter=states, types_filter=types))
+    assert [group.group_id for group in answer.groups] == listed
+
+
+# -- FindCoordinator
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_every_version_finds_the_coordinator(house, version, autojump_clock):
+    request = m.FindCoordinatorRequest(coordinator_keys=["g"]) if version >= 4 else m.FindCoordinatorRequest(key="g")
+    answer = await house.ask(request, version)
+    one = answer.coordinators[0] if version >= 4 else answer
+    assert (one.error_code, one.node_id, one.host, one.port) == (0, 0, "here", 9092)
+
+
+async def test_several_groups_are_found_each_with_its_own_answer(house, autojump_clock):
+    house.know_topic("__consumer_offsets", 2)
+    followed = PartitionInfo(leader_id=7, leader_epoch=1, in_sync_replicas=[7], replicas=[7], offline_replicas=[])
+    house.metadata.topics["__consumer_offsets"].partitions[1] = followed
+    answer = await house.ask(m.FindCoordinatorRequest(coordinator_keys=["a", "b"]))
+    assert [(one.key, one.error_code) for one in answer.coordinators] == [
+        ("a", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("b", 0),
+    ]
+
+
+async def test_the_group_topic_is_made_when_it_is_first_asked_for(house, autojump_clock):
+    del house.metadata.topics["__consumer_offsets"]
+    answer = await house.ask(m.FindCoordinatorRequest(key="g"), 3)
+    assert (answer.error_code, answer.node_id, answer.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
+    assert house.created == ["__consumer_offsets"]
+
+
+async def test_a_leader_without_the_callers_listener_is_no_coordinator(house, autojump_clock):
+    house.metadata.brokers[0].endpoints.clear()
+    answer = await house.ask(m.FindCoordinatorRequest(key="g"), 3)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_transactions_have_no_coordinator_yet_and_clients_need_not_ask_again(house, version, autojump_clock):
+    asked = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
+    answer = await house.ask(m.FindCoordinatorRequest(key_type=1, **asked), version)
+    one = answer.coordinators[0] if version >= 4 else answer
+    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert "transactions" in one.error_message
+
+
+async def test_other_types_of_coordinators_are_not_known(house, autojump_clock):
+    answer = await house.ask(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]))
+    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+# -- offsets
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_every_version_of_commit_is_read_by_every_version_of_fetch(house, version, autojump_clock):
+    assert (await house.ask(commit(version), version)).topics[0].partitions[0].error_code == 0
+    for reading in range(1, 10):
+        fetched = await house.ask(fetch(reading, 0, 1), reading)
+        assert [(row.committed_offset, row.metadata) for row in rows_of(fetched, reading)] == [(5, "so far"), (-1, "")]
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+async def test_from_version_2_on_null_topics_mean_all_partitions(house, version, autojump_clock):
+    await house.ask(commit(9, partition=0))
+    await house.ask(commit(9, partition=1))
+    fetched = await house.ask(fetch(version), version)
+    assert [row.partition_index for row in rows_of(fetched, version)] == [0, 1]
+
+
+async def test_leader_epochs_are_kept_from_version_6_on(house, autojump_clock):
+    asked = commit(6)
+    asked.topics[0].partitions[0].committed_leader_epoch = 7
+    await house.ask(asked, 6)
+    assert rows_of(await house.ask(fetch(5, 0), 5), 5)[0].committed_leader_epoch == 7
+    assert rows_of(await house.ask(fetch(9, 0)), 9)[0].committed_leader_epoch == 7
+
+
+async def test_partitions_that_do_not_exist_are_refused_alone(house, autojump_clock):
+    asked = commit(9, partition=9)
+    asked.topics = [*asked.topics, *commit(9).topics, *commit(9, topic="no").topics]
+    answer = await house.ask(asked)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [topic.partitions[0].error_code for topic in answer.topics] == [unknown, 0, unknown]
+
+
+async def test_metadata_that_are_too_large_are_refused(house, autojump_clock):
+    asked = commit(9)
+    asked.topics[0].partitions[0].committed_metadata = "m" * 4097
+    assert (await house.ask(asked)).topics[0].partitions[0].error_code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+@pytest.mark.parametrize(("version", "kept_for_ms"), [(1, 7 * 86_400_000), (2, 1000), (4, 1000), (5, 7 * 86_400_000)])
+async def test_versions_2_to_4_may_say_how_long_an_offset_is_kept(open_house, version, kept_for_ms, autojump_clock):
+    house = await open_house(settings={"offsets.retention.check.interval.ms": "500"})
+    await house.ask(commit(version, retention_time_ms=1000) if 2 <= version <= 4 else commit(version), version)
+    await trio.sleep(kept_for_ms / 1000 - 1)
+    assert rows_of(await house.ask(fetch(9, 0)), 9)[0].committed_offset == 5
+    await trio.sleep(2)
+    assert rows_of(await house.ask(fetch(9, 0)), 9)[0].committed_offset == -1
+
+
+async def test_an_offset_that_is_kept_for_ever_is_kept(house, autojump_clock):
+    assert (await house.ask(commit(2, retention_time_ms=2**63 - 1), 2)).topics[0].partitions[0].error_code == 0
+    await trio.sleep(86_400)
+    assert rows_of(await house.ask(fetch(9, 0)), 9)[0].committed_offset == 5
+
+
+async def test_version_1_says_when_an_offset_was_committed(open_house, autojump_clock):
+    house = await open_house(settings={"offsets.retention.check.interval.ms": "500"})
+    asked = commit(1)
+    asked.topics[0].partitions[0].commit_timestamp = house.now_ms() - 7 * 86_400_000
+    await house.ask(asked, 1)
+    await trio.sleep(1)
+    assert rows_of(await house.ask(fetch(9, 0)), 9)[0].committed_offset == -1
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_a_fetch_that_is_refused_says_so_where_its_version_has_room(house, version, autojump_clock):
+    house.resign()
+    answer = await house.ask(fetch(version, 0), version)
+    places = {
+        "partition": [row.error_code for row in rows_of(answer, version)],
+        "request": [answer.error_code],
+        "group": [group.error_code for group in answer.groups],
+    }
+    place = "partition" if version < 2 else "request" if version < 8 else "group"
+    assert places[place] == [ErrorCode.NOT_COORDINATOR]
+
+
+# -- version 0: the metadata store
+
+
+@pytest.fixture
+async def house_with_store(house):
+    house.store = await open_sqlite_store(IN_MEMORY, house.world.in_thread, house.now_ms)
+    await house.store.create("/consumers")
+    return house
+
+
+async def test_version_0_keeps_offsets_in_the_metadata_store(house_with_store, autojump_clock):
+    for _ in range(2):
+        assert (await house_with_store.ask(commit(0), 0)).topics[0].partitions[0].error_code == 0
+    assert (await house_with_store.store.get("/consumers/g/offsets/t/0"))[0] == b"5"
+    (row,) = rows_of(await house_with_store.ask(fetch(0, 0), 0), 0)
+    assert (row.committed_offset, row.metadata, row.error_code) == (5, "", 0)
+    assert rows_of(await house_with_store.ask(fetch(9, 0)), 9)[0].committed_offset == -1
+
+
+async def test_version_0_says_unknown_partition_of_an_offset_that_is_not_known(house_with_store, autojump_clock):
+    rows = rows_of(await house_with_store.ask(fetch(0, 0, 9), 0), 0)
+    assert [(row.committed_offset, row.error_code) for row in rows] == [(-1, 3), (-1, 3)]
+
+
+async def test_version_0_cannot_keep_what_no_node_can_be_called(house_with_store, autojump_clock):
+    asked = commit(0)
+    asked.group_id = "a/../b"
+    answer = await house_with_store.ask(asked, 0)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# -- refusing a whole request
+
+REFUSALS = {
+    m.OffsetCommitRequest: (group_offsets.refuse_offset_commit, commit),
+    m.OffsetFetchRequest: (group_offsets.refuse_offset_fetch, lambda version: fetch(version, 0)),
+    m.FindCoordinatorRequest: (
+        groups.refuse_find_coordinator,
+        lambda v: m.FindCoordinatorRequest(coordinator_keys=["g"]),
+    ),
+    m.JoinGroupRequest: (groups.refuse_join_group, join),
+    m.HeartbeatRequest: (groups.refuse_heartbeat, lambda version: m.HeartbeatRequest()),
+    m.LeaveGroupRequest: (groups.refuse_leave_group, lambda version: m.LeaveGroupRequest()),
+    m.SyncGroupRequest: (groups.refuse_sync_group, lambda version: m.SyncGroupRequest()),
+    m.DescribeGroupsRequest: (groups.refuse_describe_groups, lambda version: m.DescribeGroupsRequest(groups=["g"])),
+    m.ListGroupsRequest: (groups.refuse_list_groups, lambda version: m.ListGroupsRequest()),
+}
+
+
+@pytest.mark.parametrize(("request_class", "version"), versions(*REFUSALS))
+def test_every_version_can_be_refused_as_a_whole(request_class, version):
+    refuse, request = REFUSALS[request_class]
+    response = refuse(request(version), version, ErrorCode.UNKNOWN_SERVER_ERROR)
+    answered = repr(m.decode(type(response), version, m.encode(response, version)))
+    assert "error_code=-1" in answered

@@ -1,0 +1,232 @@
+"""Committed offsets: who may commit, what is read back, what expires."""
+
+import pytest
+
+from barnabas.broker.groups.events import NO_OFFSET
+from barnabas.broker.groups.offsets import decide_deletion, decide_expiry, read_offsets
+from barnabas.broker.groups.records import Commit, OffsetRecord
+from barnabas.broker.groups.replay import replay, replay_marker
+from barnabas.broker.groups.state import GroupState
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+HOUR_MS = 3_600_000
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def read(scene, *wanted, require_stable=False):
+    rows = read_offsets(scene.group, wanted or None, require_stable=require_stable).rows
+    return {row.topic_partition: row.error or (row.commit.offset if row.commit else None) for row in rows}
+
+
+def expire(scene, after_ms, retention_ms=HOUR_MS):
+    scene.now_ms += after_ms
+    scene.follow(decide_expiry(scene.group, scene.now_ms, retention_ms))
+
+
+# -- who may commit
+
+
+def test_a_member_commits_and_that_counts_as_a_sign_of_life(scene):
+    (a,) = scene.stable("a")
+    timer = next(iter(scene.timers))
+    scene.timers[timer] = 1
+    assert scene.commit(5, member_id=a, generation=1).error is ErrorCode.NONE
+    assert read(scene, T0) == {T0: 5}
+    assert scene.timers[timer] == 10_000
+
+
+def test_a_member_may_commit_while_the_next_generation_is_prepared(scene):
+    a, b = scene.stable("a", "b")
+    scene.ask_to_join(a)
+    assert scene.commit(member_id=b, generation=1).error is ErrorCode.NONE
+
+
+def test_nobody_commits_while_shares_are_dealt(scene):
+    (a,) = scene.joined("a")
+    assert scene.commit(member_id=a, generation=1).error is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_commits_of_other_generations_and_of_strangers_are_refused(scene):
+    (a,) = scene.stable("a")
+    assert scene.commit(member_id=a, generation=0).error is ErrorCode.ILLEGAL_GENERATION
+    assert scene.commit(member_id=a, generation=-1).error is ErrorCode.ILLEGAL_GENERATION
+    assert scene.commit(member_id="stranger", generation=1).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.log[1:] == []
+
+
+def test_who_is_in_no_group_commits_only_while_nobody_is_in_it(scene):
+    assert scene.commit(5).error is ErrorCode.NONE
+    scene.stable("a")
+    assert scene.commit(6).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert read(scene, T0) == {T0: 5}
+
+
+def test_metadata_that_are_too_large_are_refused_for_their_partition_alone(make_scene):
+    scene = make_scene(offset_metadata_max_bytes=3)
+    assert scene.commit(5, metadata="abc").too_large == frozenset()
+    assert scene.commit(6, metadata="abcd").too_large == {T0}
+    assert read(scene, T0) == {T0: 5}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fits"), [("č" * 3, True), ("\U0001f4ef\U0001f4ef", False), ("\U0001f4efa", True)]
+)
+def test_metadata_are_measured_as_java_does(make_scene, metadata, fits):
+    scene = make_scene(offset_metadata_max_bytes=3)
+    assert (not scene.commit(metadata=metadata).too_large) is fits
+
+
+@pytest.mark.parametrize(
+    ("append_error", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+        (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+def test_a_commit_that_cannot_be_stored_is_refused_and_changes_nothing(scene, append_error, told):
+    scene.commit(5)
+    scene.append_error = append_error
+    assert scene.commit(6).error is told
+    assert read(scene, T0) == {T0: 5}
+
+
+# -- what is read back
+
+
+def test_an_offset_that_was_never_committed_is_not_known(scene):
+    assert read(scene, T0) == {T0: None}
+
+
+def test_all_offsets_of_a_group_are_read_when_none_is_named(scene):
+    scene.commit(5, partition=0)
+    scene.commit(6, partition=1)
+    assert read(scene) == {T0: 5, T1: 6}
+
+
+def test_an_answer_rests_on_the_newest_record_that_it_shows(scene):
+    scene.commit(5, partition=0)
+    scene.commit(6, partition=1)
+    scene.commit(7, partition=0)
+    after = {key: read_offsets(scene.group, [key], require_stable=False).after_offset for key in (T0, T1)}
+    assert after == {T0: 2, T1: 1}
+    assert read_offsets(scene.group, None, require_stable=False).after_offset == 2
+
+
+def test_not_knowing_rests_on_the_tombstone(scene):
+    scene.commit(5)
+    scene.commit(6, partition=1)
+    scene.follow(decide_deletion(scene.group, [T0, TopicPartition("t", 9)]))
+    assert read(scene) == {T1: 6}
+    assert read_offsets(scene.group, [T0], require_stable=False).after_offset == 2
+    assert read_offsets(scene.group, None, require_stable=False).after_offset == 2
+
+
+def test_nothing_known_rests_on_nothing(scene):
+    assert read_offsets(scene.group, [T0], require_stable=False).after_offset == NO_OFFSET
+
+
+def test_offsets_of_an_open_transaction_are_unstable_and_not_read(scene):
+    scene.commit(5)
+    replay(scene.groups, OffsetRecord("g", T0, Commit(9, -1, "", 0)), 7, producer_id=42)
+    assert read(scene, T0, require_stable=True) == {T0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    assert read(scene, T0) == {T0: 5}
+    replay_marker(scene.groups, 42, committed=True)
+    assert read(scene, T0, require_stable=True) == {T0: 9}
+
+
+# -- what expires
+
+
+def test_offsets_of_a_group_without_protocol_expire_after_their_commit(scene):
+    scene.commit(5)
+    scene.now_ms += HOUR_MS // 2
+    scene.commit(6, partition=1)
+    expire(scene, HOUR_MS // 2)
+    assert read(scene) == {T1: 6}
+
+
+def test_offsets_of_a_group_that_had_members_expire_after_it_became_empty(scene):
+    (a,) = scene.stable("a")
+    scene.commit(5, member_id=a, generation=1)
+    scene.now_ms += 3 * HOUR_MS
+    scene.leave(a)
+    expire(scene, HOUR_MS - 1)
+    assert read(scene) == {T0: 5}
+    expire(scene, 1)
+    assert read(scene) == {}
+    assert scene.group.state is GroupState.DEAD
+    assert scene.reloaded() is None
+
+
+def test_a_stable_group_keeps_the_offsets_of_the_topics_it_reads(scene):
+    (a,) = scene.stable("a")  # reads topic "t"
+    scene.commit(5, member_id=a, generation=1)
+    scene.commit(6, member_id=a, generation=1, topic="given up")
+    expire(scene, HOUR_MS)
+    assert read(scene) == {T0: 5}
+    assert scene.group.state is GroupState.STABLE
+
+
+def test_a_stable_group_whose_subscriptions_cannot_be_read_keeps_everything(scene):
+    scene.ask_to_join(protocols=(("range", b"?"),))
+    scene.begin()
+    scene.ask_to_sync(scene.group.leader_id)
+    scene.commit(5, member_id=scene.group.leader_id, generation=1, topic="given up")
+    expire(scene, HOUR_MS)
+    assert read(scene) == {TopicPartition("given up", 0): 5}
+
+
+def test_a_group_that_rebalances_keeps_everything(scene):
+    (a,) = scene.joined("a")
+    scene.commit(5, member_id=a, generation=1, topic="other")
+    expire(scene, HOUR_MS)
+    assert scene.group.state is GroupState.COMPLETING_REBALANCE
+
+
+def test_a_time_that_the_client_asked_for_wins(scene):
+    scene.commit(5, partition=0, expire_timestamp_ms=scene.now_ms + 10)
+    scene.commit(6, partition=1, expire_timestamp_ms=scene.now_ms + 9 * HOUR_MS)
+    expire(scene, 10)
+    assert read(scene) == {T1: 6}
+    expire(scene, 2 * HOUR_MS)
+    assert read(scene) == {T1: 6}
+
+
+def test_a_group_of_which_nothing_is_left_ends_with_a_tombstone_of_its_own(scene):
+    (a,) = scene.stable("a")
+    scene.leave(a)
+    expire(scene, 0)
+    assert scene.group.state is GroupState.DEAD
+    assert scene.log[-1][1] is None
+
+
+def test_a_group_that_stored_nothing_ends_without_a_trace(scene):
+    expire(scene, 0)
+    assert scene.group.state is GroupState.DEAD
+    assert scene.log == []
+
+
+def test_a_group_whose_only_member_is_about_to_join_does_not_end(scene):
+    scene.ask_to_join(requires_member_id=True)
+    expire(scene, 0)
+    assert scene.group.state is GroupState.EMPTY
+
+
+def test_offsets_of_an_open_transaction_keep_a_group_alive(scene):
+    replay(scene.groups, OffsetRecord("g", T0, Commit(9, -1, "", 0)), 7, producer_id=42)
+    expire(scene, 9 * HOUR_MS)
+    assert scene.group.state is GroupState.EMPTY
+
+
+def test_what_could_not_be_forgotten_is_tried_again(scene):
+    scene.commit(5)
+    scene.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    expire(scene, HOUR_MS)
+    assert read(scene) == {T0: 5}
+    scene.append_error = ErrorCode.NONE
+    expire(scene, 0)
+    assert scene.group.state is GroupState.DEAD

@@ -1,0 +1,559 @@
+"""Opening a log: after a clean stop, after crashes of process and machine at any moment, and after a Java broker."""
+
+import contextlib
+import struct
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.storage.check import check_partition
+from barnabas.storage.disk import StorageError
+from barnabas.storage.entries import walk_buffer
+from barnabas.storage.producers import Origin
+from barnabas.wire.records import ABORT, TRANSACTIONAL
+
+FIRST_LOG = "00000000000000000000.log"
+
+
+def entries_of(world, log) -> list[bytes]:
+    return [bytes(data) for _, data in walk_buffer(memoryview(world.log_bytes(log)))]
+
+
+def findings(world) -> list[str]:
+    return [str(finding) for finding in check_partition(world.disk, "/data/orders-0")]
+
+
+def idempotent(sequence: int) -> dict:
+    return {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+
+
+# -- clean stop
+
+
+def test_after_a_clean_stop_everything_is_as_it_was(new_world):
+    world = new_world(segment_bytes=400)
+    log = world.open()
+    for sequence in range(12):
+        world.append(log, epoch=sequence // 5, **idempotent(sequence))
+    before = entries_of(world, log), log.epochs.entries, log.log_end_offset
+    log = world.restarted(log)
+    assert (entries_of(world, log), log.epochs.entries, log.log_end_offset) == before
+    assert log.recovery_point == 12
+    assert log.producers.get(7).last_sequence == 11
+    assert findings(world) == []
+
+
+def test_a_clean_start_reads_only_the_end_of_a_log(new_world):
+    world = new_world()
+    log = world.open()
+    for _ in range(2000):
+        world.append(log)
+    log.close(world.now_ms)
+    world.recovery_point = 2000
+    reads = counted_reads(world)
+    assert world.open(clean=True).log_end_offset == 2000
+    assert sum(reads) < 30_000 < log.size_bytes
+
+
+def counted_reads(world) -> list[int]:
+    """The sizes of all reads of .log files from now on."""
+    sizes, open_file = [], world.disk.open
+
+    def open_counted(path, **options):
+        file = open_file(path, **options)
+        if path.endswith(".log"):
+            read = file.read
+            file = Counted(file, lambda position, size: sizes.append(size) or read(position, size))
+        return file
+
+    world.disk.open = open_counted
+    return sizes
+
+
+class Counted:
+    """A file whose reads are seen."""
+
+    def __init__(self, file, read) -> None:
+        self._file = file
+        self.read = read
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+def test_a_missing_index_is_made_anew(new_world):
+    world = new_world(segment_bytes=600)
+    log = world.open()
+    for number in range(12):
+        world.append(log, timestamp=1000 + number)
+    log.close(world.now_ms)
+    indexes = {name: world.content(name) for name in world.names("index")}
+    for name in indexes:
+        world.disk.remove(f"/data/orders-0/{name}")
+    world.open(clean=True).close(world.now_ms)
+    assert {name: world.content(name) for name in world.names("index")} == indexes
+
+
+@pytest.mark.parametrize("damage", [bytes(7), struct.pack(">ii", 5, 10**6)], ids=["half an entry", "behind the end"])
+def test_a_damaged_index_of_the_last_segment_is_made_anew(world, damage):
+    log = world.open()
+    for _ in range(5):
+        world.append(log)
+    log.close(world.now_ms)
+    index = world.content("00000000000000000000.index")
+    world.put("00000000000000000000.index", index + damage)
+    world.open(clean=True).close(world.now_ms)
+    assert world.content("00000000000000000000.index") == index
+
+
+def test_a_torn_tail_is_cut_even_after_a_clean_stop(world):
+    log = world.open()
+    for _ in range(3):
+        world.append(log)
+    log.close(world.now_ms)
+    whole = world.content(FIRST_LOG)
+    world.put(FIRST_LOG, whole[:-1])
+    log = world.open(clean=True)
+    assert log.log_end_offset == 2
+    assert world.content(FIRST_LOG) == whole[: len(whole) * 2 // 3]
+
+
+def test_appends_go_on_after_a_clean_stop(new_world, read_of, offsets_of):
+    world = new_world(segment_bytes=1000)
+    log = world.open()
+    for _ in range(20):
+        world.append(log)
+        log = world.restarted(log)
+    assert findings(world) == []
+    assert offsets_of(world.log_bytes(log)) == list(range(20))
+    assert offsets_of(read_of(log.read(19, max_bytes=1, end_offset=20))) == [19]
+
+
+# -- damage after a crash
+
+
+@pytest.mark.parametrize("where", [0, 20, 70, -1])
+def test_the_log_ends_before_the_first_damaged_byte(new_world, where):
+    world = new_world(segment_bytes=200)
+    log = world.open()
+    for _ in range(9):
+        world.append(log)
+    name = "00000000000000000002.log"
+    data = bytearray(world.content(name))
+    position = where if where >= 0 else len(data) - 1
+    data[position] ^= 0x40
+    log.abandon()
+    world.put(name, bytes(data))
+    log = world.open()
+    assert log.log_end_offset == (2 if where >= 0 else 3)
+    assert world.names(".log")[-1] == name
+    assert findings(world) == []
+
+
+def test_what_lies_below_the_recovery_point_is_believed(new_world):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for _ in range(9):
+        world.append(log)
+    world.recovery_point = 7
+    log.abandon()
+    data = bytearray(world.content(FIRST_LOG))
+    data[-1] ^= 1
+    world.put(FIRST_LOG, bytes(data))
+    assert world.open().log_end_offset == 9
+
+
+@pytest.mark.parametrize(("compacted", "log_end_offset"), [(False, 3), (True, 9)])
+def test_a_hole_between_segments_ends_the_log_unless_compaction_may_have_left_it(new_world, compacted, log_end_offset):
+    world = new_world(segment_bytes=200, compacted=compacted)
+    log = world.open()
+    for _ in range(9):
+        world.append(log)
+    log.abandon()
+    kept = len(world.batch().data)
+    world.put("00000000000000000002.log", world.content("00000000000000000002.log")[:kept])
+    assert world.open().log_end_offset == log_end_offset
+
+
+def test_zeros_behind_the_last_batch_are_cut(world):
+    log = world.open()
+    world.append(log)
+    log.abandon()
+    whole = world.content(FIRST_LOG)
+    world.put(FIRST_LOG, whole + bytes(5000))
+    log = world.open()
+    assert (log.log_end_offset, world.content(FIRST_LOG)) == (1, whole)
+
+
+def test_a_batch_larger_than_the_window_is_recovered(world):
+    log = world.open()
+    world.append(log, 3, size=700_000)
+    world.append(log)
+    log.abandon()
+    assert world.open().log_end_offset == 4
+
+
+def test_old_formats_are_checked_too(world):
+    def message(offset, value=b"old"):
+        body = struct.pack(">bbqii", 1, 0, 1000, -1, len(value)) + value
+        return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+    log = world.open()
+    log.append_as_follower(memoryview(message(0) + message(1) + message(2)), world.now_ms)
+    log.abandon()
+    data = world.content(FIRST_LOG)
+    world.put(FIRST_LOG, data[:-1] + b"?")
+    assert world.open().log_end_offset == 2
+
+
+# -- what else is in the directory
+
+
+def test_leftovers_of_deletion_are_swept(world):
+    world.append(world.open())
+    for name in ("00000000000000000009.log.deleted", "00000000000000000005.log.cleaned"):
+        world.put(name, b"x")
+    world.put("00000000000000000077.index", bytes(8))
+    assert world.after_process_crash().open().log_end_offset == 1
+    world = world.after_process_crash()
+    world.open()
+    assert [name for name in world.names() if "deleted" in name or "cleaned" in name or "077" in name] == []
+
+
+def three_segments(new_world):
+    """Segments 0..1, 2..3 and 4.. of a compacted log, closed cleanly."""
+    world = new_world(segment_bytes=200, compacted=True)
+    log = world.open()
+    for _ in range(5):
+        world.append(log)
+    log.close(world.now_ms)
+    return world
+
+
+def test_an_interrupted_swap_is_completed(new_world, offsets_of):
+    world = three_segments(new_world)
+    cleaned = world.content(FIRST_LOG)[: len(world.batch().data)] + world.content("00000000000000000002.log")
+    world.put(FIRST_LOG + ".swap", cleaned)
+    world.put("00000000000000000000.timeindex.swap", struct.pack(">qi", world.now_ms, 0))
+    log = world.open()
+    assert world.names(".log") == [FIRST_LOG, "00000000000000000004.log"]
+    assert offsets_of(world.log_bytes(log)) == [0, 2, 3, 4]
+    assert world.names(".swap") == []
+
+
+def test_a_swap_that_had_not_begun_everywhere_is_undone(new_world, offsets_of):
+    world = three_segments(new_world)
+    world.put("00000000000000000002.log.swap", world.content("00000000000000000002.log"))
+    world.put("00000000000000000000.log.cleaned", b"")
+    log = world.open()
+    assert offsets_of(world.log_bytes(log)) == [0, 1, 2, 3, 4]
+    assert world.names(".swap") == world.names(".cleaned") == []
+
+
+def test_damaged_and_stray_snapshots_are_removed_and_the_log_replayed(new_world):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for sequence in range(8):
+        world.append(log, **idempotent(sequence))
+    log.close(world.now_ms)
+    world.put("00000000000000000008.snapshot", b"nonsense")
+    world.put("00000000000000000005.snapshot", world.content("00000000000000000003.snapshot"))
+    world.put("00000000000000000099.snapshot", world.content("00000000000000000003.snapshot"))
+    log = world.open(clean=True)
+    assert log.producers.get(7).last_sequence == 7
+    assert [int(name[:20]) for name in world.names(".snapshot")] == [3, 6]
+
+
+def test_transactions_are_known_again_after_a_crash(new_world):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    world.append(log, attributes=TRANSACTIONAL, **idempotent(0))
+    world.append(log)
+    world.append(log)
+    world.append_marker(log, ABORT)
+    world.append(log, attributes=TRANSACTIONAL, **idempotent(1))
+    world = world.after_process_crash()
+    log = world.open()
+    assert log.aborted_transactions(0, 5) == [(7, 0)]
+    assert log.last_stable_offset(5) == 4
+
+
+def test_epochs_are_read_from_the_batches_behind_the_recovery_point(world):
+    log = world.open()
+    for epoch in (3, 3, 5, 5, 8):
+        world.append(log, epoch=epoch)
+    log.abandon()
+    world.put("leader-epoch-checkpoint", b"0\n2\n3 0\n9 1\n")
+    assert world.open().epochs.entries == [(3, 0), (5, 2), (8, 4)]
+
+
+def test_the_log_starts_where_the_checkpoint_says(new_world):
+    world = new_world(segment_bytes=200)
+    log = world.open()
+    for epoch in range(6):
+        world.append(log, epoch=epoch)
+    log.raise_log_start(3)
+    world.checkpoint(log)
+    log = world.after_process_crash().open()
+    assert (log.log_start_offset, log.epochs.entries[0]) == (3, (3, 3))
+
+
+def test_a_log_that_ends_before_its_start_begins_anew_there(world):
+    log = world.open()
+    for _ in range(3):
+        world.append(log, **idempotent(_))
+    log.abandon()
+    world.log_start_offset = 50
+    log = world.open()
+    assert (log.log_start_offset, log.log_end_offset, len(log.producers)) == (50, 50, 0)
+    assert world.append(log).base_offset == 50
+
+
+def test_an_empty_directory_is_an_empty_log(world):
+    world.log_start_offset = 9
+    log = world.open()
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert world.names(".log") == ["00000000000000000009.log"]
+
+
+def test_a_damaged_epoch_file_fails_the_directory(world):
+    world.open()
+    world.put("leader-epoch-checkpoint", b"0\n1\nnonsense\n")
+    with pytest.raises(StorageError):
+        world.open()
+
+
+# -- a Java broker's directory
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_indexes_that_kafka_preallocated_are_taken(new_world, clean, read_of, offsets_of):
+    world = new_world(segment_bytes=1000)
+    log = world.open()
+    for number in range(30):
+        world.append(log, timestamp=1000 + number)
+    log.close(world.now_ms)
+    indexes = {name: world.content(name) for name in world.names("index")}
+    for name, data in indexes.items():
+        world.put(name, data + bytes(12_000 - len(data) // 24 * 24))
+    world.recovery_point = 30 if clean else 9
+    log = world.open(clean=clean)
+    assert log.offset_of_largest_timestamp()[:2] == (1029, 29)
+    assert offsets_of(read_of(log.read(13, max_bytes=1, end_offset=30))) == [13]
+    log.close(world.now_ms)
+    last = "00000000000000000020.index"
+    assert world.content(last) == indexes[last]
+
+
+# -- crashes
+
+
+def test_a_process_crash_keeps_all_that_was_written(new_world):
+    world = new_world(segment_bytes=500)
+    log = world.open()
+    for sequence in range(20):
+        world.append(log, **idempotent(sequence))
+    before = entries_of(world, log)
+    world = world.after_process_crash()
+    log = world.open()
+    assert entries_of(world, log) == before
+    assert log.producers.get(7).last_sequence == 19
+
+
+def test_recovery_makes_the_same_indexes_as_the_appends(new_world):
+    world = new_world(segment_bytes=900)
+    log = world.open()
+    for number in range(40):
+        world.append(log, size=number * 7 % 50, timestamp=1000 + number * 13 % 17)
+    crashed = world.after_process_crash()
+    log.close(world.now_ms)
+    crashed.open().close(world.now_ms)
+    assert {name: crashed.content(name) for name in crashed.names("index")} == {
+        name: world.content(name) for name in world.names("index")
+    }
+
+
+@pytest.mark.parametrize("fuse", range(40))
+def test_a_crash_while_cutting_a_compacted_log_leaves_its_beginning(new_world, crashing_disk, fuse):
+    world = new_world(segment_bytes=200, compacted=True)
+    log = world.open()
+    for _ in range(9):
+        world.append(log)
+    before = entries_of(world, log)
+    log.close(world.now_ms)
+    disk, world.disk = world.disk, crashing_disk(world.disk, fuse)
+    with contextlib.suppress(StorageError):
+        world.open(clean=True).truncate_to(1)
+    world.disk = disk
+    entries, _ = recovered(world.after_process_crash())
+    assert entries == before[: len(entries)]
+
+
+@pytest.mark.parametrize("fuse", range(40))
+def test_a_crash_while_recovering_a_compacted_log_changes_nothing(new_world, crashing_disk, fuse):
+    world = new_world(segment_bytes=200, compacted=True)
+    log = world.open()
+    for _ in range(9):
+        world.append(log)
+    log.abandon()
+    world.put(FIRST_LOG, world.content(FIRST_LOG)[:-1])
+    disk, world.disk = world.disk, crashing_disk(world.disk, fuse)
+    with contextlib.suppress(StorageError):
+        world.open()
+    world.disk = disk
+    assert recovered(world.after_process_crash())[1] == 1
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 3), st.sampled_from([0, 60, 300])),
+        st.tuples(st.just("append"), st.integers(1, 3), st.sampled_from([0, 60, 300])),
+        st.tuples(st.just("flush")),
+        st.tuples(st.just("sync only")),
+        st.tuples(st.just("roll")),
+        st.tuples(st.just("truncate"), st.floats(0, 1)),
+        st.tuples(st.just("checkpoint")),
+        st.tuples(st.just("lead"), st.integers(0, 3)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=30,
+)
+
+
+class History:
+    """A log under random steps, beside a list of what was written to it."""
+
+    def __init__(self, world) -> None:
+        self.world = world
+        self.log = world.open()
+        self.written: list[bytes] = []
+        self.synced = 0  # how many of them must survive a power failure
+        self.epoch = 0
+
+    def take(self, step) -> None:
+        kind, *arguments = step
+        getattr(self, kind.replace(" ", "_"))(*arguments)
+
+    def append(self, count: int, size: int) -> None:
+        batch = self.world.batch(count, size=size)
+        try:
+            self.log.append_as_leader(batch, leader_epoch=self.epoch, origin=Origin.CLIENT, now_ms=self.world.now_ms)
+        finally:
+            self.written.append(bytes(batch.data))  # if it crashed, it may be there or not
+
+    def flush(self) -> None:
+        count = len(self.written)
+        self.world.flush(self.log)
+        self.synced = count
+
+    def sync_only(self) -> None:
+        plan = self.log.flush_plan()
+        if plan is not None:
+            plan.sync()
+            plan.release()
+            self.log.flushed(plan)
+            self.synced = len(self.written)
+
+    def roll(self) -> None:
+        self.log.roll(self.world.now_ms)
+
+    def truncate(self, share: float) -> None:
+        kept = int(share * len(self.written))
+        self.synced = min(self.synced, kept)
+        self.log.truncate_to(sum(count_of(data) for data in self.written[:kept]))
+        del self.written[kept:]
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        self.world.checkpoint(self.log)
+
+    def lead(self, epochs: int) -> None:
+        self.epoch += epochs
+        self.log.begin_leader_epoch(self.epoch)
+
+    def restart(self) -> None:
+        count = len(self.written)
+        self.log = self.world.restarted(self.log)
+        self.synced = count
+
+
+def count_of(batch: bytes) -> int:
+    return struct.unpack_from(">i", batch, 23)[0] + 1
+
+
+def recovered(world) -> tuple[list[bytes], int]:
+    log = world.open()
+    entries = entries_of(world, log)
+    assert log.log_end_offset == sum(count_of(data) for data in entries)
+    assert log.recovery_point == log.log_end_offset
+    log.close(world.now_ms)
+    assert findings(world) == []
+    return entries, log.log_end_offset
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps, st.sampled_from([1, 2**63 - 1]), st.integers(0, 2**32))
+def test_a_power_failure_leaves_a_beginning_that_holds_all_that_was_synced(new_world, steps, flush_messages, seed):
+    history = History(new_world(segment_bytes=700, flush_messages=flush_messages))
+    for step in steps:
+        history.take(step)
+    log = history.log
+    entries, log_end_offset = recovered(history.world.after_machine_crash(seed))
+    assert entries == history.written[: len(entries)]
+    assert len(entries) >= history.synced
+    assert log_end_offset >= log.recovery_point
+    if flush_messages == 1:
+        assert log_end_offset >= log.acknowledgeable_offset
+
+
+@settings(max_examples=80, deadline=None)
+@given(steps, st.integers(0, 150), st.integers(0, 40), st.integers(0, 2**32))
+def test_crashes_at_any_moment_even_of_the_recovery_lose_nothing_synced(
+    new_world, crashing_disk, steps, fuse, second_fuse, seed
+):
+    world = new_world(segment_bytes=700)
+    world.disk = crashing_disk(world.disk, fuse)
+    history = None
+    try:
+        history = History(world)
+        for step in steps:
+            history.take(step)
+    except StorageError as crash:
+        assert crash.cause == "CRASH"
+    written, synced = (history.written, history.synced) if history else ([], 0)
+    world.disk = world.disk.disk
+    world = world.after_machine_crash(seed)
+    disk = world.disk
+    world.disk = crashing_disk(disk, second_fuse)
+    try:
+        world.open()
+    except StorageError as crash:
+        assert crash.cause == "CRASH"
+    world.disk = disk
+    entries, _ = recovered(world.after_machine_crash(seed + 1))
+    assert entries == written[: len(entries)]
+    assert len(entries) >= synced
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps, st.integers(0, 2**32))
+def test_what_recovery_found_survives_the_next_power_failure(new_world, steps, seed):
+    history = History(new_world(segment_bytes=700))
+    for step in steps:
+        history.take(step)
+    world = history.world.after_machine_crash(seed)
+    before = entries_of(world, world.open())
+    entries, _ = recovered(world.after_machine_crash(seed + 1))
+    assert entries == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_a_process_crash_at_any_moment_loses_nothing(new_world, steps):
+    history = History(new_world(segment_bytes=700))
+    for step in steps:
+        history.take(step)
+    entries, _ = recovered(history.world.after_process_crash())
+    assert entries == history.written

@@ -1,0 +1,158 @@
+"""The cold path: records of every codec and format, look-ups by timestamp, control records."""
+
+import gzip
+import struct
+from zlib import crc32
+
+import kafka.record.default_records as kafka_records
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+
+from barnabas.wire.compression import Codec, compress
+from barnabas.wire.records import (
+    ABORT,
+    COMMIT,
+    LOG_APPEND_TIME,
+    ControlRecord,
+    CorruptRecords,
+    Record,
+    build_batch,
+    build_control_batch,
+    checksum,
+    find_offset_by_timestamp,
+    largest_timestamp_in,
+    read_all_records,
+    read_control_record,
+    read_records,
+)
+
+NOW_MS = 1_700_000_000_000
+CODECS = list(Codec)
+
+
+def legacy(magic: int, codec: int, *values: bytes, offset: int = 0) -> bytes:
+    builder = LegacyRecordBatchBuilder(magic, codec, 1 << 20)
+    for index, value in enumerate(values):
+        builder.append(offset + index, 1000 + index, b"k", value)
+    return bytes(builder.build())
+
+
+def at_offset(entry: bytes, offset: int) -> bytes:
+    return struct.pack(">q", offset) + entry[8:]
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)])
+def test_old_formats_are_read_with_their_offsets_and_timestamps(magic, codec) -> None:
+    entry = legacy(magic, codec, b"a", b"b", b"c")
+    if codec and magic == 1:
+        entry = at_offset(entry, 42)
+    first = 40 if codec and magic == 1 else 0
+    times = [1000, 1001, 1002] if magic else [-1, -1, -1]
+    found = [(r.offset, r.timestamp, r.key, r.value) for _, r in read_all_records(entry)]
+    assert found == [(first + i, times[i], b"k", value) for i, value in enumerate([b"a", b"b", b"c"])]
+
+
+def wrapper(magic: int, attributes: int, content: bytes) -> bytes:
+    body = bytes((magic, attributes)) + bytes(8 * magic) + struct.pack(">ii", -1, len(content)) + content
+    return struct.pack(">qiI", 0, len(body) + 4, crc32(body)) + body
+
+
+def test_lz4_in_format_0_is_read_in_spite_of_its_header_checksum() -> None:
+    frame = bytearray(compress(Codec.LZ4, legacy(0, 0, b"a", b"b")))
+    frame[6] ^= 0x5A
+    assert [record.value for record in read_records(wrapper(0, Codec.LZ4, bytes(frame)))] == [b"a", b"b"]
+
+
+def test_the_log_append_time_of_a_wrapper_is_that_of_its_messages() -> None:
+    content = gzip.compress(legacy(1, 0, b"a", b"b"))
+    assert [record.timestamp for record in read_records(wrapper(1, Codec.GZIP, content))] == [1000, 1001]
+    assert [record.timestamp for record in read_records(wrapper(1, Codec.GZIP | LOG_APPEND_TIME, content))] == [0, 0]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_with_a_false_count_is_corrupt(codec, count) -> None:
+    data = build_batch([(None, b"a"), (None, b"b")], timestamp_ms=0, codec=codec).data
+    data[57:61] = struct.pack(">i", count)
+    data[17:21] = struct.pack(">I", checksum(data))
+    with pytest.raises(CorruptRecords):
+        list(read_records(data))
+
+
+def test_a_compressed_message_within_a_compressed_one_is_corrupt() -> None:
+    nested = wrapper(1, Codec.GZIP, gzip.compress(wrapper(1, Codec.GZIP, gzip.compress(b""))))
+    with pytest.raises(CorruptRecords, match="within"):
+        list(read_records(nested))
+
+
+@settings(max_examples=100)
+@given(
+    st.integers(0, 2),
+    st.sampled_from([0, 1, 2]),
+    st.lists(st.tuples(st.integers(16, 300), st.integers(0, 255)), max_size=3),
+)
+def test_damage_under_a_right_checksum_raises_nothing_but_corrupt_records(magic, codec, changes) -> None:
+    built = build_batch([(b"k", b"v"), (None, b"w")], timestamp_ms=5, codec=Codec(codec)).data
+    entry = bytearray(built if magic == 2 else legacy(magic, codec, b"a", b"bcd"))
+    for position, byte in changes:
+        entry[max(position % len(entry), 17)] = byte
+    if magic == 2:
+        entry[17:21] = struct.pack(">I", checksum(entry))
+    else:
+        entry[12:16] = struct.pack(">I", crc32(entry[16:]))
+    try:
+        assert all(isinstance(record, Record) for record in read_records(entry))
+    except CorruptRecords as error:
+        assert str(error)
+
+
+def test_all_records_come_with_the_header_of_their_batch() -> None:
+    batch = build_batch([(b"a", b"1"), (b"b", None)], timestamp_ms=5, base_offset=7)
+    found = list(read_all_records(legacy(1, 0, b"old") + bytes(batch.data) + b"partial"))
+    assert [header for header, _ in found] == [None, batch.header, batch.header]
+    assert [record.offset for _, record in found] == [0, 7, 8]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_offsets_are_found_by_timestamp(codec) -> None:
+    records = [Record(0, time, None, b"", []) for time in (10, 30, 20, 30)]
+    data = b"??" + bytes(build_batch(records, timestamp_ms=0, codec=codec, base_offset=100).data)
+    assert find_offset_by_timestamp(data, 2, 5) == (100, 10)
+    assert find_offset_by_timestamp(data, 2, 11) == (101, 30)
+    assert find_offset_by_timestamp(data, 2, 11, starting_offset=102) == (102, 20)
+    assert find_offset_by_timestamp(data, 2, 31) is None
+    assert largest_timestamp_in(data, 2) == (101, 30)
+
+
+def test_with_log_append_time_the_first_record_is_the_newest() -> None:
+    data = build_batch([(None, b"")] * 3, timestamp_ms=50, base_offset=9, attributes=LOG_APPEND_TIME).data
+    assert largest_timestamp_in(data) == (9, 50)
+    assert find_offset_by_timestamp(data, 0, 50, starting_offset=11) == (11, 50)
+
+
+def test_records_without_timestamps_have_no_largest_one() -> None:
+    assert largest_timestamp_in(legacy(0, 0, b"v")) == (-1, -1)
+
+
+@pytest.mark.parametrize("control_type", [ABORT, COMMIT])
+def test_a_control_batch_says_how_the_transaction_ended(control_type) -> None:
+    batch = build_control_batch(
+        control_type, coordinator_epoch=6, producer_id=5, producer_epoch=2, timestamp_ms=NOW_MS, base_offset=3
+    )
+    assert (batch.header.is_control, batch.header.is_transactional, batch.header.base_sequence) == (True, True, -1)
+    assert [read_control_record(record) for record in read_records(batch.data)] == [ControlRecord(control_type, 6)]
+    theirs = next(kafka_records.DefaultRecordBatch(bytes(batch.data)))
+    assert (theirs.abort, theirs.commit) == (control_type == ABORT, control_type == COMMIT)
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, bytes(6)), (b"\0\0\0", bytes(6)), (bytes(4), None), (bytes(4), b"")])
+def test_a_control_record_that_says_nothing_is_corrupt(key, value) -> None:
+    with pytest.raises(CorruptRecords, match="control record"):
+        read_control_record(Record(0, 0, key, value, []))
+
+
+def test_a_batch_needs_a_record() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        build_batch([], timestamp_ms=0)
