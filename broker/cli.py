@@ -185,7 +185,6 @@ def log() -> None:
 def dump(file: str, as_json: bool) -> None:
     """Print what a log, index, snapshot or checkpoint FILE holds."""
     from barnabas.storage.check import dump as dump_file
-
     from barnabas.storage.disk import OsDisk, StorageError
 
     try:
@@ -201,7 +200,6 @@ def dump(file: str, as_json: bool) -> None:
 def check(directory: str, as_json: bool) -> None:
     """Check the logs of a data DIRECTORY (of a stopped broker); status 1 when something is wrong."""
     from barnabas.storage.check import check_directory
-
     from barnabas.storage.disk import OsDisk, StorageError
 
     try:

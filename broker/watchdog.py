@@ -21,7 +21,7 @@ class Watchdog(trio.abc.Instrument):
     def __init__(self) -> None:
         self.long_steps = 0
         self.longest_seconds = 0.0
-        self._began = 0.0
+        self._began = time.perf_counter()  # it is installed in the middle of a step, whose end it will see
         self._logged_at = float("-inf")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:

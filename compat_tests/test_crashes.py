@@ -13,6 +13,7 @@ from compat_tests.brokers import BrokerProcess, run_barnabas
 KILLS = 20
 PARTITIONS = 3
 GROUP = "crash-readers"
+UNDER_WAY = 500  # records that wait to be acknowledged: enough that every kill finds some
 
 
 class Writer:
@@ -45,6 +46,16 @@ class Writer:
         self._stop.set()
         self._thread.join()
 
+    def await_progress(self) -> None:
+        """Return when something was acknowledged since the call: the broker serves, and is under load."""
+        before, deadline = self.acknowledged_count(), time.monotonic() + 30
+        while self.acknowledged_count() == before:
+            assert time.monotonic() < deadline, "nothing was acknowledged for 30 s"
+            time.sleep(0.01)
+
+    def acknowledged_count(self) -> int:
+        return sum(map(len, self.acknowledged.values()))
+
     def finish(self) -> None:
         """Send no more, and wait until everything is decided."""
         self._stop.set()
@@ -54,7 +65,7 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            for _ in range(50):
+            while len(self._producer) < UNDER_WAY:
                 number = self.sent
                 self._producer.produce(
                     self._topic, b"%d" % number, partition=number % PARTITIONS, on_delivery=self._delivered
@@ -129,14 +140,14 @@ def test_killed_twenty_times_under_load_it_keeps_every_acknowledged_record_once_
     start_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
     broker = start_broker()
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics(
-        [NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)]
-    )[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, num_partitions=PARTITIONS, replication_factor=1)])[topic].result(30)
     rng = random.Random(20)
     with Writer(broker.bootstrap, topic) as writer:
         expected_commits: dict[int, int] = {}
         for kill in range(KILLS):
             time.sleep(rng.uniform(0.1, 0.6))  # the moment of the kill, not a wait for something
+            writer.await_progress()
             if kill % 5 == 2:
                 expected_commits = read_some_and_commit(broker.bootstrap, topic)
             broker.kill()
@@ -149,7 +160,7 @@ def test_killed_twenty_times_under_load_it_keeps_every_acknowledged_record_once_
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(PARTITIONS)}
     for partition, offset, number in everything(broker.bootstrap, topic):
         found[partition].append((offset, number))
-    assert sum(map(len, writer.acknowledged.values())) == writer.sent
+    assert writer.acknowledged_count() == writer.sent
     for partition in range(PARTITIONS):
         assert found[partition] == sorted(writer.acknowledged[partition]), f"partition {partition} differs"
         numbers = [number for _, number in found[partition]]

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from barnabas.wire.records import build_batch
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import build_batch
 from compat_tests.brokers import BrokerProcess
 from compat_tests.raw import RawClient, create_topic, produce_request
 

@@ -20,13 +20,13 @@ then a new session is opened and the broker registered in it, and only then is t
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
 from barnabas.controller import paths
 from barnabas.controller.controller import Controller, ControllerMoved, Surroundings, Term
-from barnabas.controller.events import ProducerIdsAsked, UncleanElectionAllowed
+from barnabas.controller.events import Asked, ProducerIdsAsked, UncleanElectionAllowed
 from barnabas.controller.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
 from barnabas.controller.store import (
     Check,
@@ -45,6 +45,8 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 RETRY_BACKOFF_MS = 1000  # after a term that failed: others may have more luck, and the log stays readable
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class Register(Protocol):
@@ -82,9 +84,13 @@ class Candidate:
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock | ErrorCode:
         """The next block of producer ids for a broker; NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+        return await self.ask(ProducerIdsAsked(broker_id, broker_epoch))
+
+    async def ask(self, question: Asked[Result]) -> Result | ErrorCode:
+        """The controller's answer, or NOT_CONTROLLER when it is not here, or not any more."""
         if self._controller is None:
             return ErrorCode.NOT_CONTROLLER
-        return await self._controller.ask(ProducerIdsAsked(broker_id, broker_epoch))
+        return await self._controller.ask(question)
 
     def unclean_election_allowed(self, topic: str | None) -> None:
         """`unclean.leader.election.enable` became true, for one topic or (None) for the brokers."""

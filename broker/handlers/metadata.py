@@ -10,10 +10,9 @@ Versions: 0 an empty list means all, 1+ null means all and an empty list none; 4
 
 from collections.abc import Iterable
 
-from barnabas.broker.topics import INTERNAL_TOPICS
-
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
+from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name

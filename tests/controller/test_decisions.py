@@ -2,7 +2,6 @@
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.decisions import (
     Decision,
     LeaderRules,
@@ -128,10 +127,7 @@ def new_partition(picture, broker_ids, replicas):
 def test_the_first_live_replica_leads_a_new_partition(picture):
     decision = decide_leaders(new_partition(picture, [1, 2], (3, 2, 1)), [ORDERS], RULES)
     state = PartitionState(leader=2, leader_epoch=0, controller_epoch=3, isr=(2, 1))
-    assert decision.prepare == [
-        Create("/brokers/topics/orders/partitions"),
-        Create("/brokers/topics/orders/partitions/0"),
-    ]
+    assert decision.prepare == [Create(STATE_PATH.rsplit("/", 2)[0]), Create(STATE_PATH.rsplit("/", 1)[0])]
     assert decision.steps == [
         Step(
             LeadershipChanged(ORDERS, Leadership(state, 0)),
@@ -378,4 +374,3 @@ def test_deletion_ends_with_partitions_and_replicas_that_do_not_exist(marked):
     partition = marked.partition(ORDERS)
     assert partition.status is PartitionStatus.NON_EXISTENT
     assert partition.replica_statuses == {1: ReplicaStatus.DELETION_STARTED, 2: ReplicaStatus.DELETION_STARTED}
-    assert paths.delete_topic("orders") == "/admin/delete_topics/orders"

@@ -103,12 +103,8 @@ def test_dead_leaders_and_dead_receivers_are_left_out(picture):
 
 
 def test_metadata_names_every_live_broker_with_all_its_listeners(picture):
-    registration = BrokerRegistration(
-        (Endpoint("PLAINTEXT", "a", 1), Endpoint("OUTSIDE", "b", 2)),
-        {"PLAINTEXT": "PLAINTEXT", "OUTSIDE": "SASL_SSL"},
-        0,
-        "r1",
-    )
+    endpoints = (Endpoint("PLAINTEXT", "a", 1), Endpoint("OUTSIDE", "b", 2))
+    registration = BrokerRegistration(endpoints, {"PLAINTEXT": "PLAINTEXT", "OUTSIDE": "SASL_SSL"}, 0, "r1")
     image = picture.image(1)
     replay(image, BrokerJoined(LiveBroker(2, 55, registration)))
     made = requests_of(image, TellMetadata(()))

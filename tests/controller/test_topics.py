@@ -1,4 +1,4 @@
-"""Creating topics and marking them for deletion. The codes and messages are those that a running Kafka 3.9.1 answered."""
+"""Creating topics and marking them for deletion. Codes and messages are those that a running Kafka 3.9.1 answered."""
 
 import random
 
