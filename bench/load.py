@@ -12,6 +12,7 @@ from bench.processes import Measured
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
+KEY_BYTES = 8
 WINDOW = 8  # requests under way at once: enough to keep the broker busy, as a pipelining client does
 
 
@@ -20,7 +21,7 @@ class Case(NamedTuple):
 
     name: str
     records: int
-    value_bytes: int
+    record_bytes: int  # key and value
     codec: int = 0
 
 
@@ -44,7 +45,7 @@ class Figures(NamedTuple):
 def batch_of(case: Case) -> bytes:
     """A batch as a client sends it; the values are text-like, so that lz4 has something to do."""
     words = b"the quick brown fox jumps over the lazy dog and runs away from it all again "
-    value = (words * (case.value_bytes // len(words) + 1))[: case.value_bytes]
+    value = (words * (case.record_bytes // len(words) + 1))[: case.record_bytes - KEY_BYTES]
     records = [(b"%08d" % number, value) for number in range(case.records)]
     return bytes(build_batch(records, timestamp_ms=1_700_000_000_000, codec=case.codec).data)
 

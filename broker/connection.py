@@ -12,13 +12,6 @@ import logging
 from typing import TYPE_CHECKING
 
 import trio
-from barnabas.wire.frame import (
-    FrameReader,
-    RequestHeader,
-    UnsupportedRequest,
-    read_request_header,
-    response_prefix,
-)
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.dispatch import Pieces, answer, decode
@@ -27,6 +20,13 @@ from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, response_header_version
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
+from barnabas.wire.frame import (
+    FrameReader,
+    RequestHeader,
+    UnsupportedRequest,
+    read_request_header,
+    response_prefix,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -37,6 +37,7 @@ RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
 STALLED_SECONDS = 30.0
 SWEEP_SECONDS = 1.0
+TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -157,6 +158,7 @@ async def serve_connection(broker: Broker, connections: Connections, stream: Str
 
 async def _serve(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = FrameReader(broker.config.socket_request_max_bytes)
+    turn_began = trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
@@ -164,7 +166,7 @@ async def _serve(broker: Broker, connections: Connections, connection: Connectio
             data = await connection.stream.receive_some(wanted_bytes)
             if not data:
                 return
-            connection.progress_at = trio.current_time()
+            turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
             if frame is None:
@@ -178,6 +180,9 @@ async def _serve(broker: Broker, connections: Connections, connection: Connectio
             await _send(connection.stream, pieces)
         connection.busy = False
         connections.hold(connection, reader.pending_bytes)
+        if trio.current_time() - turn_began > TURN_SECONDS:
+            await trio.lowlevel.checkpoint()
+            turn_began = trio.current_time()
 
 
 async def _answer_frame(broker: Broker, connection: Connection, frame: memoryview) -> Pieces:

@@ -9,6 +9,7 @@ UNKNOWN_SERVER_ERROR in the API's own form, which the `refuse_` function beside 
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import NamedTuple, cast
 
 from barnabas.broker.call import Broker, Call
@@ -71,6 +72,7 @@ _differing = set(HANDLERS) ^ {key for key, api in APIS.items() if api.served}
 if _differing:
     raise InvariantBroken(f"wire/apis.py and the handlers disagree about the keys {sorted(_differing)}")
 
+_request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
@@ -93,4 +95,4 @@ async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | 
 
 def decode(call: Call, frame: memoryview, position: int) -> m.Message:
     """The request in a frame, its header read. ProtocolViolation when it is not one."""
-    return m.decode(request_class(APIS[call.api_key]), call.version, frame, position)
+    return m.decode(_request_class(APIS[call.api_key]), call.version, frame, position)

@@ -1,8 +1,8 @@
 """Sockets (edge): the only file of the broker that touches them.
 
-`Stream` is what a connection needs of a socket: receive some, send pieces, send a slice of a file, close. It sits
-directly on trio's socket instead of `trio.SocketStream`, whose locks against concurrent use cost more than a small
-request; a connection here has one task, so there is nobody to lock out.
+`Stream` is what a connection needs of a socket: receive some, send all, send a slice of a file, close. It sits on a
+plain non-blocking socket with trio's `wait_readable` and `wait_writable`: a connection here has one task, so there is
+nobody to lock out, and a send that succeeds at once needs no turn of the scheduler.
 
 A simulated world replaces `Net` alone (`listen`, `connect`).
 """
@@ -71,29 +71,40 @@ class Net(Protocol):
 
 
 class OsStream:
-    """A `Stream` over a trio socket."""
+    """A `Stream` over a non-blocking socket.
+
+    Receiving gives other tasks a turn; sending does so only when the kernel's buffer is full, for the connection's loop
+    yields by itself (`connection.py`), and a turn costs as much as a small send.
+    """
 
     __slots__ = ("_socket", "peer_address")
 
-    def __init__(self, connected: trio.socket.SocketType, peer_address: str) -> None:
+    def __init__(self, connected: socket.socket, peer_address: str) -> None:
+        connected.setblocking(False)
         self._socket = connected
         self.peer_address = peer_address
 
     async def receive_some(self, max_bytes: int) -> bytes:
         try:
-            return await self._socket.recv(max_bytes)
+            try:
+                data = self._socket.recv(max_bytes)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._socket)
+                return self._socket.recv(max_bytes)
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost(str(error)) from error
+        await trio.lowlevel.checkpoint()
+        return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         try:
-            sent = await self._socket.send(data)
+            sent = self._send_some(data)
             if sent == len(data):
                 return
             rest = memoryview(data)[sent:]
             while rest:
-                sent = await self._socket.send(rest)
-                rest = rest[sent:]
+                await trio.lowlevel.wait_writable(self._socket)
+                rest = rest[self._send_some(rest) :]
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost(str(error)) from error
 
@@ -103,13 +114,13 @@ class OsStream:
             await self.send_all(piece.read())
             return
         position, end = piece.position, piece.position + piece.size_bytes
-        target = self._socket.fileno()
         try:
             while position < end:
                 try:
-                    sent = os.sendfile(target, source, position, min(end - position, SENDFILE_BYTES_MAX))
+                    size_bytes = min(end - position, SENDFILE_BYTES_MAX)
+                    sent = os.sendfile(self._socket.fileno(), source, position, size_bytes)
                 except BlockingIOError:
-                    await trio.lowlevel.wait_writable(target)
+                    await trio.lowlevel.wait_writable(self._socket)
                     continue
                 if sent == 0:
                     raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
@@ -119,13 +130,20 @@ class OsStream:
             raise ConnectionLost(str(error)) from error
 
     def close(self) -> None:
+        trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+    def _send_some(self, data: bytes | bytearray | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
 
 
 class OsListener:
-    """A `Listener` over a trio socket."""
+    """A `Listener` over a non-blocking socket."""
 
-    def __init__(self, bound: trio.socket.SocketType, host: str, port: int, *, buffers: "SocketBuffers") -> None:
+    def __init__(self, bound: socket.socket, host: str, port: int, *, buffers: "SocketBuffers") -> None:
         self._socket = bound
         self._buffers = buffers
         self.host = host
@@ -133,8 +151,11 @@ class OsListener:
 
     async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
         while True:
+            await trio.lowlevel.wait_readable(self._socket)
             try:
-                connected, address = await self._socket.accept()
+                connected, address = self._socket.accept()
+            except BlockingIOError:
+                continue  # it went away between the two
             except OSError as error:
                 if error.errno in OUT_OF_RESOURCES:
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
@@ -146,6 +167,7 @@ class OsListener:
             nursery.start_soon(handle, OsStream(connected, address[0]))
 
     def close(self) -> None:
+        trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
 
 
@@ -156,7 +178,7 @@ class SocketBuffers:
         self.send_bytes = send_bytes
         self.receive_bytes = receive_bytes
 
-    def apply(self, connected: trio.socket.SocketType) -> None:
+    def apply(self, connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self.send_bytes > 0:
@@ -174,10 +196,11 @@ class OsNet:
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
         addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = addresses[0]
-        bound = trio.socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
         try:
+            bound.setblocking(False)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            await bound.bind(address)
+            bound.bind(address)
             bound.listen(backlog)
         except OSError:
             bound.close()
@@ -186,10 +209,20 @@ class OsNet:
 
     async def connect(self, host: str, port: int) -> OsStream:
         try:
-            stream = await trio.open_tcp_stream(host, port)
+            addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, protocol, _, address = addresses[0]
+            connecting = trio.socket.socket(family, kind, protocol)
+            try:
+                await connecting.connect(address)
+                descriptor = connecting.detach()
+            except BaseException:
+                connecting.close()
+                raise
         except OSError as error:
             raise ConnectionLost(f"{host}:{port}: {error}") from error
-        return OsStream(stream.socket, host)
+        connected = socket.socket(fileno=descriptor)
+        self.buffers.apply(connected)
+        return OsStream(connected, host)
 
 
 async def resolves(host: str) -> bool:

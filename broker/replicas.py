@@ -128,10 +128,10 @@ class Replicas:
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
         """A log directory went offline: its partitions lead nothing any more."""
-        for partition in self:
-            if partition.log is not None and partition.log.directory.startswith(directory + "/"):
-                self._resign(partition)
-        logger.error("log directory %s is offline: %s", directory, error)
+        lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
+        for partition in lost:
+            self._resign(partition)
+        logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
 
     def flushed(self, log: PartitionLog) -> None:
         """A flush of this log ended; its partition may have more to acknowledge."""

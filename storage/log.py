@@ -211,13 +211,14 @@ class PartitionLog:
         if active.roll_due(config, size_bytes, last_offset, timestamp, now_ms):
             self.roll(now_ms)
             active = self.segments.active
+        is_new_epoch = leader_epoch != self.epochs.latest_epoch and self._is_new_epoch(leader_epoch)
         stamp(batch, base_offset, leader_epoch)
         position = active.size_bytes
         active.file.write(position, batch.data)
         # It is in the log. Nothing below can fail.
         active.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
-        if leader_epoch != self.epochs.latest_epoch:
-            self._note_leader_epoch(leader_epoch, base_offset)
+        if is_new_epoch and self.epochs.assign(leader_epoch, base_offset):
+            self._epochs_version += 1
         if header.producer_id >= 0:
             self._note_transaction(self.producers.update(batch.header, control=control))
         self._advance_log_end(last_offset + 1)
@@ -280,9 +281,12 @@ class PartitionLog:
                 active.transactions.append(aborted)
         self._advance_log_end(last.last_offset + 1)
 
-    def _note_leader_epoch(self, leader_epoch: int, base_offset: int) -> None:
-        if leader_epoch >= 0 and self.epochs.assign(leader_epoch, base_offset):
-            self._epochs_version += 1
+    def _is_new_epoch(self, leader_epoch: int) -> bool:
+        """Whether this epoch begins with the next batch; a negative one says nothing."""
+        latest = self.epochs.latest_epoch
+        if latest is not None and 0 <= leader_epoch < latest:
+            raise InvariantBroken(f"{self} holds records of leader epoch {latest}; {leader_epoch} is over")
+        return leader_epoch >= 0
 
     def _note_transaction(self, completed: CompletedTransaction | None) -> None:
         if completed is not None and completed.aborted:

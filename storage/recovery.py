@@ -4,9 +4,9 @@ After a clean shutdown everything is believed. The end of the log follows from t
 behind it, producers from the snapshot taken at the end: the cost does not depend on the length of the log.
 
 Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on (or
-ends with it: its indexes may be younger than its last sync), every entry is read and checked: length, offsets, checksum.
-The log ends before the first byte that is wrong. Indexes, leader epochs, producers and snapshots of the scanned segments
-are made anew from what was read.
+ends with it, for its indexes may be younger than its last sync), every entry is read and checked: length, offsets,
+checksum. The log ends before the first byte that is wrong. Indexes, leader epochs, producers and snapshots of the
+scanned segments are made anew from what was read.
 
 Crashing here is harmless: the next start does the same again. That takes one care. When a segment ends early, the
 segments behind it must be gone before it is cut, or the next start would find it whole and the others still there.

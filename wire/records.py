@@ -17,6 +17,10 @@ are surprising, and measured on a running 3.9.1:
 - a producer that sets the LogAppendTime bit itself is refused where the topic is LogAppendTime; where it is CreateTime
   the bit is cleared and the header's maximum counts as the timestamp of all records.
 
+Deviations, all on batches that no honest client sends: a compressed record with a false length is refused (see
+`record_walk`); a batch that is both malformed and cut off in its compressed stream may be answered with the other of
+the two codes, for we decompress further ahead; an answer names at most `RECORD_ERRORS_MAX` records.
+
 This file is also the front of its neighbours: everything about records is imported from here.
 """
 

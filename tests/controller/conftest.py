@@ -1,6 +1,7 @@
 """A cluster for the controller's tests: the embedded store in memory, and brokers that only obey and record."""
 
 import random
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
-from barnabas.controller.store import Create, MetadataStore, NoNode, with_ancestors
+from barnabas.controller.store import Create, Delete, MetadataStore, NoNode, with_ancestors
 from barnabas.controller.topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
 from barnabas.controller.transitions import ReplicaMove
 from barnabas.wire import messages as m
@@ -193,11 +194,10 @@ class Cluster:
         self.rng = random.Random(7)
         self.brokers: dict[int, FakeBroker] = {}
 
-    async def start(self, *broker_ids, rack=None):
+    async def start(self, *broker_ids, rack=None, logs=None):
         """Start brokers one after the other, each registered before its candidate runs."""
         for broker_id in broker_ids:
-            broker = FakeBroker(broker_id, self.database.session())
-            self.brokers[broker_id] = broker
+            broker = self.add(broker_id, logs=logs)
             await self.register(broker, rack=rack)
             broker.candidate = Candidate(
                 Surroundings(
@@ -213,6 +213,11 @@ class Cluster:
             await self.nursery.start(self._run, broker)
         await self.settle()
         return self.brokers[broker_ids[0]]
+
+    def add(self, broker_id, *, logs=None):
+        """A broker that does nothing as yet."""
+        broker = self.brokers[broker_id] = FakeBroker(broker_id, self.database.session(), logs=logs or {})
+        return broker
 
     async def register(self, broker, *, rack=None):
         broker.epoch = await register_broker(
@@ -235,11 +240,17 @@ class Cluster:
 
     async def restart(self, broker_id):
         """Start a killed broker again, with what is on its disk."""
-        logs = self.brokers[broker_id].logs
-        self.brokers[broker_id].logs = {}
-        broker = await self.start(broker_id)
-        broker.logs.update(logs)
-        return broker
+        return await self.start(broker_id, logs=self.brokers[broker_id].logs)
+
+    async def restart_unnoticed(self, broker_id):
+        """A broker's process ends and begins so fast that the controller sees only the new registration."""
+        broker = self.brokers[broker_id]
+        broker.roles.clear()
+        removed = Delete(paths.broker(broker_id))
+        created = Create(paths.broker(broker_id), registration_of(broker_id).encode(), ephemeral=True)
+        _, outcome = await broker.store.multi([removed, created])
+        broker.epoch = outcome.stat.czxid
+        await self.settle()
 
     async def settle(self):
         """Until every task waits for something that only the test can bring about."""
@@ -282,6 +293,18 @@ class Cluster:
         entity = ConfigEntity({name.replace("_", "."): value for name, value in configs.items()})
         await self.store.set(paths.config_entity("topics", topic), entity.encode())
 
+    def before_write(self, broker, path, action):
+        """Once, just before this broker's store writes or deletes that node: do something in another session."""
+        write = broker.store.batch
+
+        async def batch(items):
+            if any(op.path == path for item in items for op in item):
+                broker.store.batch = write
+                await action()
+            return await write(items)
+
+        broker.store.batch = batch
+
     async def data(self, path):
         return (await self.store.get(path))[0]
 
@@ -303,9 +326,23 @@ def picture():
     return SimpleNamespace(image=make_image, broker=live_broker, topic_id=topic_id_of)
 
 
-@pytest.fixture
-async def cluster(nursery):
+@asynccontextmanager
+async def _open_cluster():
     database = await open_sqlite_database(":memory:", inline, lambda: NOW_MS)
-    cluster = Cluster(database, nursery)
-    await cluster.store.batch([Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)])
-    return cluster
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(database, nursery)
+        await cluster.store.batch([Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)])
+        yield cluster
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def cluster():
+    async with _open_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def open_cluster():
+    """A new cluster each time, for tests that run many histories."""
+    return _open_cluster

@@ -80,7 +80,8 @@ async def test_a_controller_whose_epoch_is_old_writes_nothing_and_gives_up(clust
 
 async def test_elected_and_resigned_are_told(cluster):
     told = []
-    broker = cluster.brokers[1] = type(await cluster.start(2))(1, cluster.database.session())
+    await cluster.start(2)
+    broker = cluster.add(1)
     await cluster.register(broker)
     surroundings = Surroundings(
         broker.store, 1, cluster.config, lambda live: cluster.brokers[live.broker_id], lambda: 0, cluster.rng
@@ -130,8 +131,6 @@ async def start_with(cluster, store):
 
 async def test_a_victory_whose_answer_was_lost_is_a_victory(cluster):
     store = Unreliable(cluster.database.session())
-    await store.create(paths.CONTROLLER_EPOCH, b"4")
-    await store.delete(paths.CONTROLLER_EPOCH)
     broker = await start_with(cluster, store)
     store.failing, store.repeated = 1, True
     await cluster.store.delete(paths.CONTROLLER)

@@ -1,36 +1,708 @@
-"""The controller at work: brokers come and go, topics are created and deleted, controllers die."""
+"""The controller at work: brokers come and go, topics are created, grown and deleted, controllers die in between."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from barnabas.controller import paths
+from barnabas.controller.paths import NO_LEADER, LogDirEvent, TopicAssignment
+from barnabas.controller.store import Create, Delete, SetData
+from barnabas.controller.transitions import PartitionStatus
+from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
 
-async def test_the_only_broker_is_the_controller(cluster):
+def names(requests):
+    return [type(request).__name__.removesuffix("Request") for request in requests]
+
+
+async def leader_and_isr(cluster, topic, partition=0):
+    state = await cluster.state(topic, partition)
+    return state.leader, state.isr, state.leader_epoch
+
+
+# Topics
+
+
+async def test_the_only_broker_learns_that_it_is_alone_and_in_charge(cluster):
     broker = await cluster.start(1)
     assert broker.candidate.is_active
-    assert broker.candidate.epoch == 1
     assert broker.live_brokers.keys() == {1}
+    assert [request.controller_id for request in broker.requests] == [1]
 
 
 async def test_a_new_topic_gets_a_leader_that_everybody_learns(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3]])
-    state = await cluster.state("orders")
-    assert (state.leader, state.isr, state.leader_epoch) == (2, (2, 3), 0)
+    assert await leader_and_isr(cluster, "orders") == (2, (2, 3), 0)
     assert cluster.brokers[2].leads("orders")
     assert cluster.brokers[3].roles[ORDERS].leader == 2
     assert ORDERS not in cluster.brokers[1].roles
     assert {broker.metadata[ORDERS].leader for broker in cluster.brokers.values()} == {2}
 
 
+async def test_brokers_are_told_roles_before_metadata(cluster):
+    broker = await cluster.start(1)
+    broker.requests.clear()
+    await cluster.create("orders", [[1], [1]])
+    assert names(broker.requests) == ["LeaderAndIsr", "UpdateMetadata"]
+    (topic,) = broker.requests[0].topic_states
+    assert [state.is_new for state in topic.partition_states] == [True, True]
+    assert broker.requests[0].broker_epoch == broker.epoch
+
+
+async def test_the_topic_id_travels_with_every_role(cluster):
+    broker = await cluster.start(1)
+    created = await cluster.create("orders", [[1]])
+    assert broker.requests[-2].topic_states[0].topic_id == created.topic_id
+    assert broker.requests[-1].topic_states[0].topic_id == created.topic_id
+
+
+async def test_a_thousand_partitions_are_one_batch_and_one_request_a_kind(cluster):
+    broker = await cluster.start(1)
+    broker.requests.clear()
+    batches = []
+    write = broker.store.batch
+
+    async def counted(items):
+        batches.append(len(items))
+        return await write(items)
+
+    broker.store.batch = counted
+    await cluster.create("orders", partition_count=1000)
+    assert names(broker.requests) == ["LeaderAndIsr", "UpdateMetadata"]
+    assert len(broker.roles) == len(broker.metadata) == 1000
+    assert len(batches) == 1
+
+
+async def test_topics_created_at_once_are_served_at_once(cluster):
+    broker = await cluster.start(1)
+    broker.requests.clear()
+    nodes = [
+        Create(paths.topic(name), TopicAssignment({0: [1]}, name.encode() * 16).encode()) for name in ("a", "b", "c")
+    ]
+    await cluster.store.batch(nodes)
+    await cluster.settle()
+    assert broker.roles.keys() == {TopicPartition(name, 0) for name in ("a", "b", "c")}
+    assert names(broker.requests) == ["LeaderAndIsr", "UpdateMetadata"]
+
+
+async def test_a_topic_whose_brokers_are_dead_waits_for_them(cluster):
+    await cluster.start(1)
+    await cluster.create("orders", [[2]])
+    assert not await cluster.exists(paths.partition_state("orders", 0))
+    await cluster.start(2)
+    assert await leader_and_isr(cluster, "orders") == (2, (2,), 0)
+    assert cluster.brokers[2].roles[ORDERS].is_new
+
+
+async def test_replicas_on_dead_brokers_are_not_in_sync(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[3, 2, 1]])
+    assert await leader_and_isr(cluster, "orders") == (2, (2, 1), 0)
+    assert cluster.brokers[1].metadata[ORDERS].offline_replicas == [3]
+
+
+async def test_a_topic_that_grows_gets_leaders_for_what_is_new(cluster):
+    broker = await cluster.start(1)
+    created = await cluster.create("orders", [[1]])
+    broker.requests.clear()
+    grown = TopicAssignment({0: [1], 1: [1], 2: [1]}, created.topic_id)
+    await cluster.store.set(paths.topic("orders"), grown.encode())
+    await cluster.settle()
+    (topic,) = broker.requests[0].topic_states
+    assert [state.partition_index for state in topic.partition_states] == [1, 2]
+    assert await leader_and_isr(cluster, "orders", 2) == (1, (1,), 0)
+
+
+async def test_a_topic_may_grow_again(cluster):
+    broker = await cluster.start(1)
+    created = await cluster.create("orders", [[1]])
+    for count in 2, 3:
+        grown = TopicAssignment({partition: [1] for partition in range(count)}, created.topic_id)
+        await cluster.store.set(paths.topic("orders"), grown.encode())
+        await cluster.settle()
+        assert len(broker.roles) == count
+
+
+async def test_a_topic_without_an_id_is_given_one(cluster):
+    broker = await cluster.start(1)
+    await cluster.store.create(paths.topic("orders"), b'{"version":2,"partitions":{"0":[1]}}')
+    await cluster.settle()
+    assignment = TopicAssignment.decode(await cluster.data(paths.topic("orders")), "")
+    assert assignment.topic_id is not None
+    assert broker.requests[-1].topic_states[0].topic_id == assignment.topic_id
+
+
+async def test_a_topic_that_is_written_while_it_gets_an_id_is_read_again(cluster):
+    broker = await cluster.start(1)
+    grown = b'{"version":2,"partitions":{"0":[1],"1":[1]}}'
+    cluster.before_write(broker, paths.topic("orders"), lambda: cluster.store.set(paths.topic("orders"), grown))
+    await cluster.store.create(paths.topic("orders"), b'{"version":2,"partitions":{"0":[1]}}')
+    await cluster.settle()
+    assert len(broker.roles) == 2
+    assert TopicAssignment.decode(await cluster.data(paths.topic("orders")), "").topic_id is not None
+
+
+async def test_a_topic_node_that_cannot_be_read_harms_no_other(cluster, caplog):
+    broker = await cluster.start(1)
+    await cluster.store.create(paths.topic("broken"), b"{")
+    await cluster.create("orders", [[1]])
+    assert broker.leads("orders")
+    assert "/brokers/topics/broken" in caplog.text
+
+
+async def test_a_topic_node_that_somebody_removed_is_forgotten(cluster):
+    await cluster.start(1)
+    await cluster.create("orders", [[9]])
+    await cluster.store.delete(paths.topic("orders"))
+    await cluster.settle()
+    assert cluster.image.topics == {}
+
+
+async def test_a_topic_node_that_somebody_replaced_is_another_topic(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[9]])
+    again = TopicAssignment({0: [1]}, b"x" * 16).encode()
+    await cluster.store.multi([Delete(paths.topic("orders")), Create(paths.topic("orders"), again)])
+    await cluster.settle()
+    assert broker.leads("orders")
+    assert cluster.image.topic_names == {b"x" * 16: "orders"}
+
+
+# Brokers
+
+
+async def test_when_a_leader_dies_a_replica_in_sync_takes_over(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3, 1]])
+    await cluster.kill(2)
+    assert await leader_and_isr(cluster, "orders") == (3, (3, 1), 1)
+    assert cluster.brokers[3].leads("orders")
+    assert cluster.brokers[1].roles[ORDERS].leader == 3
+    assert cluster.brokers[1].metadata[ORDERS].offline_replicas == [2]
+
+
+async def test_when_a_follower_dies_it_leaves_the_isr(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    await cluster.kill(3)
+    assert await leader_and_isr(cluster, "orders") == (2, (2,), 1)
+    assert cluster.brokers[2].roles[ORDERS].isr == (2,)
+
+
+async def test_a_partition_without_a_live_replica_has_no_leader_until_one_returns(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2]])
+    await cluster.kill(2)
+    assert await leader_and_isr(cluster, "orders") == (NO_LEADER, (2,), 1)
+    assert cluster.brokers[1].metadata[ORDERS].leader == NO_LEADER
+    broker = await cluster.restart(2)
+    assert await leader_and_isr(cluster, "orders") == (2, (2,), 2)
+    assert broker.leads("orders")
+
+
+async def test_a_broker_that_returns_is_told_everything(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[1, 2]])
+    await cluster.create("pages", [[1]])
+    await cluster.kill(2)
+    broker = await cluster.restart(2)
+    assert names(broker.requests[:2]) == ["UpdateMetadata", "LeaderAndIsr"]
+    assert broker.metadata.keys() == {ORDERS, TopicPartition("pages", 0)}
+    assert broker.roles[ORDERS].leader == 1
+    assert broker.live_brokers.keys() == {1, 2}
+
+
+async def test_everybody_learns_of_brokers_that_hold_nothing(cluster):
+    await cluster.start(1, 2, 3)
+    assert cluster.brokers[1].live_brokers.keys() == {1, 2, 3}
+    await cluster.kill(3)
+    assert cluster.brokers[2].live_brokers.keys() == {1, 2}
+
+
+async def test_a_broker_that_restarted_unnoticed_loses_its_leadership_and_is_told_its_roles(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    old = cluster.brokers[2]
+    old.scope.cancel()
+    await old.store.delete(paths.broker(2))
+    await cluster.register(old)
+    old.roles.clear()
+    await cluster.settle()
+    assert await leader_and_isr(cluster, "orders") == (3, (3,), 1)
+    assert old.roles[ORDERS].leader == 3
+    assert cluster.image.brokers[2].epoch == old.epoch
+
+
+async def test_a_broker_that_restarted_is_still_watched(cluster):
+    await cluster.start(1, 2)
+    await cluster.brokers[2].store.delete(paths.broker(2))
+    await cluster.register(cluster.brokers[2])
+    await cluster.settle()
+    await move(cluster, 2, port=1234)
+    assert cluster.brokers[1].live_brokers[2].endpoints[0].port == 1234
+
+
+async def move(cluster, broker_id, *, port):
+    registration = cluster.image.brokers[broker_id].registration
+    moved = replace(registration, endpoints=(registration.endpoints[0]._replace(port=port),))
+    await cluster.store.set(paths.broker(broker_id), moved.encode())
+    await cluster.settle()
+
+
+async def test_everybody_learns_the_new_address_of_a_broker(cluster):
+    await cluster.start(1, 2)
+    epoch = cluster.brokers[2].epoch
+    for port in 1234, 1235:
+        await move(cluster, 2, port=port)
+        assert cluster.brokers[1].live_brokers[2].endpoints[0].port == port
+    assert cluster.image.brokers[2].epoch == epoch
+
+
+async def test_answers_still_count_after_a_broker_moved(cluster):
+    await cluster.start(1, 2)
+    await move(cluster, 2, port=1234)
+    cluster.brokers[2].failed_disk[ORDERS] = None
+    await cluster.create("orders", [[2, 1]])
+    assert (await cluster.state("orders")).leader == 1
+
+
+async def test_a_broker_that_does_not_answer_is_asked_until_it_does(autojump_clock, cluster):
+    await cluster.start(1, 2)
+    cluster.brokers[2].is_deaf = True
+    await cluster.create("orders", [[1, 2]])
+    await trio.sleep(10)
+    assert cluster.brokers[1].leads("orders")
+    cluster.brokers[2].is_deaf = False
+    await trio.sleep(1)
+    assert cluster.brokers[2].roles[ORDERS].leader == 1
+
+
+async def test_a_registration_that_cannot_be_read_is_no_broker(cluster, caplog):
+    broker = await cluster.start(1)
+    await cluster.store.create(paths.broker(5), b"{}")
+    await cluster.settle()
+    assert broker.live_brokers.keys() == {1}
+    assert "/brokers/ids/5" in caplog.text
+
+
+# Unclean elections
+
+
+async def lose_all_in_sync(cluster):
+    """Broker 2 lives but is out of sync; 3, alone in the ISR, is dead."""
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[3, 2]])
+    await cluster.kill(2)
+    await cluster.restart(2)
+    await cluster.kill(3)
+
+
+async def test_a_replica_out_of_sync_does_not_lead(cluster):
+    await lose_all_in_sync(cluster)
+    assert await leader_and_isr(cluster, "orders") == (NO_LEADER, (3,), 2)
+
+
+async def test_a_replica_out_of_sync_leads_where_the_brokers_allow_it(cluster):
+    cluster.config.unclean_leader_election_enable = True
+    await lose_all_in_sync(cluster)
+    state = await cluster.state("orders")
+    assert (state.leader, state.isr, state.leader_recovery_state) == (2, (2,), 1)
+
+
+@pytest.mark.parametrize(("topic", "brokers", "leader"), [("true", False, 2), ("false", True, NO_LEADER)])
+async def test_the_topics_word_on_unclean_elections_counts_more(cluster, topic, brokers, leader):
+    cluster.config.unclean_leader_election_enable = brokers
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[3, 2]], configs={"unclean.leader.election.enable": topic})
+    await cluster.kill(2)
+    await cluster.restart(2)
+    await cluster.kill(3)
+    assert (await cluster.state("orders")).leader == leader
+
+
+@pytest.mark.parametrize("topic", ["orders", None])
+async def test_an_election_is_held_when_unclean_ones_become_allowed(cluster, topic):
+    await lose_all_in_sync(cluster)
+    if topic is None:
+        cluster.config.unclean_leader_election_enable = True
+    else:
+        await cluster.configure("orders", unclean_leader_election_enable="true")
+    cluster.controller.candidate.unclean_election_allowed(topic)
+    await cluster.settle()
+    assert (await cluster.state("orders")).leader == 2
+
+
+# Disks
+
+
+async def test_a_replica_on_a_broken_disk_does_not_lead(cluster):
+    await cluster.start(1, 2)
+    cluster.brokers[2].failed_disk[ORDERS] = None
+    await cluster.create("orders", [[2, 1]])
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
+    assert cluster.brokers[1].leads("orders")
+    assert cluster.brokers[1].metadata[ORDERS].offline_replicas == [2]
+    assert "StopReplica" in names(cluster.brokers[2].requests)
+
+
+async def test_a_broker_that_reports_a_lost_disk_is_asked_what_it_lost(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    cluster.brokers[2].failed_disk[ORDERS] = None
+    await cluster.store.create(paths.LOG_DIR_EVENT_PREFIX, LogDirEvent(2).encode(), sequential=True)
+    await cluster.settle()
+    assert (await cluster.state("orders")).leader == 1
+    assert await cluster.tree(paths.LOG_DIR_EVENTS) == []
+
+
+async def test_a_mended_disk_is_noticed_when_its_broker_returns(cluster):
+    await cluster.start(1, 2)
+    cluster.brokers[2].failed_disk[ORDERS] = None
+    await cluster.create("orders", [[2]])
+    assert (await cluster.state("orders")).leader == NO_LEADER
+    await cluster.kill(2)
+    await cluster.restart(2)
+    assert (await cluster.state("orders")).leader == 2
+
+
+# Writes of others
+
+
+async def test_a_state_that_somebody_else_wrote_is_read_before_it_is_decided_on(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3, 1]])
+    await cluster.write_state("orders", isr=(2, 1))
+    await cluster.kill(2)
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
+    assert cluster.brokers[1].leads("orders")
+
+
+async def test_a_write_whose_answer_was_lost_is_told_like_any_other(cluster):
+    broker = await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    write = broker.store.batch
+
+    async def repeated(items):
+        if isinstance(items[0][-1], SetData):
+            await write(items)
+        return await write(items)
+
+    broker.store.batch = repeated
+    await cluster.kill(2)
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
+    assert broker.leads("orders")
+
+
+async def test_a_state_of_a_later_controller_is_left_alone(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    await cluster.write_state("orders", controller_epoch=99)
+    await cluster.kill(2)
+    assert await leader_and_isr(cluster, "orders") == (2, (2, 1), 0)
+
+
+async def test_partition_nodes_that_an_earlier_controller_left_are_used(cluster):
+    await cluster.store.create(paths.topic("orders"), TopicAssignment({0: [1]}, b"x" * 16).encode())
+    await cluster.store.create(paths.partitions("orders"))
+    await cluster.store.create(paths.partition("orders", 0))
+    broker = await cluster.start(1)
+    assert broker.leads("orders")
+
+
+# Deletion
+
+
 async def test_a_topic_that_is_deleted_leaves_nothing_behind(cluster):
     await cluster.start(1, 2)
     await cluster.create("orders", [[1, 2], [2, 1]])
     await cluster.delete("orders")
-    assert await cluster.tree(paths.TOPICS) == []
-    assert await cluster.tree(paths.DELETE_TOPICS) == []
-    assert await cluster.tree("/config/topics") == []
+    assert [await cluster.tree(path) for path in (paths.TOPICS, paths.DELETE_TOPICS, "/config/topics")] == [[], [], []]
     assert [broker.logs for broker in cluster.brokers.values()] == [{}, {}]
     assert [broker.metadata for broker in cluster.brokers.values()] == [{}, {}]
-    assert cluster.image.topics == {}
+    assert cluster.image.topics == {} and cluster.image.deletions == {}
+
+
+async def test_clients_lose_sight_of_a_topic_before_its_logs_are_deleted(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    broker.requests.clear()
+    await cluster.delete("orders")
+    assert names(broker.requests) == ["UpdateMetadata", "StopReplica"]
+    assert broker.requests[0].topic_states[0].partition_states[0].leader == -2
+
+
+async def test_a_deleted_topic_may_be_created_again(cluster):
+    broker = await cluster.start(1)
+    first = await cluster.create("orders", [[1]])
+    await cluster.delete("orders")
+    second = await cluster.create("orders", [[1]])
+    assert first.topic_id != second.topic_id
+    assert broker.leads("orders")
+
+
+async def test_a_topic_that_returned_is_still_watched(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    await cluster.delete("orders")
+    created = await cluster.create("orders", [[1]])
+    await cluster.store.set(paths.topic("orders"), TopicAssignment({0: [1], 1: [1]}, created.topic_id).encode())
+    await cluster.settle()
+    assert len(broker.roles) == 2
+
+
+async def test_deletion_waits_for_a_dead_broker(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[1, 2]])
+    await cluster.kill(2)
+    await cluster.delete("orders")
+    assert cluster.brokers[1].logs == {}
+    assert await cluster.tree(paths.DELETE_TOPICS) == ["/admin/delete_topics/orders"]
+    broker = await cluster.restart(2)
+    assert broker.logs == {}
+    assert await cluster.tree(paths.DELETE_TOPICS) == await cluster.tree(paths.TOPICS) == []
+
+
+async def test_deletion_goes_on_under_the_next_controller(autojump_clock, cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    cluster.brokers[3].is_deaf = True
+    await cluster.delete("orders")
+    assert cluster.brokers[2].logs == {} and cluster.brokers[3].logs != {}
+    await cluster.kill(1)
+    cluster.brokers[3].is_deaf = False
+    await trio.sleep(1)
+    assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
+    assert cluster.brokers[3].logs == {}
+
+
+async def test_deletion_survives_a_restart_of_everything(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    broker.is_deaf = True
+    await cluster.delete("orders")
+    await cluster.kill(1)
+    broker = await cluster.restart(1)
+    assert ORDERS not in broker.roles
+    assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
+
+
+async def test_a_broker_that_cannot_delete_is_asked_again_after_its_restart(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[1, 2]])
+    cluster.brokers[2].failed_disk[ORDERS] = None
+    await cluster.delete("orders")
+    assert await cluster.exists(paths.topic("orders"))
+    await cluster.kill(2)
+    await cluster.restart(2)
+    assert await cluster.tree(paths.TOPICS) == []
+
+
+async def test_a_topic_that_is_deleted_does_not_grow(cluster):
+    await cluster.start(1, 2)
+    created = await cluster.create("orders", [[2]])
+    await cluster.kill(2)
+    await cluster.delete("orders")
+    await cluster.store.set(paths.topic("orders"), TopicAssignment({0: [2], 1: [1]}, created.topic_id).encode())
+    await cluster.settle()
+    assert TopicPartition("orders", 1) not in cluster.brokers[1].roles
+
+
+async def test_what_others_left_below_a_deleted_topic_goes_too(cluster):
+    await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    await cluster.store.create(f"{paths.partitions('orders')}/7")
+    await cluster.store.create(f"{paths.partitions('orders')}/7/state")
+    await cluster.delete("orders")
+    assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
+
+
+async def test_a_mark_that_vanishes_in_the_middle_stops_nothing(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    mark = paths.delete_topic("orders")
+    cluster.before_write(broker, paths.topic("orders"), lambda: cluster.store.delete(mark))
+    await cluster.delete("orders")
+    assert await cluster.tree(paths.TOPICS) == []
+
+
+async def test_the_mark_of_a_topic_that_does_not_exist_is_removed(cluster):
+    await cluster.start(1)
+    await cluster.store.create(paths.delete_topic("nothing"))
+    await cluster.settle()
+    assert await cluster.tree(paths.DELETE_TOPICS) == []
+
+
+async def test_a_topic_that_is_created_and_marked_at_once_is_deleted(cluster):
+    broker = await cluster.start(1)
+    topic = Create(paths.topic("orders"), TopicAssignment({0: [1]}, b"x" * 16).encode())
+    await cluster.store.multi([Create(paths.delete_topic("orders")), topic])
+    await cluster.settle()
+    assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
+    assert broker.logs == {}
+
+
+@pytest.mark.parametrize("marked_before_start", [True, False])
+async def test_marks_are_removed_where_deletion_is_disabled(cluster, marked_before_start):
+    cluster.config.delete_topic_enable = False
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    if marked_before_start:
+        await cluster.kill(1)
+    await cluster.delete("orders")
+    if marked_before_start:
+        broker = await cluster.restart(1)
+    assert await cluster.tree(paths.DELETE_TOPICS) == []
+    assert broker.leads("orders")
+
+
+# Fail-over
+
+
+async def test_a_new_controller_tells_everybody_everything_again(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    cluster.brokers[3].requests.clear()
+    await cluster.kill(1)
+    told = [request for request in cluster.brokers[3].requests if request.controller_epoch == 2]
+    assert names(told)[0] == "UpdateMetadata"
+    assert told[0].topic_states == []
+    assert told[1].topic_states[0].partition_states[0].leader_epoch == 0
+
+
+async def test_a_controller_that_dies_with_the_leader_leaves_both_offices_to_others(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await cluster.kill(1)
+    assert await leader_and_isr(cluster, "orders") == (2, (2, 3), 1)
+    assert cluster.brokers[2].leads("orders")
+
+
+async def test_what_happened_without_a_controller_is_found_by_the_next_one(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    await cluster.kill(1, 2)
+    await cluster.create("pages", [[1]])
+    broker = await cluster.restart(1)
+    assert await leader_and_isr(cluster, "pages") == (1, (1,), 0)
+    assert broker.leads("pages")
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
+    assert broker.leads("orders")
+
+
+async def test_a_single_node_that_restarts_leads_what_it_led(cluster):
+    await cluster.start(1)
+    await cluster.create("orders", [[1], [1]])
+    await cluster.kill(1)
+    broker = await cluster.restart(1)
+    assert broker.candidate.epoch == 2
+    assert broker.leads("orders", 0) and broker.leads("orders", 1)
+    assert {partition.status for _, partition in cluster.image.partitions()} == {PartitionStatus.ONLINE}
+
+
+async def test_notifications_to_the_last_controller_are_dropped(cluster):
+    await cluster.store.create(paths.LOG_DIR_EVENT_PREFIX, LogDirEvent(1).encode(), sequential=True)
+    await cluster.store.create(paths.ISR_CHANGE_PREFIX, b"{}", sequential=True)
+    await cluster.start(1)
+    assert await cluster.tree(paths.LOG_DIR_EVENTS) == await cluster.tree(paths.ISR_CHANGES) == []
+
+
+async def test_a_request_of_an_old_controller_is_refused_and_nothing_else_happens(cluster):
+    await cluster.start(1, 2)
+    cluster.brokers[2].controller_epoch = 50
+    await cluster.create("orders", [[2, 1]])
+    assert ORDERS not in cluster.brokers[2].roles
+    assert cluster.controller.broker_id == 1
+    assert cluster.brokers[2].sent(m.LeaderAndIsrRequest) != []
+
+
+async def test_an_error_that_nobody_knows_harms_nothing(cluster, caplog):
+    broker = await cluster.start(1)
+    broker._leader_and_isr = lambda request: m.LeaderAndIsrResponse(error_code=31000)
+    await cluster.create("orders", [[1]])
+    assert "broker 1 refused LeaderAndIsr: 31000" in caplog.text
+    assert broker.candidate.is_active
+
+
+# Any history
+
+
+def known(image):
+    """What a controller that starts now knows too."""
+    return image.brokers, {
+        partition: (each.replicas, each.leadership, each.status)
+        for partition, each in image.partitions()
+        if not image.is_deleting(partition.topic)
+    }
+
+
+async def act(cluster, rng, action, broker_id, topic):
+    """Do one thing, if it is possible now."""
+    broker = cluster.brokers[broker_id]
+    dead = not await cluster.exists(paths.broker(broker_id))
+    if action == "create":
+        await cluster.create(topic, [rng.sample(range(4), 3) for _ in range(rng.randint(1, 3))])
+    elif action == "delete":
+        await cluster.delete(topic)
+    elif broker_id == 0:
+        return  # the controller, which is replaced at the end
+    elif action == "kill":
+        await cluster.kill(broker_id)
+    elif action == "restart" and dead:
+        await cluster.restart(broker_id)
+    elif action == "bounce" and not dead:
+        await cluster.restart_unnoticed(broker_id)
+    elif action == "break":
+        broker.failed_disk.update(dict.fromkeys(broker.logs))
+
+
+def check(cluster):
+    """What holds whenever everything has been told."""
+    image = cluster.image
+    for partition, each in image.partitions():
+        if image.is_deleting(partition.topic) or each.leadership is None:
+            continue
+        state = each.leadership.state
+        assert state.isr and set(state.isr) <= set(each.replicas)
+        assert state.leader == NO_LEADER or (state.leader in state.isr and image.is_online(partition, state.leader))
+        assert state.leader != NO_LEADER or not any(image.is_online(partition, member) for member in state.isr)
+        for broker_id in image.brokers:
+            broker = cluster.brokers[broker_id]
+            assert broker.metadata[partition].leader == state.leader
+            if image.is_online(partition, broker_id) and broker_id in each.replicas:
+                assert broker.roles[partition].leader_epoch == state.leader_epoch
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["create", "create", "delete", "kill", "restart", "bounce", "break"]),
+        st.integers(0, 3),
+        st.sampled_from(["orders", "pages"]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1000), steps=STEPS)
+def test_whatever_happens_brokers_do_what_the_store_says_and_the_next_controller_knows_it(open_cluster, seed, steps):
+    async def history():
+        rng = random.Random(seed)
+        async with open_cluster() as cluster:
+            await cluster.start(0, 1, 2, 3)
+            for action, broker_id, topic in steps:
+                await act(cluster, rng, action, broker_id, topic)
+                check(cluster)
+            before = known(cluster.image)
+            await cluster.store.delete(paths.CONTROLLER)
+            await cluster.settle()
+            assert known(cluster.image) == before
+
+    trio.run(history)

@@ -89,11 +89,13 @@ class LogWorld:
         batch = self.batch(count, **fields)
         return log.append_as_leader(batch, leader_epoch=epoch, origin=Origin.CLIENT, now_ms=self.now_ms)
 
-    def append_marker(self, log: PartitionLog, control_type: int, producer_id: int = 7) -> Appended | ErrorCode:
+    def append_marker(
+        self, log: PartitionLog, control_type: int, producer_id: int = 7, epoch: int = 0
+    ) -> Appended | ErrorCode:
         marker = build_control_batch(
             control_type, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp_ms=self.now_ms
         )
-        return log.append_as_leader(marker, leader_epoch=0, origin=Origin.COORDINATOR, now_ms=self.now_ms)
+        return log.append_as_leader(marker, leader_epoch=epoch, origin=Origin.COORDINATOR, now_ms=self.now_ms)
 
     def flush(self, log: PartitionLog) -> None:
         plan = log.flush_plan()

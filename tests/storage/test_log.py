@@ -38,6 +38,15 @@ def test_batches_follow_each_other_and_carry_offset_and_epoch(world, offsets_of)
     assert log.epochs.entries == [(4, 0)]
 
 
+def test_a_leader_of_an_older_epoch_never_appends(world):
+    log = world.open()
+    world.append(log, epoch=4)
+    log.begin_leader_epoch(6)
+    with pytest.raises(InvariantBroken):
+        world.append(log, epoch=5)
+    assert (log.log_end_offset, log.epochs.entries) == (1, [(4, 0), (6, 1)])
+
+
 def test_log_append_time_is_told(world):
     log = world.open()
     appended = world.append(log, attributes=LOG_APPEND_TIME, timestamp=777)

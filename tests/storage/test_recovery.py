@@ -1,18 +1,21 @@
 """Opening a log: after a clean stop, after crashes of process and machine at any moment, and after a Java broker."""
 
 import contextlib
+import re
 import struct
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.storage import recovery
 from barnabas.storage.check import check_partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.producers import Origin
-from barnabas.wire.records import ABORT, TRANSACTIONAL
+from barnabas.wire.records import ABORT, TRANSACTIONAL, build_batch
 
 FIRST_LOG = "00000000000000000000.log"
 
@@ -129,6 +132,28 @@ def test_appends_go_on_after_a_clean_stop(new_world, read_of, offsets_of):
     assert findings(world) == []
     assert offsets_of(world.log_bytes(log)) == list(range(20))
     assert offsets_of(read_of(log.read(19, max_bytes=1, end_offset=20))) == [19]
+
+
+def test_the_worked_example_of_the_readme_is_what_is_written(new_world):
+    world = new_world(index_interval_bytes=0)
+    log = world.open()
+    for records, time, producer in (
+        ([(b"a", b"one"), (b"b", b"two")], 1_700_000_000_000, idempotent(0)),
+        ([(b"a", None)], 1_700_000_000_500, {}),
+    ):
+        batch = build_batch(records, timestamp_ms=time, **producer)
+        log.append_as_leader(batch, leader_epoch=3, origin=Origin.CLIENT, now_ms=time)
+    log.close(world.now_ms)
+    examples = examples_of_the_readme()
+    assert {name: world.content(name) for name in examples} == examples
+    assert len(examples) == 4
+
+
+def examples_of_the_readme() -> dict[str, bytes]:
+    """File name -> content, from the titles and code blocks of the worked example: hex, then prose."""
+    text = Path(recovery.__file__).with_name("README.md").read_text().partition("## Worked example")[2]
+    blocks = re.findall(r"### (\S+)\n\n```\n(.*?)```", text, re.DOTALL)
+    return {name: bytes.fromhex(" ".join(re.findall(r"^(?:[0-9a-f]{2} )+", block, re.M))) for name, block in blocks}
 
 
 # -- damage after a crash

@@ -1,0 +1,603 @@
+"""A whole broker inside a test: `serve()` in a world of which nothing is real but the code.
+
+The disk is a `MemDisk`, the store SQLite in memory, the network a pair of byte pipes for each connection, time virtual
+(`autojump_clock`), and work in threads runs inline after a moment of virtual time. Disk, store and network belong to
+the `Machine` and outlive the broker on it, so a test may stop it, crash it or cut the power, and start another one:
+
+    machine = Machine(nursery, log_dirs="/a,/b")
+    await machine.start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    assert (await client.produce("t", b"hello")).base_offset == 0
+    await machine.cut_power(seed=1)
+    await machine.start()
+
+A test that waits for what never comes fails after `PATIENCE_SECONDS` of virtual time instead of hanging.
+"""
+
+import random
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import SimpleNamespace
+
+import trio
+import trio.testing
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.net import ConnectionLost
+from barnabas.broker.serve import serve
+from barnabas.broker.world import World
+from barnabas.controller import paths
+from barnabas.controller.sqlitestore import SqliteDatabase, open_sqlite_database
+from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import Batch, build_batch, read_all_records
+
+START_MS = 1_700_000_000_000
+PATIENCE_SECONDS = 3600.0
+PIPE_BYTES = 1 << 16  # what fits between a sender and a reader that does not read
+THREAD_SECONDS = 0.001  # how long work in a thread takes
+SENDFILE_BYTES = 1 << 15
+
+
+def now_ms() -> int:
+    """The wall clock, which goes with trio's."""
+    return START_MS + round(trio.current_time() * 1000)
+
+
+# -- network
+
+
+class Pipe:
+    """Bytes on their way in one direction."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended = False  # no more will be written
+        self.abandoned = False  # nobody will read
+        self.changed = trio.Event()
+
+    def note(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+
+class MemStream:
+    """A `Stream`: one end of two pipes."""
+
+    def __init__(self, incoming: Pipe, outgoing: Pipe, peer_address: str) -> None:
+        self.peer_address = peer_address
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._closed = False
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        pipe = self._incoming
+        while not self._closed:
+            if pipe.data:
+                received = bytes(pipe.data[:max_bytes])
+                del pipe.data[:max_bytes]
+                pipe.note()
+                return received
+            if pipe.ended:
+                return b""
+            await pipe.changed.wait()
+        raise ConnectionLost("this end was closed")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        pipe, rest = self._outgoing, memoryview(data)
+        while rest:
+            if self._closed or pipe.abandoned:
+                raise ConnectionLost("the other end is closed")
+            space = PIPE_BYTES - len(pipe.data)
+            if space <= 0:
+                await pipe.changed.wait()
+                continue
+            pipe.data += rest[:space]
+            rest = rest[space:]
+            pipe.note()
+
+    async def send_slice(self, piece: FileSlice) -> None:
+        """In steps, as sendfile does: each reads the file as it then is."""
+        position, end = piece.position, piece.position + piece.size_bytes
+        while position < end:
+            try:
+                data = piece.file.read(position, min(end - position, SENDFILE_BYTES))
+            except StorageError as error:
+                raise ConnectionLost(str(error)) from error
+            if not data:
+                raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
+            await self.send_all(data)
+            position += len(data)
+
+    def close(self) -> None:
+        self._closed = True
+        self._outgoing.ended = True
+        self._incoming.abandoned = True
+        self._incoming.note()
+        self._outgoing.note()
+
+
+class MemListener:
+    """A `Listener` of a `MemNet`."""
+
+    def __init__(self, net: "MemNet", host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+        self._net = net
+        self._waiting_in, self._waiting = trio.open_memory_channel[MemStream](1000)
+
+    async def serve(self, handle: Callable[[MemStream], object], nursery: trio.Nursery) -> None:
+        async for stream in self._waiting:
+            nursery.start_soon(handle, stream)
+
+    def offer(self, stream: MemStream) -> None:
+        self._waiting_in.send_nowait(stream)
+
+    def close(self) -> None:
+        self._waiting_in.close()
+        self._net.listeners.pop(self.port, None)
+
+
+class MemNet:
+    """A `Net` without sockets; a connection may come from any address."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[int, MemListener] = {}
+        self._next_port = 40000
+
+    async def listen(self, host: str, port: int, *, backlog: int) -> MemListener:
+        await trio.lowlevel.checkpoint()
+        if port == 0:
+            port = self._next_port
+            self._next_port += 1
+        if port in self.listeners:
+            raise OSError(98, "Address already in use")
+        listener = self.listeners[port] = MemListener(self, host, port)
+        return listener
+
+    async def connect(self, host: str, port: int, *, address: str = "127.0.0.1") -> MemStream:
+        await trio.lowlevel.checkpoint()
+        listener = self.listeners.get(port)
+        if listener is None:
+            raise ConnectionLost(f"{host}:{port}: nobody listens")
+        there, back = Pipe(), Pipe()
+        listener.offer(MemStream(there, back, address))
+        return MemStream(back, there, host)
+
+
+# -- the machine and its broker
+
+
+class Machine:
+    """Disk, store, network, and at most one broker. Properties as `num_partitions="3"`; underscores are dots."""
+
+    def __init__(self, nursery: trio.Nursery, *, disk: MemDisk | None = None, **properties: str) -> None:
+        self.disk = disk or MemDisk(now_ms=now_ms)
+        self.net = MemNet()
+        self.properties = {
+            "log.dirs": "/data",
+            "listeners": "PLAINTEXT://127.0.0.1:9092",
+            "group.initial.rebalance.delay.ms": "0",
+            "offsets.topic.num.partitions": "1",
+        } | dotted(properties)
+        self.rng = random.Random(0)
+        self.serving = None
+        self.failure: BaseException | None = None
+        self.thread_seconds = THREAD_SECONDS
+        self._nursery = nursery
+        self._database: SqliteDatabase | None = None
+        self._scope = trio.CancelScope()
+        self._stop = trio.Event()
+        self._ended = trio.Event()
+
+    async def start(self, **properties: str) -> "Machine":
+        """Start a broker and wait until it serves; a failure to do so is raised."""
+        self.properties |= dotted(properties)
+        self.failure, self._scope, self._stop, self._ended = None, trio.CancelScope(), trio.Event(), trio.Event()
+        ready = trio.Event()
+        self._nursery.start_soon(self._run, BrokerConfig(self.properties), ready)
+        await first_of(ready, self._ended)
+        if self.failure is not None:
+            raise self.failure
+        return self
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        self._stop.set()
+        await self.ended()
+
+    def ask_to_stop(self) -> None:
+        """The same, without waiting for the end."""
+        self._stop.set()
+
+    async def crash(self) -> None:
+        """The process dies; the kernel and what it was given survive."""
+        await self._die(self.disk.crash_process())
+
+    async def cut_power(self, seed: int) -> None:
+        """The machine dies: of what was not synced, some is lost."""
+        await self._die(self.disk.crash_machine(random.Random(seed)))
+
+    async def ended(self) -> None:
+        """Wait for the broker's end; `failure` says why it ended, when it did by itself."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            await self._ended.wait()
+
+    async def connect(self, listener: str = "PLAINTEXT", *, address: str = "127.0.0.1") -> "Client":
+        """A client of one of the listeners."""
+        ports = {each.listener: each.port for each in BrokerConfig(self.properties).listener_endpoints}
+        return Client(await self.net.connect("127.0.0.1", ports[listener], address=address))
+
+    async def controller_epoch(self) -> int:
+        """What the store says; requests in the controller's name need it."""
+        store = self._database.session()
+        data, _ = await store.get(paths.CONTROLLER_EPOCH)
+        await store.close()
+        return paths.ControllerEpoch.decode(data).epoch
+
+    async def _die(self, disk: MemDisk) -> None:
+        self._scope.cancel()
+        await self.ended()
+        for listener in list(self.net.listeners.values()):
+            listener.close()
+        self.disk = disk
+
+    async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
+        world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread)
+
+        def started(serving) -> None:
+            self.serving = serving
+            ready.set()
+
+        try:
+            with self._scope:
+                await serve(config, world=world, stop=self._stop, task_status=SimpleNamespace(started=started))
+        except Exception as error:
+            self.failure = error
+        finally:
+            self._ended.set()
+
+    async def _open_store(self, embedded_path: str):
+        if self._database is None:
+            self._database = await open_sqlite_database(":memory:", run_inline, now_ms)
+        return self._database.session()
+
+    async def _in_thread(self, function, /, *args):
+        """As trio does it: a thread that began is waited for, cancelled or not."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.thread_seconds)
+        return function(*args)
+
+
+async def run_inline(function, /, *args):
+    """A thread that takes no time."""
+    await trio.lowlevel.cancel_shielded_checkpoint()
+    return function(*args)
+
+
+async def first_of(*events: trio.Event) -> None:
+    """Wait until one of them is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def watch(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(watch, event)
+
+
+def dotted(properties: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): text for name, text in properties.items()}
+
+
+# -- clients
+
+
+class Client:
+    """A client that says what it is told to; the highest version that is served when none is said."""
+
+    def __init__(self, stream: MemStream) -> None:
+        self.stream = stream
+        self._correlation_id = 0
+        self._received = bytearray()
+        self._asked: dict[int, tuple[int, int]] = {}
+
+    # bytes
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def send_frame(self, body: bytes) -> None:
+        await self.send_bytes(struct.pack(">i", len(body)) + body)
+
+    async def receive_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", await self._receive_exactly(4))
+        return await self._receive_exactly(size)
+
+    async def is_closed(self, within_seconds: float = PATIENCE_SECONDS) -> bool:
+        """Whether the broker closes the connection, in this time, without another byte."""
+        with trio.move_on_after(within_seconds):
+            return await self.stream.receive_some(1) == b""
+        return False
+
+    async def is_quiet(self, seconds: float = 1.0) -> bool:
+        """Whether nothing comes for so long, and the connection stays open."""
+        with trio.move_on_after(seconds):
+            await self.stream.receive_some(1)
+            return False
+        return True
+
+    def close(self) -> None:
+        self.stream.close()
+
+    async def _receive_exactly(self, size: int) -> bytes:
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(self._received) < size:
+                data = await self.stream.receive_some(1 << 16)
+                if not data:
+                    raise EOFError(f"the broker closed the connection after {len(self._received)} of {size} bytes")
+                self._received += data
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    # requests
+
+    async def send(self, request: m.Message, version: int | None = None) -> None:
+        """Send a request without waiting for the answer."""
+        self._correlation_id += 1
+        await self.send_frame(self.frame_of(request, version))
+
+    def frame_of(self, request: m.Message, version: int | None = None) -> bytes:
+        """The bytes of a request, without their length."""
+        key = request.API_KEY
+        version = APIS[key].max_version if version is None else version
+        self._asked[self._correlation_id] = key, version
+        header = m.RequestHeader(
+            request_api_key=key, request_api_version=version, correlation_id=self._correlation_id, client_id="test"
+        )
+        return m.encode(header, request_header_version(key, version)) + m.encode(request, version)
+
+    async def receive(self) -> m.Message:
+        """The next answer."""
+        frame = await self.receive_frame()
+        (correlation_id,) = struct.unpack_from(">i", frame)
+        assert correlation_id == next(iter(self._asked)), "answers come in the order of the requests"
+        key, version = self._asked.pop(correlation_id)
+        _, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
+        return m.decode(response_class(APIS[key]), version, frame, position)
+
+    async def ask(self, request: m.Message, version: int | None = None) -> m.Message:
+        """Send a request and return its answer."""
+        await self.send(request, version)
+        return await self.receive()
+
+    # topics
+
+    async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
+        """Create a topic, which must succeed; its id."""
+        with trio.fail_after(60):
+            while True:  # a topic of that name may just be on its way out
+                created = (await self.ask(new_topics(name, partitions, **configs))).topics[0]
+                if created.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    break
+                await trio.sleep(0.1)
+        assert created.error_code == 0, (created.error_code, created.error_message)
+        return created.topic_id
+
+    async def delete_topic(self, name: str) -> None:
+        topic = m.DeleteTopicsRequest.DeleteTopicState(name=name)
+        (row,) = (await self.ask(m.DeleteTopicsRequest(topics=[topic], timeout_ms=30_000))).responses
+        assert row.error_code == 0, row
+
+    async def metadata(self, *names: str, version: int | None = None, create: bool = False):
+        """What Metadata says of these topics, by name."""
+        topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = await self.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=create), version)
+        return {topic.name: topic for topic in answer.topics}
+
+    # records
+
+    async def produce(self, topic: str, records, partition: int = 0, *, version: int | None = None, **fields):
+        """Produce one batch with acks=all; the partition's row of the answer."""
+        answer = await self.ask(produce_request(topic, records, partition, **fields), version)
+        return answer.responses[0].partition_responses[0]
+
+    async def fetch(self, topic, offset: int = 0, partition: int = 0, *, version: int = 12, **fields):
+        """Fetch from one partition; its row of the answer. Versions from 13 on take the topic's id."""
+        answer = await self.ask(fetch_request([(topic, partition, offset)], **fields), version)
+        assert answer.error_code == 0, answer.error_code
+        return answer.responses[0].partitions[0]
+
+    async def list_offset(self, topic: str, timestamp: int, partition: int = 0, *, version: int = 9, **fields):
+        """ListOffsets for one partition; its row of the answer."""
+        answer = await self.ask(list_offsets_request([(topic, partition, timestamp)], **fields), version)
+        return answer.topics[0].partitions[0]
+
+    async def read_values(self, topic: str, offset: int = 0, partition: int = 0) -> list[bytes]:
+        """Every value from an offset on."""
+        values = []
+        while True:
+            row = await self.fetch(topic, offset, partition, max_wait_ms=0)
+            assert row.error_code == 0, row.error_code
+            records = records_in(row)
+            if not records:
+                return values
+            values += [record.value for record in records if record.offset >= offset]
+            offset = records[-1].offset + 1
+
+    # what the controller says
+
+    async def give_role(self, machine: Machine, topic: str, partition: int = 0, **role):
+        """LeaderAndIsr in the controller's name, for one partition; the error code."""
+        (asked,) = (await self.metadata(topic)).values()
+        now = asked.partitions[partition]
+        broker_id = machine.serving.broker_id
+        state = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+            partition_index=partition,
+            controller_epoch=await machine.controller_epoch(),
+            leader=role.get("leader", broker_id),
+            leader_epoch=role.get("leader_epoch", now.leader_epoch + 1),
+            isr=role.get("isr", [broker_id]),
+            partition_epoch=1,
+            replicas=role.get("replicas", [broker_id]),
+        )
+        request = m.LeaderAndIsrRequest(
+            controller_id=broker_id,
+            controller_epoch=state.controller_epoch,
+            broker_epoch=-1,
+            topic_states=[
+                m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name=topic, topic_id=role.get("topic_id", asked.topic_id), partition_states=[state]
+                )
+            ],
+        )
+        answer = await self.ask(request)
+        return answer.error_code or answer.topics[0].partition_errors[0].error_code
+
+    async def stop_replica(self, machine: Machine, topic: str, partition: int = 0, *, leader_epoch=-1, delete=False):
+        """StopReplica in the controller's name, for one partition; the error code."""
+        state = m.StopReplicaRequest.StopReplicaPartitionState(
+            partition_index=partition, leader_epoch=leader_epoch, delete_partition=delete
+        )
+        request = m.StopReplicaRequest(
+            controller_id=machine.serving.broker_id,
+            controller_epoch=await machine.controller_epoch(),
+            broker_epoch=-1,
+            topic_states=[m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=[state])],
+        )
+        answer = await self.ask(request)
+        return answer.error_code or answer.partition_errors[0].error_code
+
+
+# -- requests and records
+
+
+def new_topics(name: str, partitions: int = 1, *, timeout_ms: int = 15_000, **configs: str) -> m.CreateTopicsRequest:
+    """CreateTopics for one topic."""
+    settings = [
+        m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in dotted(configs).items()
+    ]
+    topic = m.CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, configs=settings
+    )
+    return m.CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
+
+
+def batch_of(*values: bytes | None, key: bytes | None = None, **fields) -> bytes:
+    """The bytes of one batch."""
+    return bytes(build_batch([(key, value) for value in values], timestamp_ms=now_ms(), **fields).data)
+
+
+def bytes_of(records) -> bytes | None:
+    """A batch, its bytes, or one value."""
+    if isinstance(records, Batch):
+        return bytes(records.data)
+    return records if records is None or records[16:17] == b"\x02" else batch_of(records)
+
+
+def produce_request(
+    topic: str, records, partition: int = 0, *, acks: int = -1, timeout_ms: int = 10_000, transactional_id=None
+) -> m.ProduceRequest:
+    """Produce to one partition."""
+    return produce_many({(topic, partition): records}, acks=acks, timeout_ms=timeout_ms, name=transactional_id)
+
+
+def produce_many(batches: dict, *, acks: int = -1, timeout_ms: int = 10_000, name=None) -> m.ProduceRequest:
+    """Produce to several: (topic, partition) -> a batch, its bytes, or one value."""
+    topics: dict[str, list] = {}
+    for (topic, partition), records in batches.items():
+        data = m.ProduceRequest.PartitionProduceData(index=partition, records=bytes_of(records))
+        topics.setdefault(topic, []).append(data)
+    return m.ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        transactional_id=name,
+        topic_data=[
+            m.ProduceRequest.TopicProduceData(name=topic, partition_data=data) for topic, data in topics.items()
+        ],
+    )
+
+
+def fetch_request(
+    wanted: Iterable[tuple[str | bytes, int, int]],
+    *,
+    max_wait_ms: int = 500,
+    min_bytes: int = 1,
+    max_bytes: int = 50 << 20,
+    partition_max_bytes: int = 1 << 20,
+    forget: Sequence[tuple[str | bytes, int]] = (),
+    session: tuple[int, int] = (0, -1),
+    leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    **fields,
+) -> m.FetchRequest:
+    """Fetch from [(topic or its id, partition, offset)]."""
+    topics = []
+    for topic, partition, offset in wanted:
+        asked = m.FetchRequest.FetchPartition(
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            current_leader_epoch=leader_epoch,
+            last_fetched_epoch=last_fetched_epoch,
+        )
+        topics.append(m.FetchRequest.FetchTopic(**named(topic), partitions=[asked]))
+    return m.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=topics,
+        forgotten_topics_data=[
+            m.FetchRequest.ForgottenTopic(**named(topic), partitions=[partition]) for topic, partition in forget
+        ],
+        **fields,
+    )
+
+
+def named(topic: str | bytes) -> dict:
+    return {"topic_id": topic} if isinstance(topic, bytes) else {"topic": topic}
+
+
+def list_offsets_request(
+    wanted: Iterable[tuple[str, int, int]], *, leader_epoch: int = -1, **fields
+) -> m.ListOffsetsRequest:
+    """ListOffsets for [(topic, partition, timestamp)]."""
+    topics: dict[str, list] = {}
+    for topic, partition, timestamp in wanted:
+        asked = m.ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch, max_num_offsets=100
+        )
+        topics.setdefault(topic, []).append(asked)
+    return m.ListOffsetsRequest(
+        replica_id=fields.pop("replica_id", -1),
+        topics=[m.ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
+        **fields,
+    )
+
+
+def records_in(row) -> list:
+    """The whole records of a fetched partition."""
+    return [record for _, record in read_all_records(row.records)]
+
+
+def values_in(row) -> list[bytes]:
+    """Their values."""
+    return [record.value for record in records_in(row)]
+
+
+def fetched(answer) -> Iterator[tuple[str | bytes, object]]:
+    """(topic or its id, row) of every partition of a Fetch answer, in order."""
+    for topic in answer.responses:
+        for row in topic.partitions:
+            yield topic.topic or topic.topic_id, row
