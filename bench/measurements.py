@@ -194,7 +194,7 @@ def idle_connections() -> None:
 
 def longest_step() -> None:
     """The longest step on the event loop while every case is produced and fetched"""
-    with broker(verbose=True) as served:
+    with broker() as served:
         client = Client(served.port)
         create_topic(client, "bench")
         offset = 0

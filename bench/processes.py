@@ -50,14 +50,12 @@ class Measured:
 
 
 @contextmanager
-def broker(*settings: str, verbose: bool = False) -> Iterator[Measured]:
+def broker(*settings: str) -> Iterator[Measured]:
     """A broker on a fresh directory and a free port."""
     with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
         command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", directory, "--listen", "127.0.0.1:0"]
         for setting in settings:
             command += ["--set", setting]
-        if verbose:
-            command.append("--verbose")
         running = Measured(command)
         try:
             yield running

@@ -32,6 +32,7 @@ from barnabas.storage.checkpoint import (
     read_partition_metadata,
 )
 from barnabas.storage.disk import Disk, StorageError
+from barnabas.storage.dump import dump
 from barnabas.storage.entries import EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import (
@@ -46,6 +47,8 @@ from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
 from barnabas.wire.records import is_intact
 from barnabas.wire.topics import TopicPartition
+
+__all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
 
 OFFSET_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 

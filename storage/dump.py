@@ -48,18 +48,21 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknow
 CONTROL_TYPES = {0: "abort", 1: "commit"}
 
 
-class NotDumped(Exception):
-    """The file is of no known kind, or cannot be read."""
+class NotDumped(StorageError):
+    """The file is of no known kind, or cannot be understood."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, "dump", why)
 
 
 def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
-    """The file as lines of text. NotDumped; blocking: long."""
+    """The file as lines of text. StorageError (NotDumped); blocking: long."""
     for row in read_rows(disk, path, records=records):
         yield "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
 
 
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
-    """The file as rows. NotDumped; blocking: long."""
+    """The file as rows. StorageError (NotDumped); blocking: long."""
     name = path.rpartition("/")[2]
     for suffix in (DELETED, CLEANED, SWAP):
         name = name.removesuffix(suffix)
@@ -67,18 +70,18 @@ def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
         if name.endswith(LOG):
             yield from _log_rows(disk, path, records)
         else:
-            yield from _reader_of(name)(disk, path, offset_of_name(name) or 0)
-    except (StorageError, IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
-        raise NotDumped(f"{path}: {error}") from error
+            yield from _reader_of(path, name)(disk, path, offset_of_name(name) or 0)
+    except (IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
+        raise NotDumped(path, str(error)) from error
 
 
-def _reader_of(name: str) -> Callable[[Disk, str, int], Iterator[Row]]:
+def _reader_of(path: str, name: str) -> Callable[[Disk, str, int], Iterator[Row]]:
     suffix = name[name.rfind(".") :] if "." in name else name
     reader = READERS.get(name) or READERS.get(suffix)
     if reader is None and name.endswith("-checkpoint"):
         reader = _checkpoint_rows
     if reader is None:
-        raise NotDumped(f"{name} is not the name of a file that a log directory has")
+        raise NotDumped(path, "a log directory has no file of this name")
     return reader
 
 

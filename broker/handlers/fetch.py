@@ -4,7 +4,8 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     least `min_bytes` are planned, something failed, or `max_wait_ms` passed; until then the request waits, and only
     partitions that changed are planned again. The first batch of the first non-empty partition is sent whatever its
     size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
-    to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends.
+    to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends; what the
+    page cache does not hold is read ahead in a thread first.
 Versions: 0-3 would need old record formats and are answered with UNSUPPORTED_VERSION per partition; 7+ sessions
     (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names.
 Not done: follower progress (a follower's fetch does not advance a high watermark yet), reading from followers.
@@ -34,6 +35,7 @@ TOPIC_ID_VERSION = 13
 REPLICA_STATE_VERSION = 15
 READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
+WARM_STEP_BYTES = 1 << 18
 
 Row = m.FetchResponse.PartitionData
 Rows = dict[Wanted, Row]
@@ -65,6 +67,11 @@ class FetchPlan:
             return None
         self.rows[wanted] = self._read(partition, wanted)
         return partition
+
+    def cold_slices(self) -> list[FileSlice]:
+        """The parts of the answer that the page cache does not hold."""
+        slices = [row.records for row in self.rows.values() if isinstance(row.records, FileSlice)]
+        return [piece for piece in slices if not piece.file.resident(piece.position, piece.size_bytes)]
 
     def release(self) -> None:
         """Give back the file slices of a plan that will not be sent."""
@@ -148,11 +155,11 @@ class FetchPlan:
         size = piece.size_bytes
         self.planned_bytes += size
         self.bytes_left -= size
-        if size > INLINE_READ_BYTES_MAX:
+        if size <= INLINE_READ_BYTES_MAX and piece.file.resident(piece.position, size):
+            row.records = piece.read()
+            piece.release()
+        else:
             row.records = piece
-            return
-        row.records = piece.read()
-        piece.release()
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
@@ -169,6 +176,9 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
             await _fill_from_session(plan, session, request)
         else:
             await _fill(plan, wanted, request)
+        cold = plan.cold_slices()
+        if cold:
+            await broker.world.in_thread(_warm, cold)
     except BaseException:
         plan.release()
         raise
@@ -354,6 +364,15 @@ def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:
             topics.append(topic)
         members.append(row)
     return topics
+
+
+def _warm(cold: list[FileSlice]) -> None:
+    """Bring slices into the page cache, in a thread: `sendfile` on the loop would wait for the device."""
+    for piece in cold:
+        piece.file.will_need(piece.position, piece.size_bytes)
+    for piece in cold:
+        for position in range(piece.position, piece.position + piece.size_bytes, WARM_STEP_BYTES):
+            piece.file.read(position, min(WARM_STEP_BYTES, piece.position + piece.size_bytes - position))
 
 
 def _records_bytes(row: Row) -> int:

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.storage.check import check_directory
 from barnabas.storage.checkpoint import write_checkpoint
+from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import NotDumped, dump, read_rows
 from barnabas.storage.producers import Origin
 from barnabas.wire.records import ABORT, TRANSACTIONAL, Record, build_batch
@@ -182,11 +183,11 @@ def test_a_deleted_segment_can_still_be_dumped(directory):
 
 @pytest.mark.parametrize("name", ["notes.txt", "orders-0/00000000000000000099.log", "orders-0/nothing-checkpoint.x"])
 def test_other_files_are_not_dumped(directory, name):
-    with pytest.raises(NotDumped):
+    with pytest.raises(StorageError):
         rows(directory, name)
 
 
 def test_damaged_files_are_not_dumped(directory):
-    directory.put("leader-epoch-checkpoint", b"x")
-    with pytest.raises(NotDumped, match="leader-epoch-checkpoint"):
-        rows(directory, "orders-0/leader-epoch-checkpoint")
+    directory.put(f"{SECOND}.txnindex", b"x")
+    with pytest.raises(NotDumped, match="txnindex"):
+        rows(directory, f"orders-0/{SECOND}.txnindex")

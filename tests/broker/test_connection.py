@@ -1,0 +1,452 @@
+"""Connections: order, limits, idleness, memory, hostile bytes; and the network of these tests beside the real one."""
+
+import struct
+
+import pytest
+import trio
+
+from barnabas.broker import dispatch
+from barnabas.broker.connection import STALLED_SECONDS
+from barnabas.broker.net import ConnectionLost, OsNet
+from barnabas.storage.disk import FileSlice, OsDisk
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import (
+    Machine,
+    MemNet,
+    fetch_request,
+    fetched,
+    produce_request,
+    records_in,
+    values_in,
+)
+
+SMALL_MEMORY = {"socket_request_max_bytes": "100000", "queued_max_request_bytes": "100000"}
+
+
+def metadata_frame(correlation_id: int, version: int = 1, rest: bytes = b"") -> bytes:
+    """Metadata of no topic, and what somebody adds to it."""
+    return struct.pack(">hhih", 3, version, correlation_id, -1) + struct.pack(">i", 0) + rest
+
+
+async def correlation_id_of(client) -> int:
+    return struct.unpack_from(">i", await client.receive_frame())[0]
+
+
+# -- one request after the other
+
+
+async def test_answers_leave_in_the_order_of_the_requests_even_if_the_first_one_waits(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=5000), 12)
+    await client.send(m.MetadataRequest(topics=[]))
+    began = trio.current_time()
+    assert isinstance(await client.receive(), m.FetchResponse)
+    assert trio.current_time() == pytest.approx(began + 5, abs=0.1)
+    assert isinstance(await client.receive(), m.MetadataResponse)
+
+
+async def test_a_waiting_request_holds_up_no_other_connection(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client, other = await machine.connect(), await machine.connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=5000), 12)
+    began = trio.current_time()
+    await other.metadata("t")
+    assert trio.current_time() < began + 1
+
+
+async def test_several_requests_in_one_piece_and_one_in_many_pieces_are_answered(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    frames = b"".join(struct.pack(">i", len(frame)) + frame for frame in map(metadata_frame, range(3)))
+    await client.send_bytes(frames[:-7])
+    assert [await correlation_id_of(client) for _ in range(2)] == [0, 1]
+    for byte in frames[-7:]:
+        await client.send_bytes(bytes([byte]))
+        await trio.sleep(1)
+    assert await correlation_id_of(client) == 2
+
+
+async def test_bytes_behind_a_request_are_ignored(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.send_frame(metadata_frame(7, rest=b"whatever"))
+    assert await correlation_id_of(client) == 7
+
+
+async def test_all_topics_as_librdkafka_asks_for_them_are_answered(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t")
+    body = struct.pack(">hhih", 3, 9, 5, -1) + b"\x00" + bytes.fromhex("00000000010000")
+    await client.send_frame(body)
+    frame = await client.receive_frame()
+    assert [topic.name for topic in m.decode(m.MetadataResponse, 9, frame, 5).topics] == ["t"]
+
+
+async def test_api_versions_above_ours_is_answered_in_version_0_with_its_true_range(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.send_frame(struct.pack(">hhi", 18, 5, 9) + b"\x00\x04abc\x00")
+    frame = await client.receive_frame()
+    answer = m.decode(m.ApiVersionsResponse, 0, frame, 4)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [(18, 0, 4)]
+    assert (await client.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))).api_keys
+
+
+# -- who breaks the protocol
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">i", 0),
+        struct.pack(">i", -1),
+        struct.pack(">i", 3) + b"abc",
+        struct.pack(">i", 2**31 - 1),
+        bytes.fromhex("16030100c8010000c40303") + bytes(190),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        struct.pack(">ihhih", 10, 9999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 13, 1, -1),
+        struct.pack(">ihhih", 10, 3, -1, 1, -1),
+        struct.pack(">ihhih", 10, 71, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 1, 1, 30000),
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, -2),
+    ],
+    ids=[
+        "no length",
+        "negative length",
+        "length three",
+        "two gibibytes",
+        "tls",
+        "http",
+        "unknown key",
+        "version above",
+        "version below",
+        "key of another kind of cluster",
+        "client id beyond the frame",
+        "array beyond the frame",
+        "negative count",
+    ],
+)
+async def test_what_is_no_request_closes_its_connection_alone(nursery, autojump_clock, data):
+    machine = await Machine(nursery).start()
+    client, bystander = await machine.connect(), await machine.connect()
+    await client.send_bytes(data)
+    assert await client.is_closed(within_seconds=1)
+    assert (await bystander.ask(m.MetadataRequest(topics=[]))).brokers
+
+
+async def test_a_request_before_the_nonsense_is_still_answered(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    frame = metadata_frame(3)
+    await client.send_bytes(struct.pack(">i", len(frame)) + frame + struct.pack(">i", -1))
+    assert await correlation_id_of(client) == 3
+    assert await client.is_closed(within_seconds=1)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_request_is_forgotten(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    client = await machine.connect()
+    await client.send_bytes(struct.pack(">i", 100) + b"half")
+    client.close()
+    assert (await (await machine.connect()).ask(m.MetadataRequest(topics=[]))).brokers
+
+
+async def test_a_client_that_leaves_while_its_fetch_waits_is_forgotten_when_it_ends(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=5000), 12)
+    client.close()
+    assert (await (await machine.connect()).ask(m.MetadataRequest(topics=[]))).brokers
+
+
+# -- numbers and idleness
+
+
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(nursery, autojump_clock):
+    machine = await Machine(nursery, connections_max_idle_ms="10000").start()
+    idle, busy = await machine.connect(), await machine.connect()
+    began = trio.current_time()
+    async with trio.open_nursery() as asking:
+
+        @asking.start_soon
+        async def _():
+            while True:
+                await busy.metadata("t")
+                await trio.sleep(5)
+
+        assert await idle.is_closed()
+        assert 10 <= trio.current_time() - began <= 12
+        await trio.sleep(20)
+        asking.cancel_scope.cancel()
+    await busy.metadata("t")
+
+
+async def test_a_connection_whose_request_waits_is_not_idle(nursery, autojump_clock):
+    machine = await Machine(nursery, connections_max_idle_ms="10000").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    row = await client.fetch("t", max_wait_ms=30_000)
+    assert row.error_code == 0
+    assert (await client.fetch("t", max_wait_ms=0)).error_code == 0
+
+
+async def test_addresses_with_too_many_connections_are_refused(nursery, autojump_clock):
+    limits = {"max_connections_per_ip": "2", "max_connections_per_ip_overrides": "10.0.0.9:1"}
+    machine = await Machine(nursery, **limits).start()
+    first, second, third = [await machine.connect(address="10.0.0.1") for _ in range(3)]
+    assert await third.is_closed(within_seconds=1)
+    assert await first.is_quiet() and await second.is_quiet()
+    one, two = [await machine.connect(address="10.0.0.9") for _ in range(2)]
+    assert await two.is_closed(within_seconds=1) and await one.is_quiet()
+    first.close()
+    await trio.testing.wait_all_tasks_blocked()
+    assert await (await machine.connect(address="10.0.0.1")).is_quiet()
+
+
+async def test_above_max_connections_a_connection_waits_until_another_one_ends(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    first, second = await machine.connect(), await machine.connect()
+    await second.send(m.MetadataRequest(topics=[]))
+    assert await second.is_quiet(10)
+    first.close()
+    assert (await second.receive()).brokers
+
+
+async def test_above_max_connections_all_who_wait_get_their_turn(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    clients = [await machine.connect() for _ in range(4)]
+    for client in clients:
+        await client.send(m.MetadataRequest(topics=[]))
+    for client in clients:
+        with trio.fail_after(10):
+            assert (await client.receive()).brokers
+        client.close()
+
+
+# -- memory
+
+
+async def test_a_frame_above_the_limit_is_refused_when_it_is_announced(nursery, autojump_clock):
+    machine = await Machine(nursery, **SMALL_MEMORY).start()
+    client = await machine.connect()
+    await client.send_bytes(struct.pack(">i", 100_001))
+    assert await client.is_closed(within_seconds=1)
+
+
+async def test_half_sent_frames_that_use_up_the_memory_are_closed_and_the_others_served(nursery, autojump_clock):
+    machine = await Machine(nursery, **SMALL_MEMORY).start()
+    crowd = [await machine.connect() for _ in range(5)]
+    for client in crowd:
+        await client.send_bytes(struct.pack(">i", 90_000) + bytes(60_000))
+    began = trio.current_time()
+    assert [await client.is_closed() for client in crowd] == [True] * 5
+    assert STALLED_SECONDS <= trio.current_time() - began <= 2 * STALLED_SECONDS
+    client = await machine.connect()
+    await client.create_topic("t")
+    assert (await client.produce("t", bytes(80_000))).error_code == 0
+
+
+async def test_slow_frames_are_not_closed_while_there_is_memory(nursery, autojump_clock):
+    machine = await Machine(nursery, **SMALL_MEMORY).start()
+    client, frame = await machine.connect(), metadata_frame(4)
+    await client.send_bytes(struct.pack(">i", len(frame)) + frame[:-1])
+    assert await client.is_quiet(STALLED_SECONDS * 3)
+    await client.send_bytes(frame[-1:])
+    assert await correlation_id_of(client) == 4
+
+
+async def test_readers_that_waited_for_memory_all_go_on_when_it_is_free_again(nursery, autojump_clock):
+    machine = await Machine(nursery, socket_request_max_bytes="200000", queued_max_request_bytes="200000").start()
+    clients, frames = [await machine.connect() for _ in range(6)], []
+    await clients[0].create_topic("t")
+    for client in clients:
+        client._correlation_id += 1
+        frame = client.frame_of(produce_request("t", bytes(60_000)))
+        frames.append(struct.pack(">i", len(frame)) + frame)
+        await client.send_bytes(frames[-1][:50_000])
+    await trio.testing.wait_all_tasks_blocked()
+    for client, frame in zip(clients, frames, strict=True):
+        nursery.start_soon(client.send_bytes, frame[50_000:])
+    for client in clients:
+        with trio.fail_after(STALLED_SECONDS / 2):
+            assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+
+
+# -- answers that are not read
+
+
+async def slow_reader(nursery, **properties):
+    """A client that asked for a megabyte and reads nothing."""
+    machine = await Machine(nursery, **properties).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", bytes(900_000))
+    await client.send(fetch_request([("t", 0, 0)]), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    return machine, client
+
+
+async def test_an_answer_waits_for_its_slow_reader(nursery, autojump_clock):
+    _, client = await slow_reader(nursery)
+    await trio.sleep(60)
+    ((_, row),) = fetched(await client.receive())
+    assert values_in(row) == [bytes(900_000)]
+
+
+async def test_a_client_that_does_not_read_its_answer_is_idle(nursery, autojump_clock):
+    machine, _ = await slow_reader(nursery, connections_max_idle_ms="10000", max_connections="1")
+    with trio.fail_after(60):
+        assert (await (await machine.connect()).ask(m.MetadataRequest(topics=[]))).brokers
+
+
+async def test_files_of_an_answer_that_nobody_reads_are_closed_with_its_connection(nursery, autojump_clock):
+    machine, client = await slow_reader(nursery)
+    client.close()
+    await trio.testing.wait_all_tasks_blocked()
+    before = machine.disk.used_bytes
+    other = await machine.connect()
+    await other.delete_topic("t")
+    await trio.sleep(120)
+    assert machine.disk.used_bytes < before - 900_000
+
+
+async def test_a_file_that_became_shorter_than_announced_ends_the_connection_alone(nursery, autojump_clock):
+    machine, client = await slow_reader(nursery)
+    machine.disk.open("/data/t-0/00000000000000000000.log").truncate(500_000)
+    with pytest.raises(EOFError):
+        await client.receive()
+    assert (await (await machine.connect()).metadata("t"))["t"].error_code == 0
+
+
+async def test_an_answer_of_many_partitions_is_whole(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t", 40)
+    sizes = [100 * 2 ** (partition % 11) for partition in range(40)]
+    for partition, size in enumerate(sizes):
+        await client.produce("t", bytes([partition]) * size, partition)
+    answer = await client.ask(fetch_request([("t", partition, 0) for partition in range(40)]), 12)
+    assert [record.value for _, row in fetched(answer) for record in records_in(row)] == [
+        bytes([partition]) * size for partition, size in enumerate(sizes)
+    ]
+
+
+# -- our own mistakes
+
+
+async def test_an_answer_that_cannot_be_encoded_costs_one_answer(nursery, autojump_clock, monkeypatch):
+    machine = await Machine(nursery).start()
+    client, other = await machine.connect(), await machine.connect()
+    route = dispatch.HANDLERS[18]
+    broken = route._replace(handle=lambda *_: m.ApiVersionsResponse(throttle_time_ms="soon"))
+    monkeypatch.setitem(dispatch.HANDLERS, 18, broken)
+    asked = m.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    assert (await client.ask(asked)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await other.ask(m.MetadataRequest(topics=[]))).brokers
+
+
+# -- the network of these tests behaves as the real one
+
+
+@pytest.fixture(params=[MemNet, OsNet])
+async def ends(request, nursery):
+    """(net, port, connect): `connect()` gives both ends of a connection."""
+    net, accepted = request.param(), []
+    listener = await net.listen("127.0.0.1", 0, backlog=10)
+
+    async def accept(stream):
+        accepted.append(stream)
+
+    nursery.start_soon(listener.serve, accept, nursery)
+
+    async def connect():
+        stream = await net.connect("127.0.0.1", listener.port)
+        with trio.fail_after(5):
+            while not accepted:
+                await trio.sleep(0.001)
+        return stream, accepted.pop()
+
+    return net, listener.port, connect
+
+
+async def read_all(stream, size):
+    data = b""
+    with trio.fail_after(5):
+        while len(data) < size:
+            data += await stream.receive_some(1 << 16)
+    return data
+
+
+async def test_bytes_arrive_both_ways_in_order(ends):
+    here, there = await ends[2]()
+    await here.send_all(b"to ")
+    await here.send_all(memoryview(b"there"))
+    assert await read_all(there, 8) == b"to there"
+    await there.send_all(bytearray(b"and back"))
+    assert await read_all(here, 8) == b"and back"
+    assert there.peer_address == "127.0.0.1"
+
+
+async def test_more_than_fits_waits_for_the_reader(ends, nursery):
+    here, there = await ends[2]()
+    data = bytes(range(256)) * 40_000
+    nursery.start_soon(here.send_all, data)
+    assert await read_all(there, len(data)) == data
+
+
+async def test_the_end_comes_after_what_was_sent(ends):
+    here, there = await ends[2]()
+    await here.send_all(b"bye")
+    here.close()
+    assert await read_all(there, 3) == b"bye"
+    assert await there.receive_some(10) == b""
+
+
+async def test_a_closed_stream_is_lost_for_its_owner_and_for_who_sends_to_it(ends):
+    here, there = await ends[2]()
+    here.close()
+    with pytest.raises(ConnectionLost):
+        await here.receive_some(10)
+    with pytest.raises(ConnectionLost):
+        await here.send_all(b"x")
+    with pytest.raises(ConnectionLost), trio.fail_after(5):
+        while True:
+            await there.send_all(bytes(1000))
+
+
+async def test_closing_a_stream_wakes_who_waits_on_it(ends, nursery):
+    here, _ = await ends[2]()
+    nursery.start_soon(close_soon, here)
+    with pytest.raises(ConnectionLost), trio.fail_after(5):
+        await here.receive_some(10)
+
+
+async def close_soon(stream):
+    await trio.testing.wait_all_tasks_blocked()
+    stream.close()
+
+
+async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(ends, nursery, tmp_path):
+    net, _, connect = ends
+    disk, directory = (OsDisk(), str(tmp_path)) if isinstance(net, OsNet) else (MemDisk(), "")
+    file = disk.open(f"{directory}/f", create=True)
+    file.write(0, bytes(range(250)) * 1000)
+    here, there = await connect()
+    nursery.start_soon(here.send_slice, FileSlice(file, 250, 249_000))
+    assert await read_all(there, 249_000) == bytes(range(250)) * 996
+    with pytest.raises(ConnectionLost):
+        await here.send_slice(FileSlice(file, 249_000, 2_000))
+
+
+async def test_an_address_is_taken_once_and_free_after_closing(ends):
+    net, port, _ = ends
+    with pytest.raises(OSError, match="in use"):
+        await net.listen("127.0.0.1", port, backlog=1)
+    other = await net.listen("127.0.0.1", 0, backlog=1)
+    other.close()
+    (await net.listen("127.0.0.1", other.port, backlog=1)).close()
+    with pytest.raises(ConnectionLost):
+        await net.connect("127.0.0.1", other.port)
