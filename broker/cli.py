@@ -8,6 +8,7 @@ An error in the configuration ends with status 2, a failure of the outside world
 status 1, each with one message and no traceback.
 """
 
+import gc
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -78,6 +79,7 @@ def serve(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
+    gc.disable()  # what is imported now stays; `process.py` switches the collector on when the broker is ready
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError
 

@@ -136,7 +136,7 @@ class Connections:
                 connection.scope.cancel()
 
 
-async def serve_connection(broker: Broker, connections: Connections, stream: Stream, listener: str) -> None:
+async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
     """A connection's task: until the client leaves, breaks the protocol, or is swept away."""
     try:
         connection = await connections.admit(stream, listener)

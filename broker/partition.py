@@ -14,20 +14,18 @@ Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.storage.log import Appended, PartitionLog, Read
-
 from barnabas.broker.isr import decide_high_watermark
 from barnabas.broker.waiting import Waiter, wake
 from barnabas.storage.disk import StorageError
+from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.config.live import TopicConfig
     from barnabas.storage.flusher import Flusher
     from barnabas.wire.records import Batch
-
-    from barnabas.broker.config.live import TopicConfig
 
 NO_LEADER = -1
 ACKS_ALL = -1

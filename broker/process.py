@@ -25,6 +25,8 @@ from barnabas.storage.disk import StorageError
 
 logger = logging.getLogger(__name__)
 
+FREEZE_LOOK_SECONDS = 10.0
+FREEZE_LOAD_MIN = 500  # connections and partitions: below, the collector has little to look through
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,14 +40,16 @@ class Failure(NamedTuple):
 class ReadyReport:
     """trio's task status: told once that the broker serves."""
 
-    def __init__(self, print_line: Callable[[str], None]) -> None:
+    def __init__(self, print_line: Callable[[str], None], nursery: trio.Nursery) -> None:
         self.is_ready = False
+        self._nursery = nursery
         self._print_line = print_line
 
     def started(self, value: Serving) -> None:
         self.is_ready = True
-        freeze_heap()
         self._print_line(value.ready_line)
+        freeze_heap()
+        self._nursery.start_soon(_freeze_as_it_grows, value.load)
 
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
@@ -54,7 +58,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
     for warning in config.warnings():
         logger.warning("%s", warning)
     try:
-        trio.run(_serve_until_signal, config, ReadyReport(print_line))
+        trio.run(_serve_until_signal, config, print_line)
     except (ConfigError, IdentityConflict) as error:
         return Failure(str(error), misconfigured=True)
     except (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError) as error:
@@ -64,19 +68,21 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
     return None
 
 
-async def _serve_until_signal(config: BrokerConfig, ready: ReadyReport) -> None:
+async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], None]) -> None:
     stop = trio.Event()
     token = trio.lowlevel.current_trio_token()
-    with trio.CancelScope() as scope:
+    async with trio.open_nursery(strict_exception_groups=False) as nursery:  # serve() raises its own, as it is
+        ready = ReadyReport(print_line, nursery)
 
         def ask_to_stop() -> None:
             if stop.is_set() or not ready.is_ready:
-                scope.cancel()
+                nursery.cancel_scope.cancel()
             stop.set()
 
         previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
         try:
             await serve(config, world=real_world(), stop=stop, task_status=ready)
+            nursery.cancel_scope.cancel()
         finally:
             for number, handler in zip(STOP_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)
@@ -95,7 +101,18 @@ def raise_descriptor_limit() -> None:
         logger.info("the limit of open files stays %d: %s", soft, error)
 
 
+async def _freeze_as_it_grows(load: Callable[[], int]) -> None:
+    """Freeze again whenever connections and partitions together have doubled."""
+    frozen_at = max(FREEZE_LOAD_MIN, load())
+    while True:
+        await trio.sleep(FREEZE_LOOK_SECONDS)
+        if load() > 2 * frozen_at:
+            freeze_heap()
+            frozen_at = load()
+
+
 def freeze_heap() -> None:
     """Take what lives now out of the collector's sight: it stays, and looking through it again and again stalls."""
     gc.collect()
     gc.freeze()
+    gc.enable()  # the command line switches it off while everything is imported

@@ -83,6 +83,9 @@ class Replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    def __len__(self) -> int:
+        return len(self._partitions)
+
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
 

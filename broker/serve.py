@@ -16,8 +16,8 @@ any part ends all of them, and the first cause is raised.
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -36,7 +36,7 @@ from barnabas.broker.identity import settle_identity
 from barnabas.broker.log_directory import StoredIdentity
 from barnabas.broker.logs import Logs
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.net import Listener, Stream, machine_host_name, resolves
+from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peer import SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
@@ -73,6 +73,7 @@ class Serving:
     """What is known once the broker serves."""
 
     ready_line: str
+    load: Callable[[], int]  # connections and partitions
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -116,15 +117,13 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         listeners = await _bind(config, world)
         advertised = await _advertised(config, listeners)
         broker = _build(config, world, identity, store, logs, flusher, topic_configs)
-        async with trio.open_nursery() as background, _watched():
+        async with trio.open_nursery() as background:
             await background.start(flusher.run)
             await background.start(logs.run, broker.replicas.high_watermarks, broker.replicas.directory_failed)
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
             await _join_cluster(broker, advertised, background)
-            await _serve_connections(
-                broker, listeners, stop, partial(task_status.started, _serving(broker, advertised))
-            )
+            await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 
 
@@ -191,8 +190,8 @@ async def _allocate_producer_ids(
     return response.producer_id_start, response.producer_id_len
 
 
-@asynccontextmanager
-async def _watched() -> AsyncIterator[None]:
+@contextmanager
+def _watched() -> Iterator[None]:
     """Watch the loop for long steps, and say at the end how long the longest was."""
     watchdog = Watchdog()
     trio.lowlevel.add_instrument(watchdog)
@@ -279,33 +278,38 @@ async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], backgr
             await broker.metadata.changed()
 
 
-def _serving(broker: Broker, advertised: tuple[Endpoint, ...]) -> Serving:
-    line = (
+def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
+    return (
         f"barnabas {__version__} ready: broker {broker.broker_id} at {', '.join(map(str, advertised))},"
         f" cluster {broker.cluster_id}, data {', '.join(broker.config.log_directories)}"
     )
-    return Serving(line, broker.broker_id, advertised)
 
 
 # -- connections
 
 
 async def _serve_connections(
-    broker: Broker, listeners: dict[str, Listener], stop: trio.Event, ready: Callable[[], None]
+    broker: Broker,
+    listeners: dict[str, Listener],
+    advertised: tuple[Endpoint, ...],
+    stop: trio.Event,
+    task_status: TaskStatus,
 ) -> None:
     """Accept and serve until `stop` is set; then nobody new, and a deadline for requests in hand."""
     connections = Connections(broker.config)
 
-    def handler(listener: str) -> Callable[[Stream], Awaitable[None]]:
-        return lambda stream: serve_connection(broker, connections, stream, listener)
+    def load() -> int:
+        return len(connections) + len(broker.replicas)
 
     async with trio.open_nursery() as accepted:
         async with trio.open_nursery() as accepting:
             for name, listener in listeners.items():
-                accepting.start_soon(listener.serve, handler(name), accepted)
+                handle = partial(serve_connection, broker, connections, name)
+                accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(connections.sweep)
-            ready()
-            await stop.wait()
+            task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
+            with _watched():
+                await stop.wait()
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

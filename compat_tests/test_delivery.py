@@ -28,7 +28,8 @@ def effects(tmp_path: pathlib.Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "effects.sqlite", isolation_level=None, timeout=30)
     connection.execute("CREATE TABLE effect (partition INTEGER, offset INTEGER, value TEXT)")
     connection.execute(
-        "CREATE TABLE idempotent_effect (partition INTEGER, offset INTEGER, value TEXT, PRIMARY KEY (partition, offset))"
+        "CREATE TABLE idempotent_effect"
+        " (partition INTEGER, offset INTEGER, value TEXT, PRIMARY KEY (partition, offset))"
     )
     yield connection
     connection.close()

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from barnabas.wire.records import build_batch
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import build_batch
 from compat_tests.brokers import BrokerProcess, run_barnabas
 from compat_tests.raw import RawClient, create_topic, produce_request
 
@@ -194,7 +194,7 @@ def everything(broker: BrokerProcess, topic: str, partitions: list[int]) -> dict
         found[partition] = []
         deadline = time.monotonic() + 60
         while len(found[partition]) < end - start and time.monotonic() < deadline:
-            for message in consumer.consume(1000, timeout=1.0):
+            for message in consumer.consume(1000, timeout=0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 found[partition].append((message.offset(), number_of(message.value())))

@@ -266,8 +266,7 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
-            self._cut_back()
-            raise self._error("write", error) from error
+            raise self._error(self._cut_back(), error) from error
         end = position + size
         self._size = end if end > self._size else self._size
 
@@ -279,13 +278,14 @@ class OsFile:
                 raise OSError(errno.ENOSPC, "nothing was written")
             written += step
 
-    def _cut_back(self) -> None:
-        """After a failed write: the old size again. The write's own error is the one to tell, whatever comes here."""
+    def _cut_back(self) -> str:
+        """After a failed write: the old size again. Returns what to say that failed."""
         if self._descriptor >= 0:
             try:
                 os.ftruncate(self._descriptor, self._size)
             except OSError as error:
-                raise self._error("write, and cut back,", error) from error
+                return f"write, and cut back ({_storage_error(self.path, 'truncate', error).cause}),"
+        return "write"
 
     def read(self, position: int, size_bytes: int) -> bytes:
         try:
@@ -340,7 +340,7 @@ class OsFile:
         with _Mapped(self.path, "close"):
             os.close(descriptor)
 
-    def fileno(self) -> int | None:
+    def fileno(self) -> int:
         if self._descriptor < 0:
             raise InvariantBroken(f"{self.path} is used after it was closed")
         return self._descriptor

@@ -51,7 +51,7 @@ from barnabas.storage.recovery import (
     replay_producers,
 )
 from barnabas.storage.retention import Limits, decide_retention
-from barnabas.storage.segment import RecordTime, RollRules, Segment
+from barnabas.storage.segment import ActiveSegment, RecordTime, RollRules, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
@@ -207,10 +207,7 @@ class PartitionLog:
         last_offset = base_offset + header.last_offset_delta
         size_bytes = ENTRY_PREFIX_BYTES + header.batch_length
         timestamp = header.max_timestamp
-        active = self.segments.active
-        if active.roll_due(config, size_bytes, last_offset, timestamp, now_ms):
-            self.roll(now_ms)
-            active = self.segments.active
+        active = self._segment_for(size_bytes, base_offset, last_offset, timestamp, now_ms)
         is_new_epoch = leader_epoch != self.epochs.latest_epoch and self._is_new_epoch(leader_epoch)
         stamp(batch, base_offset, leader_epoch)
         position = active.size_bytes
@@ -265,10 +262,7 @@ class PartitionLog:
         first, last = piece[0][0], piece[-1][0]
         data = records[first.position : last.position + last.size_bytes]
         timestamps = [max_timestamp_of(span, entry) for span, entry in piece]
-        if self.segments.active.roll_due(self.config, len(data), last.last_offset, max(timestamps), now_ms):
-            fits = last.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
-            self._roll_at(self.log_end_offset if fits else first.base_offset, now_ms)
-        active = self.segments.active
+        active = self._segment_for(len(data), first.base_offset, last.last_offset, max(timestamps), now_ms)
         start, interval = active.size_bytes, self.config.index_interval_bytes
         active.file.write(start, data)
         for (span, entry), timestamp in zip(piece, timestamps, strict=True):
@@ -280,6 +274,19 @@ class PartitionLog:
             if aborted is not None:
                 active.transactions.append(aborted)
         self._advance_log_end(last.last_offset + 1)
+
+    def _segment_for(
+        self, size_bytes: int, first_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> ActiveSegment:
+        """The segment that records of this size, offsets and time go into: a new one if it is time to roll."""
+        active = self.segments.active
+        if active.roll_due(self.config, size_bytes, last_offset, max_timestamp, now_ms):
+            fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            self._roll_at(self.log_end_offset if fits else first_offset, now_ms)
+            return self.segments.active
+        if active.is_index_save_due:
+            active.save_indexes()
+        return active
 
     def _is_new_epoch(self, leader_epoch: int) -> bool:
         """Whether this epoch begins with the next batch; a negative one says nothing."""

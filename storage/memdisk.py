@@ -289,8 +289,6 @@ class MemDisk:
         if node is None and create:
             node = _Content(self.now_ms())
             directory.put((name, node))
-        if node is None:
-            raise StorageError(path, "open", "ENOENT")
         return MemFile(self, path, self._file(node, path, "open"), read_only=read_only)
 
     def exists(self, path: str) -> bool:

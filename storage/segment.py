@@ -1,9 +1,9 @@
 """One segment of a log: a `.log` file that starts at a base offset, and the indexes beside it (reference D.2-D.6).
 
 Two classes. A `Segment` is sealed: its files do not change any more, and are opened on use. The last segment of a log
-is an `ActiveSegment`: its file stays open, its indexes live in memory and are saved when it is sealed or closed. Until
-then the index files are stale but never wrong (see `index.py`), and an append costs one write. After a crash recovery
-rebuilds the indexes of every segment from the recovery point on, so nothing is lost by saving late.
+is an `ActiveSegment`: its file stays open, its indexes live in memory and are saved now and then, and when it is sealed
+or closed. Until then the index files are stale but never wrong (see `index.py`), and an append costs one write. After a
+crash recovery rebuilds the indexes of every segment from the recovery point on, so nothing is lost by saving late.
 """
 
 import struct
@@ -45,6 +45,9 @@ from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import read_records
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
+
+
+INDEX_SAVE_STEP_BYTES = 64 * 1024  # 8192 entries, by default one for each 4 KiB of the log
 
 
 class RecordTime(NamedTuple):
@@ -272,11 +275,20 @@ class ActiveSegment(Segment):
         self.bytes_since_entry += size_bytes
         self.size_bytes = position + size_bytes
 
+    @property
+    def is_index_save_due(self) -> bool:
+        """Whether so much of the index is only in memory that saving it all at the end would take long."""
+        return len(self.offsets.entries) - self.offsets.saved_bytes >= INDEX_SAVE_STEP_BYTES
+
+    def save_indexes(self) -> None:
+        """Write the entries that are only in memory. Blocking: short. Durable: no."""
+        self._save(INDEX, self.offsets)
+        self._save(TIME_INDEX, self.times)
+
     def finish(self) -> None:
         """Bring the index files up to date: before sealing and closing. Blocking: short. Durable: no."""
         self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
-        self._save(INDEX, self.offsets)
-        self._save(TIME_INDEX, self.times)
+        self.save_indexes()
         if self.transactions.entries or self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
             self._save(TRANSACTION_INDEX, self.transactions)
 

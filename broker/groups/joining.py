@@ -94,7 +94,7 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
         if join.instance_id is None:
             _add(group, join, member_id, now_ms, decision)
         else:  # ids are handed out to dynamic members only: the client mixes two of its identities up
-            decision.reply(join.waiting, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+            decision.reply(join.waiting, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
     refused = refusal_of_member(group, member_id, join.instance_id)
     if refused:

@@ -88,20 +88,15 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 
 
 def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
+    """One row a partition, in the order of the request; a partition that is named twice is answered once."""
+    topics: dict[str, dict[int, CommitRow]] = {}
+    for topic in request.topics:
+        rows = topics.setdefault(topic.name, {})
+        for row in topic.partitions:
+            index = row.partition_index
+            rows[index] = CommitRow(partition_index=index, error_code=errors[TopicPartition(topic.name, index)])
     return m.OffsetCommitResponse(
-        topics=[
-            CommitTopic(
-                name=topic.name,
-                partitions=[
-                    CommitRow(
-                        partition_index=row.partition_index,
-                        error_code=errors[TopicPartition(topic.name, row.partition_index)],
-                    )
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        topics=[CommitTopic(name=name, partitions=list(rows.values())) for name, rows in topics.items()]
     )
 
 
@@ -178,7 +173,8 @@ def _wanted(
 ) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes]
+    named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
+    return list(dict.fromkeys(named))  # a partition that is named twice is answered once
 
 
 def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:

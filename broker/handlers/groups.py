@@ -20,8 +20,9 @@ from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, Leave, Le
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
-GROUP_KEY, TRANSACTION_KEY = 0, 1
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 SEVERAL_KEYS_VERSION = 4
+SHARE_KEY_VERSION = 6
 REBALANCE_TIMEOUT_VERSION = 1
 MEMBER_ID_FIRST_VERSION = 4
 NULLABLE_PROTOCOL_VERSION = 7
@@ -33,6 +34,9 @@ NO_NODE, NO_PORT = -1, -1
 NO_TRANSACTIONS = "This broker does not coordinate transactions."
 
 Coordinator = m.FindCoordinatorResponse.Coordinator
+
+# What the message says before version 4; with one answer a key it is empty, as in Kafka.
+MESSAGES = {int(code): code.message if code else code.name for code in ErrorCode}
 
 
 # -- FindCoordinator
@@ -46,7 +50,7 @@ async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinato
     one = await _coordinator_of(broker, call, request.key_type, request.key)
     return m.FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message if one.error_code else ErrorCode.NONE.name,
+        error_message=one.error_message or MESSAGES[one.error_code],
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -62,6 +66,8 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
         if not call.authorize("Describe", "TransactionalId", key):
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+    if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are not switched on
     return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
 
 
@@ -75,10 +81,8 @@ async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:
     return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
-def _no_coordinator(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:
-    return Coordinator(
-        key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=message or code.message
-    )
+def _no_coordinator(key: str, code: ErrorCode, message: str = "") -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=message)
 
 
 def refuse_find_coordinator(

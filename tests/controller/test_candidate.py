@@ -251,6 +251,19 @@ async def test_only_the_controller_gives_out_producer_ids(cluster):
     assert await second.candidate.allocate_producer_ids(2, second.epoch) is ErrorCode.NOT_CONTROLLER
 
 
+async def test_a_question_that_waits_when_the_term_ends_is_answered(cluster):
+    broker = await cluster.start(1)
+
+    async def end_of_the_term():
+        await cluster.store.delete(paths.CONTROLLER)
+        await trio.sleep_forever()
+
+    cluster.before_write(broker, paths.PRODUCER_ID_BLOCK, end_of_the_term)
+    assert await broker.candidate.allocate_producer_ids(1, broker.epoch) is ErrorCode.NOT_CONTROLLER
+    await cluster.settle()
+    assert broker.candidate.epoch == 2
+
+
 async def test_producer_ids_that_are_used_up_or_cannot_be_read_are_an_error(cluster):
     broker = await cluster.start(1)
     await cluster.store.set(paths.PRODUCER_ID_BLOCK, ProducerIdBlock(1, 0, 2**63 - 1).encode())

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.controller import paths
+from barnabas.controller.events import LeaderAndIsrAnswered
 from barnabas.controller.paths import NO_LEADER, LogDirEvent, TopicAssignment
 from barnabas.controller.store import Create, Delete, SetData
 from barnabas.controller.transitions import PartitionStatus
@@ -363,6 +364,28 @@ async def test_a_broker_that_reports_a_lost_disk_is_asked_what_it_lost(cluster):
     assert await cluster.tree(paths.LOG_DIR_EVENTS) == []
 
 
+async def test_brokers_that_know_no_topic_ids_report_disks_by_topic_name(cluster):
+    await cluster.start(1, 2)
+    error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(topic_name="orders", partition_index=0, error_code=56)
+    cluster.brokers[2]._leader_and_isr = lambda request: m.LeaderAndIsrResponse(partition_errors=[error])
+    await cluster.create("orders", [[2, 1]])
+    assert (await cluster.state("orders")).leader == 1
+
+
+async def test_what_a_broker_answered_in_its_former_life_means_nothing(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    former = cluster.image.brokers[2]
+    await cluster.restart_unnoticed(2)
+    state = await cluster.state("orders")
+    error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(topic_name="orders", partition_index=0, error_code=56)
+    stale = LeaderAndIsrAnswered(former, m.LeaderAndIsrResponse(partition_errors=[error]))
+    cluster.controller.candidate._controller.put(stale)
+    await cluster.settle()
+    assert cluster.image.is_online(ORDERS, 2)
+    assert await cluster.state("orders") == state
+
+
 async def test_a_mended_disk_is_noticed_when_its_broker_returns(cluster):
     await cluster.start(1, 2)
     cluster.brokers[2].failed_disk[ORDERS] = None
@@ -642,7 +665,12 @@ def known(cluster):
     image = cluster.image
     broken = {partition for broker in cluster.brokers.values() for partition in broker.failed_disk}
     return image.brokers, {
-        partition: (each.replicas, each.status, each.leadership and each.leadership.state.leader, partition in broken or each.leadership)
+        partition: (
+            each.replicas,
+            each.status,
+            each.leadership and each.leadership.state.leader,
+            partition in broken or each.leadership,
+        )
         for partition, each in image.partitions()
         if not image.is_deleting(partition.topic)
     }
@@ -693,11 +721,11 @@ STEPS = st.lists(
         st.integers(0, 3),
         st.sampled_from(["orders", "pages"]),
     ),
-    max_size=40,
+    max_size=20,
 )
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1000), steps=STEPS)
 def test_whatever_happens_brokers_do_what_the_store_says_and_the_next_controller_knows_it(open_cluster, seed, steps):
     async def history():

@@ -117,6 +117,7 @@ def test_damaged_partition_metadata_is_refused_with_its_line():
     assert refused(parse_partition_metadata, "")[0] == 1
     assert refused(parse_partition_metadata, "version: 1\ntopic_id: OK_izHUkQeK4IFpwMVK5UQ")[0] == 1
     assert refused(parse_partition_metadata, "version: 0")[0] == 2
+    assert refused(parse_partition_metadata, "version: 0\nid: OK_izHUkQeK4IFpwMVK5UQ")[0] == 2
     assert refused(parse_partition_metadata, "version: 0\ntopic_id: short")[0] == 2
     assert refused(parse_partition_metadata, "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA") == (
         2,

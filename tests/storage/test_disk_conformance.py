@@ -1,5 +1,6 @@
 """What every disk promises: the same scenarios on the operating system's disk and on the one in memory."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -93,7 +94,8 @@ def test_a_file_opened_for_reading_refuses_writes(disk, root):
     disk.open(root + "/a", create=True).write(0, b"kept")
     file = disk.open(root + "/a", read_only=True)
     assert file.read(0, 4) == b"kept"
-    assert cause_of(file.write, 4, b"more") in ("EBADF", "EINVAL")
+    assert cause_of(file.write, 4, b"more") == "EBADF"
+    assert cause_of(file.truncate, 0) in ("EBADF", "EINVAL")
     assert disk.size(root + "/a") == 4
 
 
@@ -212,6 +214,12 @@ def test_renaming_replaces_a_file(disk, root):
     assert disk.read_file(root + "/b") == b"new"
 
 
+def test_renaming_to_the_same_name_changes_nothing(disk, root):
+    disk.replace_file(root + "/a", b"kept")
+    disk.rename(root + "/a", root + "/a")
+    assert disk.read_file(root + "/a") == b"kept"
+
+
 def test_a_directory_is_renamed_with_what_it_holds(disk, root):
     disk.make_directory(root + "/t-0")
     disk.replace_file(root + "/t-0/f", b"x")
@@ -323,6 +331,37 @@ def test_a_short_write_is_cut_back_before_anything_else_happens(tmp_path, file_s
     assert file.read(899, 200) == b"\0" + b"x" * 100
 
 
+def test_a_write_that_cannot_even_be_cut_back_says_both():
+    with pytest.raises(StorageError, match=r"write, and cut back \(EINVAL\), /dev/full: ENOSPC"):
+        OsDisk().open("/dev/full").write(0, b"x")
+
+
+def test_a_failed_sync_is_not_tried_again():
+    file = OsDisk().open("/dev/full")
+    assert cause_of(file.sync) == "EINVAL"
+    with pytest.raises(StorageError, match="sync \\(again\\)"):
+        file.sync()
+
+
+def test_a_file_that_somebody_else_cut_reads_short(tmp_path):
+    file = OsDisk().open(str(tmp_path / "a"), create=True)
+    file.write(0, b"abcdef")
+    (tmp_path / "a").write_bytes(b"abc")
+    assert file.read(1, 5) == b"bc"
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="asking the page cache is Linux's")
+def test_a_cold_file_is_not_resident_until_it_was_read(tmp_path):
+    file = OsDisk().open(str(tmp_path / "a"), create=True)
+    file.write(0, bytes(600_000))
+    file.sync()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if file.resident(0, 600_000):
+        pytest.skip("this file system keeps its pages")
+    file.read(0, 300_000)
+    assert file.resident(0, 200_000)
+
+
 def test_a_lock_held_by_another_process_is_respected(tmp_path):
     path = str(tmp_path / ".lock")
     holds = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
@@ -345,6 +384,7 @@ def test_a_second_try_to_lock_does_not_drop_the_first_lock(tmp_path):
     other = subprocess.run([sys.executable, "-S", "-c", tries, path], capture_output=True, check=False)
     assert b"BlockingIOError" in other.stderr
     lock.release()
+    assert subprocess.run([sys.executable, "-S", "-c", tries, path], check=False).returncode == 0
 
 
 # -- paths

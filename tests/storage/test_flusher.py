@@ -217,6 +217,7 @@ async def test_everybody_who_waits_learns_of_the_failure(scene, autojump_clock):
         for delay in (0, 0.005, 0.5):  # in the failing round, behind it, long after it
             producers.start_soon(produce, delay)
     assert sorted(learned) == [0, 0.005, 0.5]
+    assert scene.rounds == 1
 
 
 async def test_a_plan_that_cannot_be_made_fails_the_directory(scene, autojump_clock):

@@ -397,6 +397,32 @@ def test_an_empty_log_has_no_largest_timestamp(world):
     assert log.offset_for_timestamp(0, 0) is None
 
 
+def test_a_search_begins_anew_when_segments_went_meanwhile(new_world):
+    world = new_world(segment_bytes=150, retention_bytes=300)
+    log = world.open()
+    for number in range(6):
+        world.append(log, timestamp=1000 + number)
+    open_file = world.disk.open
+
+    def open_late(path, **options):
+        world.disk.open = open_file
+        assert log.delete_old_segments(world.now_ms, 6) == 2
+        return open_file(path, **options)
+
+    world.disk.open = open_late
+    assert log.offset_for_timestamp(1000, 6)[:2] == (1002, 2)
+
+
+def test_a_search_that_was_not_disturbed_tells_of_its_trouble(new_world):
+    world = new_world(segment_bytes=150)
+    log = world.open()
+    for _ in range(2):
+        world.append(log)
+    world.disk.fail_next("open")
+    with pytest.raises(StorageError):
+        log.offset_for_timestamp(0, 2)
+
+
 # -- flush
 
 

@@ -236,6 +236,22 @@ def test_removed_and_truncated_files_give_their_space_back():
     assert disk.free_bytes("/") == 10
 
 
+def test_replaced_files_give_their_space_back():
+    disk = MemDisk(capacity_bytes=10)
+    disk.make_directory("/d/sub")
+    for content in (bytes(8), bytes(4)):
+        disk.replace_file("/d/f", content)
+        disk.remove("/d/f")
+    disk.replace_file("/d/f", bytes(3))
+    disk.replace_file("/d/f", bytes(2))
+    disk.replace_file("/d/g", bytes(3))
+    disk.rename("/d/f", "/d/g")
+    disk.replace_file("/d/sub/h", bytes(4))
+    assert disk.free_bytes("/") == 4
+    disk.remove_tree("/d")
+    assert disk.free_bytes("/") == 10
+
+
 def test_a_crash_counts_the_used_space_anew():
     disk = MemDisk(capacity_bytes=10)
     disk.replace_file("/f", bytes(4))
@@ -313,3 +329,8 @@ def test_a_sync_that_succeeds_after_a_failed_one_proves_nothing():
         file.sync()
     disk.open("/d/f").sync()
     assert b"" in outcomes(disk)
+    after = disk.crash_machine(random.Random(0))
+    file = after.open("/d/f")
+    file.write(0, b"y")
+    file.sync()
+    assert outcomes(after) == {b"y"}  # the new kernel knows nothing of it

@@ -1,11 +1,11 @@
 """Producer state: sequences, duplicates, transactions and their snapshot."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.storage.producers import (
-    BATCHES_REMEMBERED,
     SEQUENCE_MAX,
     CompletedTransaction,
     Control,
@@ -94,6 +94,11 @@ def test_a_new_epoch_begins_with_sequence_zero():
     assert states.check(batch(3, epoch=1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_any_sequence_may_follow_where_no_epoch_is_known():
+    states = wrote(batch(-1, epoch=-1))
+    assert states.check(batch(7, epoch=0), Origin.CLIENT) is None
+
+
 def test_an_old_epoch_is_fenced():
     states = wrote(batch(0, epoch=5))
     assert states.check(batch(1, epoch=4), Origin.CLIENT) is ErrorCode.INVALID_PRODUCER_EPOCH
@@ -140,9 +145,9 @@ def test_a_batch_that_only_overlaps_a_remembered_one_is_no_duplicate():
 
 
 def test_the_last_five_batches_are_remembered():
-    states = wrote(*(batch(number, offset=number) for number in range(BATCHES_REMEMBERED + 1)))
+    states = wrote(*(batch(number, offset=number) for number in range(6)))
     assert states.check(batch(0), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    for number in range(1, BATCHES_REMEMBERED + 1):
+    for number in range(1, 6):
         assert states.check(batch(number), Origin.CLIENT) == Duplicate(number, number, 1000)
 
 
@@ -343,11 +348,13 @@ def test_a_producer_known_by_a_marker_only_has_no_batch_in_the_snapshot():
     states = ProducerStates()
     states.update(marker(5), control=COMMIT)
     (producer,) = decode_snapshot(states.encode_snapshot())
+    assert states.encode_snapshot()[10 + 22 : 10 + 26] == bytes(4)  # the offset delta
     assert (producer.last_sequence, producer.last_offset, producer.batches) == (-1, -1, [])
 
 
 def test_clearing_forgets_producers_and_transactions():
-    states = wrote(opened(10))
+    states = wrote(opened(10), opened(20, producer_id=8))
+    states.update(marker(30), control=COMMIT)
     states.clear()
     assert (len(states), states.first_unstable_offset(high_watermark=0)) == (0, None)
 
@@ -366,6 +373,12 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(damage, why):
     with pytest.raises(SnapshotCorrupt, match=why):
         states.load_snapshot(damage(KAFKA_SNAPSHOT), 0, DAY_MS)
     assert states.get(7).last_sequence == 5
+
+
+def test_a_snapshot_of_another_length_than_it_says_is_refused():
+    body = (2).to_bytes(4, "big") + bytes(46)
+    with pytest.raises(SnapshotCorrupt, match="do not hold 2 producers"):
+        list(decode_snapshot(b"\0\1" + crc32c(body).to_bytes(4, "big") + body))
 
 
 @given(st.binary(max_size=120))

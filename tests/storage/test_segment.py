@@ -11,6 +11,7 @@ from barnabas.storage.entries import find_entry, span_at, walk_buffer, walk_file
 from barnabas.storage.files import OpenFiles, offset_of_name
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.segment import INDEX_SAVE_STEP_BYTES
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, build_batch
 
@@ -245,6 +246,18 @@ def test_the_time_index_ends_with_the_largest_timestamp(new_world):
         world.append(log, timestamp=timestamp)
     log.roll(world.now_ms)
     assert list(struct.iter_unpack(">qi", world.content("00000000000000000000.timeindex"))) == [(3000, 1)]
+
+
+def test_a_long_index_is_saved_step_by_step(new_world):
+    world = new_world(index_interval_bytes=0)
+    log = world.open()
+    active = log.segments.active
+    active.offsets.entries += bytes(INDEX_SAVE_STEP_BYTES - 8)
+    world.append(log)
+    world.append(log)
+    assert world.names(".index") == []
+    world.append(log)
+    assert active.offsets.saved_bytes == len(world.content("00000000000000000000.index")) == INDEX_SAVE_STEP_BYTES
 
 
 def test_an_existing_log_with_records_is_never_taken_for_a_new_segment(world):

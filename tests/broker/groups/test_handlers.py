@@ -272,9 +272,19 @@ async def test_transactions_have_no_coordinator_yet_and_clients_need_not_ask_aga
     assert "transactions" in one.error_message
 
 
-async def test_other_types_of_coordinators_are_not_known(house, autojump_clock):
-    answer = await house.ask(m.FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]))
-    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+@pytest.mark.parametrize(
+    ("key_type", "version", "code"),
+    [
+        (2, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (2, 5, ErrorCode.INVALID_REQUEST),
+        (2, 3, ErrorCode.INVALID_REQUEST),
+        (9, 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_other_types_of_coordinators_are_not_known(house, key_type, version, code, autojump_clock):
+    asked = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
+    answer = await house.ask(m.FindCoordinatorRequest(key_type=key_type, **asked), version)
+    assert (answer.coordinators[0] if version >= 4 else answer).error_code == code
 
 
 # -- offsets
@@ -286,6 +296,15 @@ async def test_every_version_of_commit_is_read_by_every_version_of_fetch(house, 
     for reading in range(1, 10):
         fetched = await house.ask(fetch(reading, 0, 1), reading)
         assert [(row.committed_offset, row.metadata) for row in rows_of(fetched, reading)] == [(5, "so far"), (-1, "")]
+
+
+async def test_a_partition_that_is_named_twice_is_answered_once(house, autojump_clock):
+    asked = commit(9)
+    asked.topics = [*asked.topics, *commit(9).topics]
+    asked.topics[1].partitions[0].committed_offset = 6
+    (topic,) = (await house.ask(asked)).topics
+    assert len(topic.partitions) == 1
+    assert [row.committed_offset for row in rows_of(await house.ask(fetch(9, 0, 0)), 9)] == [6]
 
 
 @pytest.mark.parametrize("version", range(2, 10))
@@ -309,7 +328,8 @@ async def test_partitions_that_do_not_exist_are_refused_alone(house, autojump_cl
     asked.topics = [*asked.topics, *commit(9).topics, *commit(9, topic="no").topics]
     answer = await house.ask(asked)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [topic.partitions[0].error_code for topic in answer.topics] == [unknown, 0, unknown]
+    rows = [(topic.name, row.partition_index, row.error_code) for topic in answer.topics for row in topic.partitions]
+    assert rows == [("t", 9, unknown), ("t", 0, 0), ("no", 0, unknown)]
 
 
 async def test_metadata_that_are_too_large_are_refused(house, autojump_clock):
