@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.dispatch import Pieces, answer, decode
+from barnabas.broker.dispatch import Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.storage.disk import FileSlice
-from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, response_header_version
-from barnabas.wire.errors import ErrorCode, ProtocolViolation
-from barnabas.wire.frame import (
-    FrameReader,
-    RequestHeader,
-    UnsupportedRequest,
-    read_request_header,
-    response_prefix,
-)
+from barnabas.wire.errors import ProtocolViolation
+from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -190,7 +182,7 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
     try:
         header = read_request_header(frame)
     except UnsupportedRequest as unsupported:
-        return _answer_unsupported(unsupported)
+        return answer_unsupported(unsupported)
     call = Call(
         api_key=header.api_key,
         version=header.api_version,
@@ -200,45 +192,7 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
         listener=connection.listener,
         arrived_at=connection.progress_at,
     )
-    response = await answer(broker, call, decode(call, frame, header.position))
-    return [] if response is None else _pieces(header, response)
-
-
-def _answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
-    """ApiVersions above our maximum is answered in version 0 with the true range; anything else closes (wire.md 2)."""
-    if unsupported.api_key != API_VERSIONS_KEY:
-        raise unsupported
-    response = m.ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[
-            m.ApiVersionsResponse.ApiVersion(
-                api_key=API_VERSIONS_KEY,
-                min_version=m.ApiVersionsRequest.MIN_VERSION,
-                max_version=m.ApiVersionsRequest.MAX_VERSION,
-            )
-        ],
-    )
-    header = RequestHeader(API_VERSIONS_KEY, 0, unsupported.correlation_id, None, 0)
-    return _pieces(header, response)
-
-
-def _pieces(header: RequestHeader, response: m.Message) -> Pieces:
-    """Length, header and body; neighbours in memory are joined, file slices stand for themselves."""
-    body: Pieces = []
-    size = m.encode_into(response, header.api_version, body)
-    prefix = response_prefix(size, header.correlation_id, response_header_version(header.api_key, header.api_version))
-    pieces: Pieces = []
-    joined: list[bytes | bytearray | memoryview] = [prefix]
-    for piece in body:
-        if isinstance(piece, FileSlice):
-            pieces.append(b"".join(joined))
-            pieces.append(piece)
-            joined = []
-        else:
-            joined.append(piece)
-    if joined:
-        pieces.append(b"".join(joined))
-    return pieces
+    return await respond(broker, call, header, frame)
 
 
 async def _send(stream: Stream, pieces: Pieces) -> None:

@@ -27,10 +27,14 @@ from barnabas.broker.handlers import (
 )
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, Api, request_class
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
+from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_prefix
 
 logger = logging.getLogger(__name__)
+
+PRODUCE_KEY = 0
+INLINE_BYTES_MAX = 1 << 16  # a larger request is decoded, and its answer encoded, in a thread
 
 Handler = Callable[..., "m.Message | Awaitable[m.Message | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
@@ -76,6 +80,20 @@ _request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
+async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memoryview) -> Pieces:
+    """Decode, handle, encode: the pieces of the answer to one request; none when nothing is to be sent (acks=0).
+
+    ProtocolViolation when the frame is not the request that it says.
+    """
+    if len(frame) <= INLINE_BYTES_MAX or call.api_key == PRODUCE_KEY:  # a Produce's bytes are records, not decoded here
+        response = await answer(broker, call, _decode(call, frame, header.position))
+        return [] if response is None else _encode(call, header.correlation_id, response)
+    response = await answer(broker, call, await broker.world.in_thread(_decode, call, frame, header.position))
+    if response is None:
+        return []
+    return await broker.world.in_thread(_encode, call, header.correlation_id, response)
+
+
 async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | None:
     """The response to a decoded request; None when nothing is to be sent (acks=0)."""
     route = HANDLERS[call.api_key]
@@ -88,11 +106,53 @@ async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | 
     except ProtocolViolation:
         raise
     except Exception:
-        api: Api = APIS[call.api_key]
-        logger.exception("%s v%d from client %r failed", api.name, call.version, call.client_id)
+        _log_failure(call)
         return route.refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def decode(call: Call, frame: memoryview, position: int) -> m.Message:
-    """The request in a frame, its header read. ProtocolViolation when it is not one."""
+def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
+    """ApiVersions above our maximum is answered in version 0 with the true range; anything else closes (wire.md 2)."""
+    if unsupported.api_key != API_VERSIONS_KEY:
+        raise unsupported
+    served = APIS[API_VERSIONS_KEY]
+    row = m.ApiVersionsResponse.ApiVersion(
+        api_key=API_VERSIONS_KEY, min_version=served.min_version, max_version=served.max_version
+    )
+    response = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[row])
+    return _pieces(API_VERSIONS_KEY, 0, unsupported.correlation_id, response)
+
+
+def _decode(call: Call, frame: memoryview, position: int) -> m.Message:
     return m.decode(_request_class(APIS[call.api_key]), call.version, frame, position)
+
+
+def _encode(call: Call, correlation_id: int, response: m.Message) -> Pieces:
+    """The response's pieces. What cannot be encoded is our mistake, and the client cannot be told: it is cut off."""
+    try:
+        return _pieces(call.api_key, call.version, correlation_id, response)
+    except Exception as error:
+        _log_failure(call)
+        raise ProtocolViolation(f"our own {type(response).__name__} cannot be encoded: {error}") from error
+
+
+def _pieces(api_key: int, version: int, correlation_id: int, response: m.Message) -> Pieces:
+    """Length, header and body; neighbours in memory are joined, file slices stand for themselves."""
+    body: Pieces = []
+    size = m.encode_into(response, version, body)
+    joined: list[bytes | bytearray | memoryview] = [
+        response_prefix(size, correlation_id, response_header_version(api_key, version))
+    ]
+    pieces: Pieces = []
+    for piece in body:
+        if isinstance(piece, FileSlice):
+            pieces += b"".join(joined), piece
+            joined = []
+        else:
+            joined.append(piece)
+    if joined:
+        pieces.append(b"".join(joined))
+    return pieces
+
+
+def _log_failure(call: Call) -> None:
+    logger.exception("%s v%d from client %r failed", APIS[call.api_key].name, call.version, call.client_id)

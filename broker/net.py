@@ -8,8 +8,10 @@ A simulated world replaces `Net` alone (`listen`, `connect`).
 """
 
 import errno
+import logging
 import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -17,8 +19,13 @@ import trio
 
 from barnabas.storage.disk import FileSlice
 
+logger = logging.getLogger(__name__)
+
 SENDFILE_BYTES_MAX = 1 << 20  # a call must not hold the loop: 1 MiB is about a quarter of a millisecond
 ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, instead of ending the listener
+# Descriptors that connections leave to files, a share of the limit within bounds: a checkpoint or a segment that finds
+# none fails like a broken disk, and takes its log directory offline.
+DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 CONNECTION_GONE = frozenset(
     {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH}
@@ -150,6 +157,7 @@ class OsListener:
         self.port = port
 
     async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
+        kept_from = first_kept_descriptor()
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
@@ -158,6 +166,7 @@ class OsListener:
                 continue  # it went away between the two
             except OSError as error:
                 if error.errno in OUT_OF_RESOURCES:
+                    self._warn_of_pause()
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
                     continue
                 if error.errno in CONNECTION_GONE:
@@ -165,10 +174,40 @@ class OsListener:
                 raise
             self._buffers.apply(connected)
             nursery.start_soon(handle, OsStream(connected, address[0]))
+            if connected.fileno() >= kept_from:
+                self._warn_of_pause()
+                while self._lowest_free_descriptor() >= kept_from:
+                    await trio.sleep(ACCEPT_PAUSE_SECONDS)
+
+    def _warn_of_pause(self) -> None:
+        logger.warning(
+            "accepting connections pauses until some close: the limit of open files is nearly used up",
+            extra={"peer": f"{self.host}:{self.port}"},  # as often as about one peer
+        )
+
+    def _lowest_free_descriptor(self) -> int:
+        """What the next file or connection would get; the operating system gives out the lowest."""
+        try:
+            descriptor = os.dup(self._socket.fileno())
+        except OSError:
+            return sys.maxsize
+        os.close(descriptor)
+        return descriptor
 
     def close(self) -> None:
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
+
+
+def first_kept_descriptor() -> int:
+    """Where the descriptors begin that connections leave to files."""
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    kept = min(max(int(limit * DESCRIPTORS_KEPT_SHARE), DESCRIPTORS_KEPT_MIN), DESCRIPTORS_KEPT_MAX)
+    return limit - kept
 
 
 class SocketBuffers:

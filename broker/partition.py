@@ -11,6 +11,7 @@ until it returns: role and epoch are checked in the same step that appends.
 Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides that it leads.
 """
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,15 @@ from barnabas.broker.waiting import Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
     from barnabas.storage.flusher import Flusher
     from barnabas.wire.records import Batch
+
+logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
 ACKS_ALL = -1
@@ -156,6 +159,10 @@ class Partition:
             appended = log.append_as_leader(batch, leader_epoch=self.leader_epoch, origin=origin, now_ms=self._now_ms())
         except StorageError as error:
             self._fail(self, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        except InvariantBroken as error:
+            logger.exception("%s contradicts itself", self.topic_partition)
+            self._fail(self, StorageError(log.directory, "append", str(error)))
             return ErrorCode.KAFKA_STORAGE_ERROR
         if isinstance(appended, Appended) and not appended.duplicate:
             if log.flush_demanded:

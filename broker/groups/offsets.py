@@ -25,12 +25,12 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.records import NO_EXPIRY, Commit, GroupMetadataRecord, GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import (
-    CONSUMER_PROTOCOL_TYPE,
     Group,
     GroupState,
     StoredOffset,
     apply_transition,
     refusal_of_member,
+    subscribed_topics,
 )
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
@@ -141,19 +141,17 @@ def _forget(group: Group, forgotten: list[TopicPartition]) -> Decision:
 
 def _expired(group: Group, now_ms: int, retention_ms: int) -> list[tuple[TopicPartition, StoredOffset]]:
     offsets = group.recorded.offsets
-    in_use: frozenset[str] = frozenset()
+    in_use: frozenset[str] | None = frozenset()
     since_ms: int | None = None  # from when the retention counts; None: from the commit
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
             since_ms = group.state_timestamp_ms
-        elif (
-            group.state is GroupState.STABLE
-            and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-            and group.subscribed_topics is not None
-        ):
-            in_use = group.subscribed_topics
+        elif group.state is GroupState.STABLE:
+            in_use = subscribed_topics(group)
         else:
-            return []
+            in_use = None
+    if in_use is None:  # somebody may still need any of them
+        return []
     return [
         (key, stored)
         for key, stored in offsets.items()

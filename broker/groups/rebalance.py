@@ -27,7 +27,6 @@ from barnabas.broker.groups.state import (
     choose_protocol,
     current_members,
     metadata_record,
-    subscribed_topics,
 )
 from barnabas.wire.errors import ErrorCode
 
@@ -102,7 +101,6 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         _begin_generation(group, now_ms, decision)
     else:
         group.protocol_name = None
-        group.subscribed_topics = subscribed_topics(group)
         apply_transition(group, GroupState.EMPTY, now_ms)
         decision.store([metadata_record(group, (), group.leader_id, {})], StoreEmptiness())
         decision.notes.append(f"is empty in generation {group.generation}")
@@ -122,7 +120,6 @@ def _elect_joined_leader(group: Group) -> bool:
 def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     """Tell everybody, and expect them to ask for their shares."""
     group.protocol_name = choose_protocol(group.members.values())
-    group.subscribed_topics = subscribed_topics(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
     for member_id, member in group.members.items():
         waiting = group.joins.pop(member_id, None)

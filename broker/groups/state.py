@@ -136,7 +136,6 @@ class Group:
         "state",
         "state_timestamp_ms",
         "static_members",
-        "subscribed_topics",
         "syncs",
     )
 
@@ -150,7 +149,6 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
-        self.subscribed_topics: frozenset[str] | None = None  # None: not known
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.protocol_counts: dict[str, int] = {}  # how many members support each protocol
@@ -203,7 +201,6 @@ def forget(group: Group) -> None:
         apply_member_added(group, _loaded_member(recorded, metadata.protocol))
     group.leader_id = metadata.leader
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
-    group.subscribed_topics = subscribed_topics(group)
 
 
 def _loaded_member(recorded: RecordedMember, protocol_name: str | None) -> Member:

@@ -10,6 +10,8 @@ Versions: 0 an empty list means all, 1+ null means all and an empty list none; 4
 
 from collections.abc import Iterable
 
+import trio
+
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
 from barnabas.broker.topics import INTERNAL_TOPICS
@@ -22,6 +24,7 @@ CREATION_FLAG_VERSION = 4
 LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
+TOPICS_AT_A_TIME = 100  # then others get a turn: a request may name a million
 
 Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
@@ -37,7 +40,11 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
             if call.authorize("Describe", "Topic", info.name)
         ]
     else:
-        topics = [await _asked_topic(broker, call, request, asked) for asked in _once(request.topics)]
+        topics = []
+        for number, asked in enumerate(_once(request.topics), 1):
+            topics.append(await _asked_topic(broker, call, request, asked))
+            if number % TOPICS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
     brokers = [
         m.MetadataResponse.MetadataResponseBroker(
             node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack

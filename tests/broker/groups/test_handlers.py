@@ -92,7 +92,7 @@ async def test_every_version_of_join_is_refused_in_its_own_form(house, version, 
 
 async def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it(house, autojump_clock):
     await house.ask(join(0, session_timeout_ms=12_345), 0)
-    (group,) = (shard.groups.by_id["g"] for shard in house.groups._serving())
+    (group,) = (shard.groups.by_id["g"] for shard in house.groups._shards.serving())
     assert group.rebalance_timeout_ms == 12_345
 
 

@@ -1,0 +1,322 @@
+"""The partitions of `__consumer_offsets` that this broker leads, their groups, and what happens to them.
+
+Theory of operation
+-------------------
+A partition with its groups is a `Shard`. Elected, this broker reads the partition's log and serves it then; resigned,
+it forgets everything. A new leader epoch of a partition that it has led all along changes nothing, for nobody else can
+have written in between.
+
+Every event goes one way, without an await in between: decide -> append -> replay -> replies and timers. So an event
+always sees the state that the log has. Nothing is rolled back: should the state contradict itself (`InvariantBroken`),
+its shard is dropped and loaded anew.
+
+Tasks: one loads shards, one watches the timers of all groups, one looks for expired offsets.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import trio
+
+from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
+from barnabas.broker.groups.events import NO_OFFSET, Decision, Event, Intent, StoreExpiry, Timer, TimerFired
+from barnabas.broker.groups.loading import finish_loading, load_slice
+from barnabas.broker.groups.offsets import decide_deletion, decide_expiry
+from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
+from barnabas.broker.groups.records import MalformedRecord, encode_record
+from barnabas.broker.groups.replay import Groups, replay
+from barnabas.broker.groups.sessions import apply_unloaded, decide_loaded
+from barnabas.broker.groups.state import Group, GroupState
+from barnabas.broker.groups.timers import Timers
+from barnabas.storage.disk import StorageError
+from barnabas.storage.producers import Origin
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.records import CorruptRecords, build_batch
+from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+GROUP_TOPIC = "__consumer_offsets"
+ACKS_NONE = 0
+MS_PER_MINUTE = 60_000
+GROUPS_AT_A_TIME = 200  # between two checkpoints: a step over all groups must not hold the loop
+TIMERS_AT_A_TIME = 100
+
+
+class Shard:
+    """One partition of the group topic that this broker leads, and its groups."""
+
+    __slots__ = ("groups", "index", "log", "partition", "refusal")
+
+    def __init__(self, index: int, partition: OffsetsPartition, limits: GroupConfig) -> None:
+        self.index = index
+        self.partition = partition
+        self.log = partition.log
+        self.groups = Groups(limits)
+        self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what requests are told; NONE once it serves
+
+
+class Shards:
+    """All shards of this broker, by partition index."""
+
+    def __init__(self, world: GroupWorld, config: GroupConfig) -> None:
+        self._world = world
+        self._config = config
+        self._codec = Codec(config.offsets_topic_compression_codec)
+        self._shards: dict[int, Shard] = {}
+        self._epochs: dict[int, int] = {}  # the newest leader epoch heard of, by partition
+        self._timers: Timers[Group, Timer] = Timers()
+        self._shard_of: dict[Group, Shard] = {}
+        self._sleeping_until = math.inf
+        self._wake = trio.Event()
+        self._to_load, self._loads = trio.open_memory_channel[Shard](math.inf)  # at most one per partition and epoch
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(list(self._shards.values()))
+
+    def get(self, index: int) -> Shard | None:
+        """The shard of this partition, if this broker leads it."""
+        return self._shards.get(index)
+
+    def still_leads(self, shard: Shard) -> bool:
+        """Whether this very shard is still ours: not resigned, not loaded anew."""
+        return self._shards.get(shard.index) is shard and shard.partition.is_leader
+
+    # -- leadership
+
+    def on_elected(self, partition: OffsetsPartition) -> None:
+        """This broker leads the partition, under `partition.leader_epoch`: load it, unless it led it all along."""
+        index = partition.topic_partition.partition
+        if partition.leader_epoch < self._epochs.get(index, -1):
+            return
+        self._epochs[index] = partition.leader_epoch
+        shard = self._shards.get(index)
+        if shard is None:
+            self._begin_loading(index, partition)
+        elif shard.partition is not partition or shard.log is not partition.log or _has_failed(shard):
+            self._unload(shard, ErrorCode.NOT_COORDINATOR)
+            self._begin_loading(index, partition)
+
+    def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
+        """This broker no longer leads the partition: its groups are somebody else's."""
+        if leader_epoch < self._epochs.get(partition_index, -1):
+            return
+        self._epochs[partition_index] = leader_epoch
+        shard = self._shards.get(partition_index)
+        if shard is not None:
+            self._unload(shard, ErrorCode.NOT_COORDINATOR)
+
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """These partitions exist no more: neither do the offsets committed for them."""
+        for shard in self.serving():
+            for group in list(shard.groups.by_id.values()):
+                self._follow_unasked(shard, group, decide_deletion(group, deleted))
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load, watch timers, and expire; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._load_shards)
+            nursery.start_soon(self._expire_offsets)
+            task_status.started()
+            await self._watch_timers()
+
+    # -- from an event to its consequences
+
+    def happen(self, shard: Shard, group: Group, event: Event) -> None:
+        """Let an event happen to a group, with everything that follows, in one synchronous step."""
+        try:
+            self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
+        except InvariantBroken:
+            self._reload(shard)
+            raise
+
+    def happen_unasked(self, shard: Shard, group: Group, event: Event) -> None:
+        """The same for what no request asked for: there is nobody to tell of a failure."""
+        if group.state is not GroupState.DEAD:
+            self._unasked(shard, lambda: self.happen(shard, group, event))
+
+    def _follow_unasked(self, shard: Shard, group: Group, decision: Decision) -> None:
+        self._unasked(shard, lambda: self._follow(shard, group, decision))
+
+    def _unasked(self, shard: Shard, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except InvariantBroken:
+            logger.exception("the groups of %s-%d contradict themselves and are loaded anew", GROUP_TOPIC, shard.index)
+            self._reload(shard)
+
+    def _follow(self, shard: Shard, group: Group, decision: Decision) -> None:
+        """Timers, replies and records of a decision, and of what follows from storing the records."""
+        for note in decision.notes:
+            logger.info("group %s %s", group.group_id, note)
+        for reply in decision.replies:
+            reply.deliver()
+        if decision.timers:
+            self._set_timers(shard, group, decision.timers)
+        if decision.intent is None:
+            return
+        now_ms = self._world.now_ms()
+        stored = self._store(shard, decision, decision.intent, now_ms)
+        if isinstance(stored, ErrorCode):
+            self._follow(shard, group, apply_refused(group, decision.intent, stored, now_ms))
+        else:
+            self._follow(shard, group, apply_stored(group, decision.intent, stored, now_ms))
+        if group.state is GroupState.DEAD:
+            self._remove(shard, group)
+
+    def _store(self, shard: Shard, decision: Decision, intent: Intent, now_ms: int) -> int | ErrorCode:
+        """Append the records and replay them: the offset of the last one, or why they are not in the log."""
+        if not decision.records:
+            return NO_OFFSET
+        try:
+            encoded = [encode_record(record) for record in decision.records]
+        except ValueError as error:  # a client sent a name that is too long for the record's string fields
+            logger.warning("a record of %s-%d cannot be written: %s", GROUP_TOPIC, shard.index, error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        batch = build_batch(encoded, timestamp_ms=now_ms, codec=self._codec)
+        if batch.header.size_bytes > shard.partition.config.max_message_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        # A lost tombstone is written again at the next check, so it need not wait for replicas.
+        acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
+        appended = shard.partition.append_as_leader(batch, Origin.COORDINATOR, acks)
+        if isinstance(appended, ErrorCode):
+            return appended
+        for offset, record in enumerate(decision.records, appended.base_offset):
+            replay(shard.groups, record, offset)
+        return appended.last_offset
+
+    def _set_timers(self, shard: Shard, group: Group, timers: dict[Timer, int | None]) -> None:
+        now = trio.current_time()
+        self._shard_of[group] = shard
+        for timer, after_ms in timers.items():
+            if after_ms is None:
+                self._timers.stop(group, timer)
+            else:
+                self._timers.start(group, timer, now + after_ms / 1000)
+        if self._timers.next_at < self._sleeping_until:
+            self._wake.set()
+
+    # -- loading and unloading
+
+    def serving(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if not shard.refusal]
+
+    def create(self, shard: Shard, group_id: str) -> Group:
+        return shard.groups.get_or_create(group_id, self._world.now_ms())
+
+    def _remove(self, shard: Shard, group: Group) -> None:
+        self._timers.stop_all(group)
+        self._shard_of.pop(group, None)
+        if shard.groups.by_id.get(group.group_id) is group:
+            del shard.groups.by_id[group.group_id]
+
+    def _begin_loading(self, index: int, partition: OffsetsPartition) -> None:
+        shard = self._shards[index] = Shard(index, partition, self._config)
+        log = partition.log
+        if log is None or log.log_start_offset == log.log_end_offset:
+            shard.refusal = ErrorCode.NONE  # there is nothing to read
+        else:
+            self._to_load.send_nowait(shard)
+
+    def _unload(self, shard: Shard, error: ErrorCode) -> None:
+        """Forget a shard; whoever waits in its groups is told."""
+        shard.refusal = error
+        if self._shards.get(shard.index) is shard:
+            del self._shards[shard.index]
+        now_ms = self._world.now_ms()
+        for group in list(shard.groups.by_id.values()):
+            for reply in apply_unloaded(group, error, now_ms).replies:
+                reply.deliver()
+            self._remove(shard, group)
+
+    def _reload(self, shard: Shard) -> None:
+        """The state of a shard cannot be trusted: build it from its log again."""
+        if self._shards.get(shard.index) is shard:
+            self._unload(shard, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            self._begin_loading(shard.index, shard.partition)
+
+    async def _load_shards(self) -> None:
+        async for shard in self._loads:
+            try:
+                await self._load(shard)
+            except StorageError as error:
+                self._fail_loading(shard, error)
+                shard.partition.fail_storage(error)
+            except (CorruptRecords, MalformedRecord) as error:
+                self._fail_loading(shard, error)
+
+    def _fail_loading(self, shard: Shard, why: object) -> None:
+        # Half of the offsets would send consumers back to the beginning, so none are served.
+        shard.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        logger.error("the groups of %s-%d cannot be loaded and are not served: %s", GROUP_TOPIC, shard.index, why)
+
+    async def _load(self, shard: Shard) -> None:
+        """Replay the log of a shard, a slice at a time, and let it serve; unless it was taken away meanwhile."""
+        if shard.log is None or self._shards.get(shard.index) is not shard:
+            return
+        offset, end_offset = shard.log.log_start_offset, shard.log.log_end_offset
+        while offset < end_offset:
+            read = shard.partition.read(
+                offset, max_bytes=self._config.offsets_load_buffer_size, end_offset=end_offset, at_least_one=True
+            )
+            if isinstance(read, ErrorCode):
+                self._fail_loading(shard, read.name)
+                return
+            if read.slice is None:
+                break
+            offset = await self._world.in_thread(load_slice, shard.groups, read.slice, offset)
+            if self._shards.get(shard.index) is not shard:
+                return
+        await self._world.in_thread(finish_loading, shard.groups)
+        await self._begin_serving(shard)
+
+    async def _begin_serving(self, shard: Shard) -> None:
+        """Start the sessions of all members, then answer requests."""
+        for count, group in enumerate(shard.groups.by_id.values(), 1):
+            if self._shards.get(shard.index) is not shard:
+                return
+            self._follow(shard, group, decide_loaded(group, self._world.now_ms()))
+            if count % GROUPS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+        if self._shards.get(shard.index) is shard:
+            shard.refusal = ErrorCode.NONE
+            logger.info("coordinates %d groups of %s-%d", len(shard.groups.by_id), GROUP_TOPIC, shard.index)
+
+    # -- time
+
+    async def _watch_timers(self) -> None:
+        """Fire the timers of all groups."""
+        while True:
+            self._wake = trio.Event()
+            self._sleeping_until = self._timers.next_at
+            with trio.move_on_at(self._sleeping_until):
+                await self._wake.wait()
+            for _ in range(TIMERS_AT_A_TIME):
+                due = self._timers.pop_due(trio.current_time())
+                if due is None:
+                    break
+                group, timer = due
+                self.happen_unasked(self._shard_of[group], group, TimerFired(timer))
+
+    async def _expire_offsets(self) -> None:
+        """Look for expired offsets, every offsets.retention.check.interval.ms."""
+        while True:
+            for shard in self.serving():
+                await self._expire_offsets_of(shard)
+            await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+
+    async def _expire_offsets_of(self, shard: Shard) -> None:
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        for count, group in enumerate(list(shard.groups.by_id.values()), 1):
+            if shard.refusal:
+                return
+            if group.state is not GroupState.DEAD:
+                self._follow_unasked(shard, group, decide_expiry(group, self._world.now_ms(), retention_ms))
+            if count % GROUPS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+
+
+def _has_failed(shard: Shard) -> bool:
+    return shard.refusal is ErrorCode.COORDINATOR_NOT_AVAILABLE
