@@ -69,7 +69,8 @@ class Connections:
         if self._by_address.get(stream.peer_address, 0) >= allowed:
             return None
         while len(self._open) >= self._config.max_connections:
-            self._slot = trio.Event()
+            if self._slot.is_set():
+                self._slot = trio.Event()
             await self._slot.wait()
         connection = Connection(stream, listener)
         self._open[connection] = None
@@ -95,7 +96,8 @@ class Connections:
     async def room(self) -> None:
         """Wait until the bytes held by all connections are below the limit."""
         while self._held_bytes >= self._config.queued_max_request_bytes:
-            self._room = trio.Event()
+            if self._room.is_set():
+                self._room = trio.Event()
             await self._room.wait()
 
     async def sweep(self) -> None:
@@ -117,6 +119,7 @@ class Connections:
                         " for requests is used up",
                         connection.address,
                         connection.held_bytes,
+                        extra={"peer": connection.address},
                     )
                     connection.scope.cancel()
 
@@ -133,7 +136,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
     try:
         connection = await connections.admit(stream, listener)
         if connection is None:
-            logger.info("refusing a connection of %s: max.connections.per.ip is reached", stream.peer_address)
+            about = {"peer": stream.peer_address}
+            logger.info("refusing a connection of %s: max.connections.per.ip is reached", about["peer"], extra=about)
             return
         try:
             with connection.scope:
@@ -141,7 +145,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except ConnectionLost:
             logger.debug("%s went away", connection.address)
         except ProtocolViolation as violation:
-            logger.warning("closing the connection of %s: %s", connection.address, violation)
+            about = {"peer": connection.address}
+            logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
         finally:
             connections.leave(connection)
     finally:

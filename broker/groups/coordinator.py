@@ -50,6 +50,8 @@ from barnabas.wire.topics import TopicPartition, partition_for
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
 
+__all__ = ["GROUP_TOPIC", "GroupCoordinator"]
+
 ACKS_ALL = -1
 
 

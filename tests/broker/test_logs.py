@@ -37,10 +37,13 @@ class Scene:
         self.config = BrokerConfig({"log.dirs": directories, **settings})
         self.topic = self.config.topic()
         self.flushed, self.failed, self.high_watermarks = [], [], {}
-        self.threads = self.threads_most = 0
+        self.threads = self.threads_most = self.skew_ms = 0
         self.flusher = Flusher(self.in_thread, on_flushed=self.flushed.append, on_failed=self.fail)
-        world = World(now_ms, random.Random(0), self.disk, None, None, self.in_thread)
+        world = World(self.now_ms, random.Random(0), self.disk, None, None, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
+
+    def now_ms(self) -> int:
+        return now_ms() + self.skew_ms
 
     def fail(self, log, error: StorageError) -> None:
         self.logs.fail_directory_of(log, error)
@@ -59,6 +62,12 @@ class Scene:
             await nursery.start(self.flusher.run)
             await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
         return self
+
+    async def flush(self, key: TopicPartition) -> None:
+        log = self.logs.get(key)
+        plan = log.flush_plan()
+        await self.in_thread(plan.sync)
+        log.flushed(plan)
 
     async def create(self, *keys: TopicPartition) -> None:
         for key in keys:
@@ -137,6 +146,8 @@ async def test_foreign_directories_are_refused_before_anything_is_touched(autoju
     scene.disk.make_directory("/d2/lost+found")
     assert "/d2/lost+found is not named <topic>-<partition>" in await refusal(Scene(scene.disk))
     assert scene.disk.exists("/d1/.kafka_cleanshutdown")
+    scene.disk.remove_tree("/d2/lost+found")
+    await Scene(scene.disk).start()  # nothing stayed locked
 
 
 async def test_files_and_directories_that_kafka_ignores_are_ignored(autojump_clock):
@@ -172,6 +183,14 @@ async def test_logs_go_where_the_fewest_are(autojump_clock):
     assert [str(log.topic_partition) for log in scene.logs] == ["t-0", "t-2", "t-1"]
 
 
+async def test_logs_made_at_the_same_time_are_spread_too(autojump_clock):
+    scene = await Scene(directories="/d1,/d2,/d3").start()
+    async with trio.open_nursery() as nursery:
+        for key in (T0, T1, T2):
+            nursery.start_soon(scene.create, key)
+    assert {scene.directory_of(key) for key in (T0, T1, T2)} == {"/d1", "/d2", "/d3"}
+
+
 async def test_a_new_log_survives_a_machine_crash_with_its_topic_id(autojump_clock):
     scene = await Scene().start()
     await scene.create(T0)
@@ -201,6 +220,16 @@ async def test_a_clean_stop_leaves_checkpoints_and_the_marker(autojump_clock):
     assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 5}
     again = await Scene(scene.disk).start()
     assert again.logs.get(T0).log_end_offset == 5
+
+
+async def test_a_clean_stop_closes_every_log(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0, T1, T2)
+    for key in (T0, T1, T2):
+        scene.append(key, 5)
+    await scene.logs.close()
+    for key in (T0, T1, T2):
+        assert scene.disk.exists(f"/d1/{key}/00000000000000000005.snapshot")
 
 
 async def test_a_clean_stop_survives_a_machine_crash(autojump_clock):
@@ -271,8 +300,9 @@ async def test_what_an_earlier_run_deleted_is_removed(autojump_clock, nursery):
     scene = await Scene().start()
     await scene.create(T0)
     await scene.logs.delete(T0)
-    again = await Scene(scene.disk.crash_machine(random.Random(1))).start(nursery)
-    assert again.logs.get(T0) is None
+    for seed in range(10):
+        assert (await Scene(scene.disk.crash_machine(random.Random(seed))).start()).logs.get(T0) is None
+    again = await Scene(scene.disk.crash_process()).start(nursery)
     assert any(name.endswith("-delete") for name in again.disk.list("/d1"))
     await trio.sleep(61)
     assert not any(name.endswith("-delete") for name in again.disk.list("/d1"))
@@ -288,17 +318,16 @@ async def test_deleting_waits_for_the_flush_that_runs(autojump_clock, nursery):
     assert scene.failed == []
 
 
-async def test_a_log_made_again_does_not_inherit_the_checkpoints_of_the_deleted_one(autojump_clock):
-    scene = await Scene(directories="/d1").start()
+async def test_a_log_made_again_does_not_inherit_the_checkpoints_of_the_deleted_one(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
     await scene.create(T0)
     scene.append(T0, 100)
     await scene.logs.close()
     again = await Scene(scene.disk, directories="/d1").start()
-    assert again.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 100}
+    assert (again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpointed_high_watermark(T0)) == ({T0: 100}, 100)
     await again.logs.delete(T0)
     await again.create(T0)
-    assert again.checkpoint(RECOVERY_POINT_CHECKPOINT) == {}
-    assert again.logs.checkpointed_high_watermark(T0) == 0
+    assert (again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpointed_high_watermark(T0)) == ({}, 0)
 
 
 async def test_an_error_of_a_log_that_was_deleted_is_nobodys_failure(autojump_clock, nursery):
@@ -355,7 +384,9 @@ async def test_a_raised_log_start_can_be_made_to_last(autojump_clock):
     scene.append(T0)
     scene.logs.get(T0).raise_log_start(1)
     await scene.logs.checkpoint_log_start(scene.logs.get(T0))
+    await scene.flush(T0)
     await scene.logs.checkpoint_recovery_point(scene.logs.get(T0))
+    assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 2}
     again = await Scene(scene.disk.crash_process(), directories="/d1").start()
     assert again.logs.get(T0).log_start_offset == 1
 
@@ -369,6 +400,27 @@ async def test_old_segments_are_deleted_and_their_files_removed(autojump_clock, 
     assert any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
     await trio.sleep(1 * MINUTE)
     assert not any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
+
+
+async def test_deleted_segments_are_removed_though_the_wall_clock_was_set_back(autojump_clock, nursery):
+    scene = await Scene(directories="/d1", log_retention_ms="60000").start(nursery)
+    await scene.create(T0)
+    scene.append(T0, 5)
+    await trio.sleep(6 * MINUTE)
+    scene.skew_ms = -90_000
+    await trio.sleep(1 * MINUTE)
+    assert any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
+    await trio.sleep(2 * MINUTE)
+    assert not any(name.endswith(".deleted") for name in scene.disk.list("/d1/t-0"))
+
+
+async def test_a_segment_that_cannot_be_removed_takes_its_directory_offline(autojump_clock, nursery):
+    scene = await Scene(log_retention_ms="60000").start(nursery)
+    await scene.create(T0)
+    scene.append(T0, 5)
+    scene.disk.fail_next("remove", path_part=".deleted")
+    await trio.sleep(7 * MINUTE)
+    assert [path for path, _ in scene.failed] == ["/d1"]
 
 
 async def test_nothing_is_deleted_of_a_partition_that_nobody_hosts(autojump_clock, nursery):
@@ -389,6 +441,24 @@ async def test_flush_ms_acts_where_the_scheduler_looks(autojump_clock, nursery):
     assert scene.logs.get(T0).recovery_point == 0
     await trio.sleep(4)
     assert scene.logs.get(T0).recovery_point == 1
+
+
+async def test_flush_ms_counts_from_the_last_flush(autojump_clock, nursery):
+    properties = {"log_flush_scheduler_interval_ms": "1000", "log_flush_interval_ms": "10000"}
+    scene = await Scene(directories="/d1", **properties).start(nursery)
+    await scene.create(T0)
+    for _ in range(100):
+        scene.append(T0)
+        await trio.sleep(1)
+    assert 7 <= len(scene.flushed) <= 10
+
+
+async def test_flush_ms_alone_does_nothing_as_in_kafka(autojump_clock, nursery):
+    scene = await Scene(directories="/d1", log_flush_interval_ms="10000").start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    await trio.sleep(10 * MINUTE)
+    assert scene.logs.get(T0).recovery_point == 0
 
 
 async def test_silent_producers_are_forgotten(autojump_clock, nursery):
@@ -438,6 +508,27 @@ async def test_a_directory_fails_once(autojump_clock, nursery):
     for _ in range(2):
         scene.logs.fail_directory_of(log, StorageError("/d1", "write", "EIO"))
     assert len(scene.failed) == 1
+
+
+async def test_a_directory_that_fails_in_several_threads_fails_once(autojump_clock, nursery):
+    scene = await Scene(num_recovery_threads_per_data_dir="2").start(nursery)
+    await scene.create(T0, T1, T2)
+    for key in (T0, T2):
+        scene.append(key)
+        scene.disk.fail_next("sync", path_part=f"/d1/{key}")
+    await scene.logs.close()
+    assert len(scene.failed) == 1
+
+
+async def test_what_was_to_be_flushed_in_a_failed_directory_is_forgotten(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    await scene.create(T0)
+    log = scene.logs.get(T0)
+    scene.append(T0)
+    scene.flusher.want(log)
+    scene.logs.fail_directory_of(log, StorageError("/d1", "write", "EIO"))
+    await trio.sleep(1)
+    assert (scene.flushed, log.recovery_point) == ([], 0)
 
 
 async def test_what_may_lie_in_an_offline_directory_is_neither_made_nor_deleted(autojump_clock, nursery):
@@ -511,6 +602,13 @@ async def test_a_log_that_cannot_be_read_takes_only_its_directory_offline(autoju
     again = await Scene(after).start()
     assert (again.logs.get(T0), again.logs.online_directories) == (None, ["/d2"])
     assert again.logs.get(T1) is not None
+
+
+async def test_when_all_directories_fail_while_they_are_loaded_there_is_no_start(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    scene.disk.replace_file("/d1/" + RECOVERY_POINT_CHECKPOINT, b"nonsense\n")
+    with pytest.raises(AllDirectoriesOffline, match="'nonsense' is not a number"):
+        await Scene(scene.disk.crash_process(), directories="/d1").start()
 
 
 async def test_a_damaged_checkpoint_takes_its_directory_offline(autojump_clock):
