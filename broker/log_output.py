@@ -101,7 +101,7 @@ class RepeatFilter(logging.Filter):
 
 @contextmanager
 def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]:
-    """Send what the program logs to `output` while inside."""
+    """Send what the program logs to `output` while inside, and Python's warnings: they must not wait either."""
     handler = QueueingHandler(output)
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(RepeatFilter())
@@ -109,9 +109,11 @@ def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]
     before = root.level
     root.addHandler(handler)
     root.setLevel(level)
+    logging.captureWarnings(True)
     try:
         yield handler
     finally:
+        logging.captureWarnings(False)
         root.removeHandler(handler)
         root.setLevel(before)
         handler.close()

@@ -118,7 +118,10 @@ class OsStream:
     async def send_slice(self, piece: FileSlice) -> None:
         source = piece.file.fileno()
         if source is None:
-            await self.send_all(piece.read())
+            data = piece.read()
+            if len(data) < piece.size_bytes:
+                raise ConnectionLost(f"{piece.file.path} ends before what was announced")
+            await self.send_all(data)
             return
         position, end = piece.position, piece.position + piece.size_bytes
         try:

@@ -130,7 +130,7 @@ class Replicas:
     # -- failures and flushes
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
-        """A log directory went offline: its partitions lead nothing any more."""
+        """A log directory went offline: its partitions lead nothing any more. `Logs` has told why."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
             self._resign(partition)
@@ -226,6 +226,8 @@ class Replicas:
 
     async def _stop(self, key: TopicPartition, leader_epoch: int, *, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
+        if partition is not None and partition.log is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if partition is not None:

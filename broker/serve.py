@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
 STOP_SECONDS = 5.0
-SETTLE_SECONDS = 10.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
+SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
 
 
 class TaskStatus(Protocol):

@@ -1,10 +1,11 @@
 """The broker as a process: how it starts, what it refuses, what it says, how it stops, and what it survives."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import re
+import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,11 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from barnabas.wire.records import build_batch
 
 from barnabas import __version__
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import build_batch
 from compat_tests.raw import RawClient, create_topic, produce_request
 
 READY_SECONDS = 30.0
@@ -25,7 +26,18 @@ MARKER = ".kafka_cleanshutdown"
 READY_LINE = re.compile(r"barnabas (\S+) ready: broker (\d+) at (\w+)://(.+):(\d+), cluster ([\w-]{22}), data (.+)\n")
 
 # None of these is imported before the ready line, unless trio itself imports it.
-HEAVY_MODULES = {"asyncio", "cramjam", "http", "kazoo", "lz4", "prometheus_client", "rich", "snappy", "ssl", "zstandard"}
+HEAVY_MODULES = {
+    "asyncio",
+    "cramjam",
+    "http",
+    "kazoo",
+    "lz4",
+    "prometheus_client",
+    "rich",
+    "snappy",
+    "ssl",
+    "zstandard",
+}
 
 
 class Running:
@@ -71,19 +83,11 @@ def serving(
         )
     try:
         assert process.stdout is not None
-        with readable_within(process.stdout.fileno(), READY_SECONDS) as is_readable:
-            assert is_readable, errors.read_text()
+        assert select.select([process.stdout], [], [], READY_SECONDS)[0], errors.read_text()
         yield Running(process, process.stdout.readline(), errors)
     finally:
         process.kill()
         process.communicate()
-
-
-@contextlib.contextmanager
-def readable_within(descriptor: int, seconds: float) -> Iterator[bool]:
-    import select
-
-    yield bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def refused(folder: pathlib.Path, *arguments: str, wrapper: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
@@ -102,6 +106,10 @@ def produce_one(client: RawClient, topic: str, value: bytes = b"value") -> int:
     batch = bytes(build_batch([(None, value)], timestamp_ms=1000).data)
     (answered,) = client.ask(produce_request(topic, batch), 9, m.ProduceResponse).responses
     return answered.partition_responses[0].error_code
+
+
+def is_served(client: RawClient) -> bool:
+    return bool(client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers)
 
 
 def brokers_told(port: int) -> list[tuple[int, str, int]]:
@@ -306,6 +314,13 @@ def test_a_wildcard_address_advertises_the_name_of_the_machine(tmp_path: pathlib
 def test_a_wildcard_address_without_a_name_to_advertise_is_refused(tmp_path: pathlib.Path) -> None:
     renamed = ["unshare", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
     if subprocess.run([*renamed, "true"], capture_output=True, check=False).returncode:
+        give_up = pytest.fail if "CI" in os.environ else pytest.skip
+        give_up("even root cannot give a process a machine name of its own here")
+    if (
+        os.geteuid() != 0
+        or shutil.which("unshare") is None
+        or subprocess.run([*renamed, "true"], check=False).returncode
+    ):
         pytest.skip("only root on Linux can give a process a machine name of its own")
     ended = refused(tmp_path, "--data-dir", "data", "--set", "listeners=PLAINTEXT://:0", wrapper=renamed)
     assert ended.returncode == 2
@@ -317,14 +332,14 @@ def test_a_wildcard_address_without_a_name_to_advertise_is_refused(tmp_path: pat
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: pathlib.Path) -> None:
-    with serving(tmp_path, "--set", "connections.max.idle.ms=1000") as broker:
-        with RawClient(broker.port) as busy, RawClient(broker.port) as idle:
-            idle.socket.settimeout(0.1)
-            deadline = time.monotonic() + 15
-            while not closed_by_now(idle):
-                assert time.monotonic() < deadline, "the idle connection is still open"
-                assert busy.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
-            assert busy.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
+    with serving(tmp_path, "--set", "connections.max.idle.ms=1000") as broker, contextlib.ExitStack() as clients:
+        busy, idle = (clients.enter_context(RawClient(broker.port)) for _ in range(2))
+        idle.socket.settimeout(0.1)
+        deadline = time.monotonic() + 15
+        while not closed_by_now(idle):
+            assert time.monotonic() < deadline, "the idle connection is still open"
+            assert is_served(busy)
+        assert is_served(busy)
 
 
 def closed_by_now(client: RawClient) -> bool:
@@ -336,25 +351,24 @@ def closed_by_now(client: RawClient) -> bool:
 
 
 def test_beyond_max_connections_one_waits_until_another_leaves(tmp_path: pathlib.Path) -> None:
-    with serving(tmp_path, "--set", "max.connections=2") as broker:
-        with RawClient(broker.port) as one, RawClient(broker.port) as two, RawClient(broker.port) as three:
-            for client in (one, two):
-                assert client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
-            three.socket.settimeout(0.3)
-            with pytest.raises(TimeoutError):
-                three.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
-            one.socket.close()
-            three.socket.settimeout(10)
-            assert three.read_frame(), "what it asked is answered now"
+    with serving(tmp_path, "--set", "max.connections=2") as broker, contextlib.ExitStack() as clients:
+        one, two, three = (clients.enter_context(RawClient(broker.port)) for _ in range(3))
+        assert is_served(one)
+        assert is_served(two)
+        three.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            is_served(three)
+        one.socket.close()
+        three.socket.settimeout(10)
+        assert three.read_frame(), "what it asked is answered now"
 
 
 def test_beyond_max_connections_per_ip_a_connection_is_closed(tmp_path: pathlib.Path) -> None:
-    with serving(tmp_path, "--set", "max.connections.per.ip=1") as broker:
-        with RawClient(broker.port) as one:
-            assert one.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
-            with RawClient(broker.port) as other:
-                assert other.is_closed_by_broker()
-            assert one.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
+    with serving(tmp_path, "--set", "max.connections.per.ip=1") as broker, RawClient(broker.port) as one:
+        assert one.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
+        with RawClient(broker.port) as other:
+            assert other.is_closed_by_broker()
+        assert one.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers
 
 
 def open_files_limits(pid: int) -> tuple[str, str]:
@@ -367,7 +381,7 @@ def open_files_limits(pid: int) -> tuple[str, str]:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/limits"), reason="the limit is read from /proc")
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(tmp_path: pathlib.Path) -> None:
-    limited = ["sh", "-c", 'ulimit -Hn 512; ulimit -Sn 128; exec "$@"', "sh"]
+    limited = ["sh", "-c", 'ulimit -Sn 128; ulimit -Hn 512; exec "$@"', "sh"]
     with serving(tmp_path, wrapper=limited) as broker:
         assert open_files_limits(broker.process.pid) == ("512", "512")
 
@@ -406,30 +420,25 @@ def create_topic_on(client: RawClient, topic: str) -> None:
 # -- a reader of standard error that hangs
 
 
+def wait_until_full(pipe: int) -> None:
+    deadline = time.monotonic() + 10
+    while select.select([], [pipe], [], 0)[1]:
+        assert time.monotonic() < deadline, "the pipe is not full: there were too few lines"
+        time.sleep(0.01)
+
+
 def test_a_full_pipe_on_standard_error_stops_nothing(tmp_path: pathlib.Path) -> None:
     lines = [f"listener.name.l{number}.some.property.of.a.single.listener=1\n" for number in range(1500)]
     (tmp_path / "server.properties").write_text("".join(lines))  # each is worth a warning
     reading, writing = os.pipe()
     try:
         with serving(tmp_path, "server.properties", stderr=writing) as broker:
-            os.close(writing)
-            os.set_blocking(reading, False)
+            wait_until_full(writing)
             create_topic(broker.port, "letters")
             with RawClient(broker.port) as client:
-                assert produce_one(client, "letters") == ErrorCode.NONE
-                assert bytes_waiting(reading) < sum(map(len, lines)), "most lines did not fit into the pipe"
                 assert produce_one(client, "letters") == ErrorCode.NONE
             assert broker.stop() == 0
         assert (tmp_path / "data" / MARKER).exists()
     finally:
         os.close(reading)
-
-
-def bytes_waiting(descriptor: int) -> int:
-    """How much may be read from this pipe at once."""
-    import array
-    import termios
-
-    waiting = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
-    return waiting[0]
+        os.close(writing)

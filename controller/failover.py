@@ -5,6 +5,7 @@ told. Then every live broker is told the roles of all its replicas: a broker tha
 one that missed something learns it. Leaders are elected where they died while nobody was in office.
 """
 
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from barnabas.controller import loading, paths
@@ -34,9 +35,12 @@ async def startup(controller: "Controller", event: Startup) -> None:
     new = await read_new_topics(
         controller, await controller.store.children(paths.TOPICS, controller.watch(TopicsTouched()))
     )
-    for topic_partition, leadership in (await loading.read_states(controller.store, new)).items():
-        controller.replay(LeadershipChanged(topic_partition, leadership))
+    states = await loading.read_states(controller.store, new)
+    await controller.replay_many(starmap(LeadershipChanged, states.items()))
     await read_deletion_marks(controller)
+    if controller.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
+        announcement.add_metadata(partition for partition, _ in controller.image.partitions(controller.image.deletions))
+        controller.tell(announcement)
     decision = decide_replicas_online(controller.image, brokers)
     assigned = dict.fromkeys(replica for partition in new for replica in controller.image.partition(partition).replicas)
     dead = {broker_id: None for broker_id in assigned if broker_id not in brokers}

@@ -36,6 +36,9 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.controller.controller import Controller
 
+# What a broker may answer about one partition without anything being wrong; "stale": it knows this leader epoch.
+ORDINARY_ANSWERS = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,6 +75,7 @@ async def registration_touched(controller: "Controller", event: RegistrationTouc
 
 
 async def read_brokers(controller: "Controller") -> dict[int, LiveBroker]:
+    """The registered brokers; what becomes of them is watched."""
     return await loading.read_brokers(
         controller.store,
         controller.watch(BrokerIdsTouched()),
@@ -129,12 +133,17 @@ async def leader_and_isr_answered(controller: "Controller", event: LeaderAndIsrA
         return
     failed = controller.image.failed_disks.get(broker_id, {})
     lost: list[Replica] = []
+    refused: dict[int, int] = {}  # code -> how often
     for topic_partition, code in _partition_errors(controller, event.response):
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
             controller.replay(DirectoryReported(topic_partition, broker_id, works=False))
             lost.append((topic_partition, broker_id))
         elif code == ErrorCode.NONE and topic_partition in failed:
             controller.replay(DirectoryReported(topic_partition, broker_id, works=True))
+        elif code not in ORDINARY_ANSWERS:
+            refused[code] = refused.get(code, 0) + 1
+    for code, count in refused.items():
+        logger.warning("broker %d did not take its role in %d partitions: %s", broker_id, count, error_name(code))
     if lost:
         logger.warning("broker %d lost the disk of %d replicas", broker_id, len(lost))
         await _replicas_lost(controller, lost)

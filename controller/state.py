@@ -84,7 +84,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class BrokerJoined:
-    """A broker registered; what was known of its disks is void."""
+    """A broker registered."""
 
     broker: LiveBroker
 
@@ -98,7 +98,7 @@ class BrokerChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLeft:
-    """A broker's registration is gone."""
+    """A broker's registration is gone; what was known of its disks is void."""
 
     broker_id: int
 
@@ -280,7 +280,6 @@ def replay_all(image: ClusterImage, records: Sequence[Record]) -> None:
 
 def _broker_joined(image: ClusterImage, record: BrokerJoined) -> None:
     image.brokers[record.broker.broker_id] = record.broker
-    image.failed_disks.pop(record.broker.broker_id, None)
 
 
 def _broker_changed(image: ClusterImage, record: BrokerChanged) -> None:

@@ -22,6 +22,7 @@ raised: `SessionExpired` (ephemerals and watches are gone: resign, `renew`, regi
 either, a write may or may not have been applied.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -33,6 +34,9 @@ ANY_VERSION = -1
 DATA_MAX_BYTES = 1_000_000
 
 Watch = Callable[[], None]
+
+# Control characters, surrogates and the private and special areas that ZooKeeper refuses in a path.
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +254,7 @@ def check_path(path: str) -> None:
         raise ValueError(f"{path!r} is not the path of a node: it must begin with '/' and not end with it")
     if any(part in ("", ".", "..") for part in path[1:].split("/")):
         raise ValueError(f"{path!r} is not the path of a node: a part is empty, '.' or '..'")
-    if any(_is_forbidden(character) for character in path):
+    if _FORBIDDEN.search(path):
         raise ValueError(f"{path!r} is not the path of a node: a character is not allowed")
 
 
@@ -269,11 +273,6 @@ def refuse_large(ops: Sequence[Op]) -> DataTooLarge | None:
     writes = [op for op in ops if isinstance(op, Create | SetData) and op.data]
     size_bytes = sum(len(op.data or b"") for op in writes)
     return DataTooLarge(writes[-1].path) if size_bytes > DATA_MAX_BYTES else None
-
-
-def _is_forbidden(character: str) -> bool:
-    code = ord(character)
-    return code < 0x20 or 0x7F <= code <= 0x9F or 0xD800 <= code <= 0xF8FF or code >= 0xFFF0
 
 
 def with_ancestors(paths: Iterable[str]) -> list[str]:

@@ -29,6 +29,7 @@ async def topics_touched(controller: "Controller", event: TopicsTouched) -> None
 
 
 async def compare_topics(controller: "Controller", names: list[str]) -> None:
+    """Bring the image in line with the topics that exist."""
     existing = dict.fromkeys(names)
     for topic in [topic for topic in controller.image.topics if topic not in existing]:
         logger.warning("topic %s was removed from the metadata store by somebody else", topic)
@@ -55,7 +56,7 @@ async def topic_touched(controller: "Controller", event: TopicTouched) -> None:
     if added and controller.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
-    controller.replay(*added)
+    await controller.replay_many(added)
     await _serve_new_partitions(controller, [each.topic_partition for each in added])
 
 
@@ -76,7 +77,7 @@ async def _adopt_topics(controller: "Controller", found: dict[str, loading.Found
             topic_id = ids.get(name, topic.assignment.topic_id)
             if topic_id is not None:
                 appeared = loading.appeared_partitions(name, topic.assignment)
-                controller.replay(TopicAppeared(name, topic_id), *appeared)
+                await controller.replay_many([TopicAppeared(name, topic_id), *appeared])
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]  # written by somebody in between
         found = await loading.read_topics(controller.store, refused, None)

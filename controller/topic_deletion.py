@@ -45,12 +45,14 @@ async def stop_replica_answered(controller: "Controller", event: StopReplicaAnsw
         if partition.delete_partition
     ]
     refused = event.response.error_code
-    failed = [each for each in deleting if refused or errors.get(each, ErrorCode.NONE) != ErrorCode.NONE]
-    for each in failed:
-        code = error_name(refused or errors[each])
-        logger.warning("broker %d could not delete %s: %s", event.broker.broker_id, each, code)
-    deleted = [each for each in deleting if each not in failed]
-    await controller.commit(decide_deletion_answers(controller.image, event.broker.broker_id, deleted, failed))
+    codes = {each: refused or errors.get(each, ErrorCode.NONE) for each in deleting}
+    failed = [each for each, code in codes.items() if code != ErrorCode.NONE]
+    deleted = [each for each, code in codes.items() if code == ErrorCode.NONE]
+    broker_id = event.broker.broker_id
+    if failed:
+        first, why = failed[0], error_name(codes[failed[0]])
+        logger.warning("broker %d could not delete %d replicas, %s first: %s", broker_id, len(failed), first, why)
+    await controller.commit(decide_deletion_answers(controller.image, broker_id, deleted, failed))
     await go_on_deleting(controller)
 
 

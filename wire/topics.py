@@ -48,7 +48,7 @@ def why_invalid_topic_name(name: str) -> str | None:
     if name == "":
         return "the empty string is not allowed"
     if name in (".", ".."):
-        return "'.' or '..' is not allowed"
+        return f"'{name}' is not allowed"
     if len(name) > TOPIC_NAME_MAX_LENGTH:
         return f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX_LENGTH}"
     if not _LEGAL_NAME.match(name):

@@ -16,12 +16,15 @@ from barnabas.broker.groups.events import (
     CommitOffsets,
     Decision,
     Event,
+    Expire,
     Forgotten,
     Heartbeat,
     Intent,
     Join,
     JoinAnswer,
     Leave,
+    Loaded,
+    PartitionsDeleted,
     StoreAssignment,
     StoreExpiry,
     StoreOffsets,
@@ -30,8 +33,15 @@ from barnabas.broker.groups.events import (
     TimerFired,
 )
 from barnabas.broker.groups.joining import apply_replacement_stored, decide_join
-from barnabas.broker.groups.offsets import apply_expired, decide_commit
-from barnabas.broker.groups.sessions import apply_answered, apply_forgotten, apply_timer, decide_heartbeat, decide_leave
+from barnabas.broker.groups.offsets import apply_expired, decide_commit, decide_deletion, decide_expiry
+from barnabas.broker.groups.sessions import (
+    apply_answered,
+    apply_forgotten,
+    apply_timer,
+    decide_heartbeat,
+    decide_leave,
+    decide_loaded,
+)
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.syncing import (
     apply_assignment_lost,
@@ -81,6 +91,12 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
             apply_answered(group, event, decision)
         case AssignmentNotReplicated():
             apply_assignment_lost(group, event, now_ms, decision)
+        case Loaded():
+            decide_loaded(group, now_ms, decision)
+        case Expire():
+            decide_expiry(group, event, now_ms, decision)
+        case PartitionsDeleted():
+            decide_deletion(group, event, decision)
     return decision
 
 

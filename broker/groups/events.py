@@ -1,9 +1,10 @@
 """What happens to a group, and what follows from it: the vocabulary of the pure part.
 
-An event is a request of a member, a timer that fired, or the end of a wait. `decide` turns it into a `Decision`:
-records to append, replies to give, timers to set. A reply names the offset of the last record that it rests on; whoever
-waits for it holds it back until the high watermark has passed that offset. Timers are durations, so that the pure part
-knows no clock: a timer is one key of its group, setting it again moves it, None stops it.
+An event is a request of a member, a timer that fired, the end of a wait, or something that happened elsewhere.
+`decide` turns it into a `Decision`: records to append, replies to give, timers to set. A reply names the offset of the
+last record that it rests on; whoever waits for it holds it back until the high watermark has passed that offset.
+Timers are durations, so that the pure part knows no clock: a timer is one key of its group, setting it again moves it,
+None stops it.
 """
 
 from collections.abc import Callable, Sequence
@@ -191,7 +192,27 @@ class AssignmentNotReplicated:
     generation: int
 
 
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | TimerFired | Forgotten | Answered | AssignmentNotReplicated
+@dataclass(slots=True)
+class Loaded:
+    """The group was read from the log, and is served from now on."""
+
+
+@dataclass(slots=True)
+class Expire:
+    """Time to look for offsets that have expired."""
+
+    retention_ms: int
+
+
+@dataclass(slots=True)
+class PartitionsDeleted:
+    """These partitions exist no more."""
+
+    deleted: Sequence[TopicPartition]
+
+
+Request = Join | Sync | Heartbeat | Leave | CommitOffsets
+Event = Request | TimerFired | Forgotten | Answered | AssignmentNotReplicated | Loaded | Expire | PartitionsDeleted
 
 
 # -- what follows

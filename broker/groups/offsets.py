@@ -10,7 +10,7 @@ Offsets expire `offsets.retention.minutes` after (KIP-186, KIP-211)
   - or at the time that an old client asked for itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.broker.groups.events import (
@@ -18,6 +18,8 @@ from barnabas.broker.groups.events import (
     CommitAnswer,
     CommitOffsets,
     Decision,
+    Expire,
+    PartitionsDeleted,
     StoreExpiry,
     StoreOffsets,
     Timer,
@@ -27,7 +29,6 @@ from barnabas.broker.groups.records import NO_EXPIRY, Commit, GroupMetadataRecor
 from barnabas.broker.groups.state import (
     Group,
     GroupState,
-    StoredOffset,
     apply_transition,
     refusal_of_member,
     subscribed_topics,
@@ -112,18 +113,17 @@ def read_offsets(group: Group, wanted: Sequence[TopicPartition] | None, *, requi
     return OffsetsRead(rows, after_offset)
 
 
-def decide_expiry(group: Group, now_ms: int, retention_ms: int) -> Decision:
+def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) -> None:
     """Forget what has expired, and the group itself when nothing is left of it."""
-    return _forget(group, [key for key, _ in _expired(group, now_ms, retention_ms)])
+    _forget(group, _expired(group, now_ms, event.retention_ms), decision)
 
 
-def decide_deletion(group: Group, deleted: Iterable[TopicPartition]) -> Decision:
+def decide_deletion(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Forget the offsets of partitions that were deleted."""
-    return _forget(group, [key for key in deleted if key in group.recorded.offsets])
+    _forget(group, [key for key in event.deleted if key in group.recorded.offsets], decision)
 
 
-def _forget(group: Group, forgotten: list[TopicPartition]) -> Decision:
-    decision = Decision()
+def _forget(group: Group, forgotten: list[TopicPartition], decision: Decision) -> None:
     recorded = group.recorded
     records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
     dies = (
@@ -136,10 +136,9 @@ def _forget(group: Group, forgotten: list[TopicPartition]) -> Decision:
         records.append(GroupMetadataRecord(group.group_id, None))
     if dies or records:
         decision.store(records, StoreExpiry(dies))
-    return decision
 
 
-def _expired(group: Group, now_ms: int, retention_ms: int) -> list[tuple[TopicPartition, StoredOffset]]:
+def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
     offsets = group.recorded.offsets
     in_use: frozenset[str] | None = frozenset()
     since_ms: int | None = None  # from when the retention counts; None: from the commit
@@ -153,7 +152,7 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[tuple[TopicPa
     if in_use is None:  # somebody may still need any of them
         return []
     return [
-        (key, stored)
+        key
         for key, stored in offsets.items()
         if key.topic not in in_use and _is_over(stored.commit, since_ms, now_ms, retention_ms)
     ]

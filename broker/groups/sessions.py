@@ -130,14 +130,12 @@ def apply_answered(group: Group, answered: Answered, decision: Decision) -> None
 # -- beginning and end
 
 
-def decide_loaded(group: Group, now_ms: int) -> Decision:
+def decide_loaded(group: Group, now_ms: int, decision: Decision) -> None:
     """The group was loaded from the log: its members' sessions begin anew; too many members must share out again."""
-    decision = Decision()
     for member in group.members.values():
         restart_session(member, decision)
     if len(group.members) > group.limits.group_max_size:
         prepare_rebalance(group, "it was loaded with more members than group.max.size", now_ms, decision)
-    return decision
 
 
 def apply_unloaded(group: Group, error: ErrorCode, now_ms: int) -> Decision:

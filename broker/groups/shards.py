@@ -10,23 +10,34 @@ Every event goes one way, without an await in between: decide -> append -> repla
 always sees the state that the log has. Nothing is rolled back: should the state contradict itself (`InvariantBroken`),
 its shard is dropped and loaded anew.
 
-Tasks: one loads shards, one watches the timers of all groups, one looks for expired offsets.
+Tasks: one loads shards, one watches the timers of all groups, two forget offsets: expired ones, and those of deleted
+partitions.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import trio
 
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
-from barnabas.broker.groups.events import NO_OFFSET, Decision, Event, Intent, StoreExpiry, Timer, TimerFired
+from barnabas.broker.groups.events import (
+    NO_OFFSET,
+    Decision,
+    Event,
+    Expire,
+    Intent,
+    Loaded,
+    PartitionsDeleted,
+    StoreExpiry,
+    Timer,
+    TimerFired,
+)
 from barnabas.broker.groups.loading import finish_loading, load_slice
-from barnabas.broker.groups.offsets import decide_deletion, decide_expiry
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.records import MalformedRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay
-from barnabas.broker.groups.sessions import apply_unloaded, decide_loaded
+from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.timers import Timers
 from barnabas.storage.disk import StorageError
@@ -43,6 +54,7 @@ ACKS_NONE = 0
 MS_PER_MINUTE = 60_000
 GROUPS_AT_A_TIME = 200  # between two checkpoints: a step over all groups must not hold the loop
 TIMERS_AT_A_TIME = 100
+LOGGED_LENGTH_MAX = 300  # ids and reasons are the client's, and may be as long as a request
 
 
 class Shard:
@@ -72,6 +84,7 @@ class Shards:
         self._sleeping_until = math.inf
         self._wake = trio.Event()
         self._to_load, self._loads = trio.open_memory_channel[Shard](math.inf)  # at most one per partition and epoch
+        self._deleted, self._deletions = trio.open_memory_channel[PartitionsDeleted](math.inf)  # few, and soon taken
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._shards.values()))
@@ -79,6 +92,10 @@ class Shards:
     def get(self, index: int) -> Shard | None:
         """The shard of this partition, if this broker leads it."""
         return self._shards.get(index)
+
+    def serving(self) -> list[Shard]:
+        """The shards that are loaded."""
+        return [shard for shard in self._shards.values() if not shard.refusal]
 
     def still_leads(self, shard: Shard) -> bool:
         """Whether this very shard is still ours: not resigned, not loaded anew."""
@@ -110,15 +127,14 @@ class Shards:
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions exist no more: neither do the offsets committed for them."""
-        for shard in self.serving():
-            for group in list(shard.groups.by_id.values()):
-                self._follow_unasked(shard, group, decide_deletion(group, deleted))
+        self._deleted.send_nowait(PartitionsDeleted(deleted))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load, watch timers, and expire; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._load_shards)
             nursery.start_soon(self._expire_offsets)
+            nursery.start_soon(self._forget_deleted)
             task_status.started()
             await self._watch_timers()
 
@@ -133,24 +149,18 @@ class Shards:
             raise
 
     def happen_unasked(self, shard: Shard, group: Group, event: Event) -> None:
-        """The same for what no request asked for: there is nobody to tell of a failure."""
-        if group.state is not GroupState.DEAD:
-            self._unasked(shard, lambda: self.happen(shard, group, event))
-
-    def _follow_unasked(self, shard: Shard, group: Group, decision: Decision) -> None:
-        self._unasked(shard, lambda: self._follow(shard, group, decision))
-
-    def _unasked(self, shard: Shard, step: Callable[[], None]) -> None:
+        """The same for what no request asked for: there is nobody to tell of a failure, and the group may be gone."""
+        if group.state is GroupState.DEAD:
+            return
         try:
-            step()
+            self.happen(shard, group, event)
         except InvariantBroken:
             logger.exception("the groups of %s-%d contradict themselves and are loaded anew", GROUP_TOPIC, shard.index)
-            self._reload(shard)
 
     def _follow(self, shard: Shard, group: Group, decision: Decision) -> None:
         """Timers, replies and records of a decision, and of what follows from storing the records."""
         for note in decision.notes:
-            logger.info("group %s %s", group.group_id, note)
+            logger.info("group %s %s", _printable(group.group_id), _printable(note))
         for reply in decision.replies:
             reply.deliver()
         if decision.timers:
@@ -200,10 +210,8 @@ class Shards:
 
     # -- loading and unloading
 
-    def serving(self) -> list[Shard]:
-        return [shard for shard in self._shards.values() if not shard.refusal]
-
     def create(self, shard: Shard, group_id: str) -> Group:
+        """A group of which nothing is recorded yet."""
         return shard.groups.get_or_create(group_id, self._world.now_ms())
 
     def _remove(self, shard: Shard, group: Group) -> None:
@@ -244,7 +252,7 @@ class Shards:
             except StorageError as error:
                 self._fail_loading(shard, error)
                 shard.partition.fail_storage(error)
-            except (CorruptRecords, MalformedRecord) as error:
+            except (CorruptRecords, MalformedRecord, InvariantBroken) as error:
                 self._fail_loading(shard, error)
 
     def _fail_loading(self, shard: Shard, why: object) -> None:
@@ -274,12 +282,7 @@ class Shards:
 
     async def _begin_serving(self, shard: Shard) -> None:
         """Start the sessions of all members, then answer requests."""
-        for count, group in enumerate(shard.groups.by_id.values(), 1):
-            if self._shards.get(shard.index) is not shard:
-                return
-            self._follow(shard, group, decide_loaded(group, self._world.now_ms()))
-            if count % GROUPS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
+        await self._happen_to_all(shard, Loaded())
         if self._shards.get(shard.index) is shard:
             shard.refusal = ErrorCode.NONE
             logger.info("coordinates %d groups of %s-%d", len(shard.groups.by_id), GROUP_TOPIC, shard.index)
@@ -304,19 +307,28 @@ class Shards:
         """Look for expired offsets, every offsets.retention.check.interval.ms."""
         while True:
             for shard in self.serving():
-                await self._expire_offsets_of(shard)
+                await self._happen_to_all(shard, Expire(self._config.offsets_retention_minutes * MS_PER_MINUTE))
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
 
-    async def _expire_offsets_of(self, shard: Shard) -> None:
-        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+    async def _forget_deleted(self) -> None:
+        """Forget the offsets of partitions that were deleted."""
+        async for event in self._deletions:
+            for shard in self.serving():
+                await self._happen_to_all(shard, event)
+
+    async def _happen_to_all(self, shard: Shard, event: Event) -> None:
+        """Let an event happen to every group of a shard, a few at a time."""
         for count, group in enumerate(list(shard.groups.by_id.values()), 1):
-            if shard.refusal:
-                return
-            if group.state is not GroupState.DEAD:
-                self._follow_unasked(shard, group, decide_expiry(group, self._world.now_ms(), retention_ms))
+            self.happen_unasked(shard, group, event)
             if count % GROUPS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
 
 
 def _has_failed(shard: Shard) -> bool:
     return shard.refusal is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def _printable(text: str) -> str:
+    """Text from a client, fit for one line of a log."""
+    text = text[:LOGGED_LENGTH_MAX]
+    return text if text.isprintable() else repr(text)

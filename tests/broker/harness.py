@@ -34,7 +34,7 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import Batch, build_batch, read_all_records
+from barnabas.wire.records import build_batch, read_all_records
 
 START_MS = 1_700_000_000_000
 PATIENCE_SECONDS = 3600.0
@@ -492,16 +492,14 @@ def new_topics(name: str, partitions: int = 1, *, timeout_ms: int = 15_000, **co
     return m.CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
 
 
-def batch_of(*values: bytes | None, key: bytes | None = None, **fields) -> bytes:
+def batch_of(*values: bytes | None, key: bytes | None = None, **fields) -> bytearray:
     """The bytes of one batch."""
-    return bytes(build_batch([(key, value) for value in values], timestamp_ms=now_ms(), **fields).data)
+    return bytearray(build_batch([(key, value) for value in values], timestamp_ms=now_ms(), **fields).data)
 
 
-def bytes_of(records) -> bytes | None:
-    """A batch, its bytes, or one value."""
-    if isinstance(records, Batch):
-        return bytes(records.data)
-    return records if records is None or records[16:17] == b"\x02" else batch_of(records)
+def bytes_of(records: bytes | bytearray | None) -> bytes | None:
+    """What is to be produced: one value, or (as a bytearray) any bytes."""
+    return bytes(batch_of(records)) if isinstance(records, bytes) else records and bytes(records)
 
 
 def produce_request(
@@ -512,7 +510,7 @@ def produce_request(
 
 
 def produce_many(batches: dict, *, acks: int = -1, timeout_ms: int = 10_000, name=None) -> m.ProduceRequest:
-    """Produce to several: (topic, partition) -> a batch, its bytes, or one value."""
+    """Produce to several: (topic, partition) -> one value, or (as a bytearray) any bytes."""
     topics: dict[str, list] = {}
     for (topic, partition), records in batches.items():
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=bytes_of(records))
@@ -527,7 +525,7 @@ def produce_many(batches: dict, *, acks: int = -1, timeout_ms: int = 10_000, nam
     )
 
 
-def fetch_request(
+def fetch_request(  # noqa: PLR0913  # the request's own fields, all by keyword
     wanted: Iterable[tuple[str | bytes, int, int]],
     *,
     max_wait_ms: int = 500,

@@ -3,6 +3,7 @@
 import io
 import logging
 import threading
+import warnings
 
 import pytest
 
@@ -36,6 +37,14 @@ def test_what_is_logged_is_written_before_the_end():
         logging.getLogger("barnabas.test").debug("not shown")
     assert output.getvalue().endswith("INFO barnabas.test: leader of t-0\n")
     assert output.getvalue().count("\n") == 1
+
+
+def test_a_warning_of_python_goes_the_same_way():
+    output = io.StringIO()
+    with logging_to(output):
+        warnings.warn("old style", stacklevel=1)
+    assert "WARNING py.warnings" in output.getvalue()
+    assert "UserWarning: old style" in output.getvalue()
 
 
 def test_lines_that_find_the_queue_full_are_dropped_and_counted():

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity, doomed_name, parse_partition_name
+from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_checkpoint
@@ -114,14 +114,6 @@ async def test_a_directory_added_later_takes_the_same_identity(autojump_clock):
     assert wider.disk.exists("/d2/meta.properties")
 
 
-async def test_directories_of_different_brokers_are_refused(autojump_clock):
-    disk = MemDisk()
-    for directory, broker_id in (("/d1", 1), ("/d2", 2)):
-        disk.make_directory(directory)
-        disk.replace_file(directory + "/meta.properties", b"version=0\nbroker.id=%d\ncluster.id=c\n" % broker_id)
-    assert "/d2 to 2 of cluster c" in await refusal(Scene(disk))
-
-
 @pytest.mark.parametrize("content", [b"version=1\nnode.id=1\ncluster.id=c\n", b"version=0\nbroker.id=1\n"])
 async def test_a_directory_of_something_else_is_refused_and_nothing_stays_locked(content, autojump_clock):
     disk = MemDisk()
@@ -148,29 +140,6 @@ async def test_foreign_directories_are_refused_before_anything_is_touched(autoju
     assert scene.disk.exists("/d1/.kafka_cleanshutdown")
     scene.disk.remove_tree("/d2/lost+found")
     await Scene(scene.disk).start()  # nothing stayed locked
-
-
-async def test_files_and_directories_that_kafka_ignores_are_ignored(autojump_clock):
-    disk = MemDisk()
-    for name in ("remote-log-index-cache", "__cluster_metadata-0", f"t-0.{'0' * 32}-future", f"t-0.{'0' * 32}-stray"):
-        disk.make_directory("/d1/" + name)
-    disk.replace_file("/d1/metadata.sqlite", b"")
-    scene = await Scene(disk).start()
-    assert list(scene.logs) == []
-
-
-async def test_a_partition_in_two_directories_is_refused(autojump_clock):
-    disk = MemDisk()
-    disk.make_directory("/d1/t-0")
-    disk.make_directory("/d2/t-0")
-    assert "t-0 is in both /d1 and /d2" in await refusal(Scene(disk))
-
-
-def test_directory_names_are_kafkas():
-    assert parse_partition_name("a-b.c-10") == TopicPartition("a-b.c", 10)
-    assert [parse_partition_name(name) for name in ("a", "a-", "-1", "a-b", "a-1.x", "a b-1")] == [None] * 6
-    assert doomed_name(T0, bytes(16)) == f"t-0.{'0' * 32}-delete"
-    assert len(doomed_name(TopicPartition("x" * 249, 12), bytes(16))) == 255
 
 
 # -- logs

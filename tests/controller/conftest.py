@@ -193,6 +193,7 @@ class Cluster:
         self.config = Config()
         self.rng = random.Random(7)
         self.brokers: dict[int, FakeBroker] = {}
+        self.addresses: dict[int, int] = {}  # the port at which the controller last asked for each broker
 
     async def start(self, *broker_ids, rack=None, logs=None):
         """Start brokers one after the other, each registered before its candidate runs."""
@@ -204,7 +205,7 @@ class Cluster:
                     store=broker.store,
                     broker_id=broker_id,
                     config=self.config,
-                    peer_for=lambda live: self.brokers[live.broker_id],
+                    peer_for=self._peer_for,
                     now_ms=lambda: NOW_MS,
                     rng=self.rng,
                 ),
@@ -218,6 +219,10 @@ class Cluster:
         """A broker that does nothing as yet."""
         broker = self.brokers[broker_id] = FakeBroker(broker_id, self.database.session(), logs=logs or {})
         return broker
+
+    def _peer_for(self, live):
+        self.addresses[live.broker_id] = live.registration.endpoints[0].port
+        return self.brokers[live.broker_id]
 
     async def register(self, broker, *, rack=None):
         broker.epoch = await register_broker(

@@ -12,8 +12,9 @@ from barnabas.controller import paths
 from barnabas.controller.events import LeaderAndIsrAnswered
 from barnabas.controller.paths import NO_LEADER, LogDirEvent, TopicAssignment
 from barnabas.controller.store import Create, Delete, SetData
-from barnabas.controller.transitions import PartitionStatus
+from barnabas.controller.transitions import PartitionStatus, ReplicaStatus
 from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -244,9 +245,7 @@ async def test_a_broker_that_restarted_unnoticed_loses_its_leadership_and_is_tol
 
 async def test_a_broker_that_restarted_is_still_watched(cluster):
     await cluster.start(1, 2)
-    await cluster.brokers[2].store.delete(paths.broker(2))
-    await cluster.register(cluster.brokers[2])
-    await cluster.settle()
+    await cluster.restart_unnoticed(2)
     await move(cluster, 2, port=1234)
     assert cluster.brokers[1].live_brokers[2].endpoints[0].port == 1234
 
@@ -265,6 +264,12 @@ async def test_everybody_learns_the_new_address_of_a_broker(cluster):
         await move(cluster, 2, port=port)
         assert cluster.brokers[1].live_brokers[2].endpoints[0].port == port
     assert cluster.image.brokers[2].epoch == epoch
+
+
+async def test_a_broker_is_asked_at_its_new_address(cluster):
+    await cluster.start(1, 2)
+    await move(cluster, 2, port=1234)
+    assert cluster.addresses[2] == 1234
 
 
 async def test_answers_still_count_after_a_broker_moved(cluster):
@@ -370,6 +375,13 @@ async def test_brokers_that_know_no_topic_ids_report_disks_by_topic_name(cluster
     cluster.brokers[2]._leader_and_isr = lambda request: m.LeaderAndIsrResponse(partition_errors=[error])
     await cluster.create("orders", [[2, 1]])
     assert (await cluster.state("orders")).leader == 1
+
+
+async def test_a_role_that_a_broker_refuses_is_logged(cluster, caplog):
+    broker = await cluster.start(1)
+    broker._take_role = lambda partition, state: ErrorCode.INCONSISTENT_TOPIC_ID
+    await cluster.create("orders", [[1], [1]])
+    assert "broker 1 did not take its role in 2 partitions: INCONSISTENT_TOPIC_ID" in caplog.text
 
 
 async def test_what_a_broker_answered_in_its_former_life_means_nothing(cluster):
@@ -517,6 +529,18 @@ async def test_deletion_survives_a_restart_of_everything(cluster):
     assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
 
 
+async def test_a_deletion_that_a_dead_broker_halts_from_the_start_hides_the_topic_all_the_same(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    cluster.brokers[1].scope.cancel()  # in office still, but doing nothing
+    await cluster.kill(2)
+    await cluster.delete("orders")
+    assert ORDERS in cluster.brokers[3].metadata
+    await cluster.kill(1)
+    assert ORDERS not in cluster.brokers[3].metadata
+    assert ORDERS in cluster.brokers[3].logs
+
+
 async def test_a_broker_that_cannot_delete_is_asked_again_after_its_restart(cluster):
     await cluster.start(1, 2)
     await cluster.create("orders", [[1, 2]])
@@ -630,6 +654,16 @@ async def test_a_single_node_that_restarts_leads_what_it_led(cluster):
     assert {partition.status for _, partition in cluster.image.partitions()} == {PartitionStatus.ONLINE}
 
 
+async def test_a_new_controller_knows_which_replicas_are_on_dead_brokers(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[2, 3]])
+    await cluster.kill(3)
+    await cluster.kill(1)
+    statuses = cluster.image.partition(ORDERS).replica_statuses
+    assert statuses == {2: ReplicaStatus.ONLINE, 3: ReplicaStatus.OFFLINE}
+    assert cluster.brokers[2].metadata[ORDERS].offline_replicas == [3]
+
+
 async def test_notifications_to_the_last_controller_are_dropped(cluster):
     await cluster.store.create(paths.LOG_DIR_EVENT_PREFIX, LogDirEvent(1).encode(), sequential=True)
     await cluster.store.create(paths.ISR_CHANGE_PREFIX, b"{}", sequential=True)
@@ -664,16 +698,12 @@ def known(cluster):
     """
     image = cluster.image
     broken = {partition for broker in cluster.brokers.values() for partition in broker.failed_disk}
-    return image.brokers, {
-        partition: (
-            each.replicas,
-            each.status,
-            each.leadership and each.leadership.state.leader,
-            partition in broken or each.leadership,
-        )
-        for partition, each in image.partitions()
-        if not image.is_deleting(partition.topic)
-    }
+    partitions = {}
+    for partition, each in image.partitions():
+        if not image.is_deleting(partition.topic):
+            led_by = each.leadership and each.leadership.state.leader
+            partitions[partition] = each.replicas, each.status, led_by, partition in broken or each.leadership
+    return image.brokers, partitions
 
 
 async def act(cluster, rng, action, broker_id, topic):

@@ -6,9 +6,10 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.broker.groups.state import GroupState
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import build_batch
 from barnabas.wire.topics import TopicPartition
 
@@ -78,6 +79,11 @@ async def member_of(house, **other):
 
 async def described(house):
     return (await house.ask(m.DescribeGroupsRequest(groups=["g"]))).groups[0]
+
+
+def group_of(house):
+    (group,) = (shard.groups.by_id["g"] for shard in house.groups._shards)
+    return group
 
 
 async def alone_in_group(house, share=b"all of it"):
@@ -341,6 +347,7 @@ async def test_offsets_of_deleted_partitions_are_forgotten(house, autojump_clock
     await house.ask(commit(5, partition=0))
     await house.ask(commit(6, partition=1))
     house.groups.on_partitions_deleted([TopicPartition("t", 0)])
+    await trio.testing.wait_all_tasks_blocked()
     assert offsets_of(await house.ask(fetch())) == {1: 6}
 
 
@@ -352,3 +359,48 @@ async def test_any_crash_of_the_machine_leaves_a_log_that_loads(open_house, auto
         after = await open_house(house.disk.crash_machine(random.Random(seed)), leader_epoch=2)
         await trio.sleep(1)
         assert offsets_of(await after.ask(fetch(0)))[0] in range(-1, 20)
+
+
+async def test_a_state_that_contradicts_itself_is_loaded_anew(house, autojump_clock):
+    await house.ask(commit(5))
+    joined = await member_of(house)
+    group_of(house).state = GroupState.EMPTY
+    with pytest.raises(InvariantBroken):
+        await house.ask(sync(joined, [(joined.member_id, b"mine")]))
+    assert error_of(await house.ask(commit(6))) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await trio.sleep(1)
+    assert offsets_of(await house.ask(fetch(0))) == {0: 5}
+    assert (await house.ask(sync(joined))).assignment == b"mine"  # its record had reached the log
+
+
+async def test_a_contradiction_that_a_timer_finds_ends_nothing_but_the_state(house, nursery, autojump_clock):
+    answers = []
+    for instance_id in ("i", "j"):
+        nursery.start_soon(_note, answers, house.ask, join(group_instance_id=instance_id))
+        await trio.testing.wait_all_tasks_blocked()
+    next(iter(group_of(house).members.values())).protocols = (("another", b""),)
+    await trio.sleep(10)
+    assert [answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    assert (await house.ask(join(group_instance_id="i"))).generation_id == 1
+
+
+async def test_with_one_acknowledgement_nothing_waits_for_replicas(open_house, autojump_clock):
+    house = await open_house(replicas=(0, 1), settings={"offsets.commit.required.acks": "1"})
+    assert error_of(await house.ask(commit(5))) == 0
+    assert offsets_of(await house.ask(fetch(0))) == {0: 5}
+
+
+async def test_many_sessions_may_end_at_the_same_time(open_house, autojump_clock):
+    house = await open_house(settings={"group.initial.rebalance.delay.ms": "0"})
+    for number in range(250):
+        await house.ask(join(group_id=f"g{number}", group_instance_id="i"))
+    await trio.sleep(11)
+    listed = await house.ask(m.ListGroupsRequest(states_filter=["Empty"]))
+    assert len(listed.groups) == 250
+
+
+async def test_what_clients_call_themselves_cannot_forge_a_line_of_the_log(house, caplog, autojump_clock):
+    caplog.set_level("INFO")
+    await house.ask(join(group_id="g\nERROR all is lost", group_instance_id="i" * 1000))
+    assert all("\n" not in line.message and len(line.message) < 700 for line in caplog.records)
+    assert any("all is lost" in line.message for line in caplog.records)

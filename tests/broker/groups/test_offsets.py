@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.broker.groups.events import NO_OFFSET
-from barnabas.broker.groups.offsets import decide_deletion, decide_expiry, read_offsets
+from barnabas.broker.groups.events import NO_OFFSET, Expire, PartitionsDeleted
+from barnabas.broker.groups.offsets import read_offsets
 from barnabas.broker.groups.records import Commit, OffsetRecord
 from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.broker.groups.state import GroupState
@@ -21,7 +21,7 @@ def read(scene, *wanted, require_stable=False):
 
 def expire(scene, after_ms, retention_ms=HOUR_MS):
     scene.now_ms += after_ms
-    scene.follow(decide_expiry(scene.group, scene.now_ms, retention_ms))
+    scene.happen(Expire(retention_ms))
 
 
 # -- who may commit
@@ -119,7 +119,7 @@ def test_an_answer_rests_on_the_newest_record_that_it_shows(scene):
 def test_not_knowing_rests_on_the_tombstone(scene):
     scene.commit(5)
     scene.commit(6, partition=1)
-    scene.follow(decide_deletion(scene.group, [T0, TopicPartition("t", 9)]))
+    scene.happen(PartitionsDeleted([T0, TopicPartition("t", 9)]))
     assert read(scene) == {T1: 6}
     assert read_offsets(scene.group, [T0], require_stable=False).after_offset == 2
     assert read_offsets(scene.group, None, require_stable=False).after_offset == 2

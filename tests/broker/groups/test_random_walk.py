@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from barnabas.broker.groups.events import JOIN_TIMER, Forgotten, Heartbeat, Timer, TimerKind, Waiting
-from barnabas.broker.groups.sessions import apply_unloaded, decide_loaded
+from barnabas.broker.groups.events import JOIN_TIMER, Forgotten, Heartbeat, Loaded, Timer, TimerKind, Waiting
+from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import Group, GroupState, forget
 from barnabas.wire.errors import ErrorCode
 
@@ -127,7 +127,7 @@ class Walk(RuleBasedStateMachine):
         self.scene.timers.clear()
         self.newest = self.group.generation
         self.owners.clear()
-        self.scene.follow(decide_loaded(self.group, self.scene.now_ms))
+        self.scene.happen(Loaded())
 
     def check_that_forgetting_equals_loading(self):
         forgetful = Group("g", self.scene.limits)

@@ -1,7 +1,7 @@
 """Heartbeat, LeaveGroup, and sessions that end."""
 
-from barnabas.broker.groups.events import JOIN_TIMER, Answered, Forgotten, Timer, TimerKind
-from barnabas.broker.groups.sessions import apply_unloaded, decide_loaded
+from barnabas.broker.groups.events import JOIN_TIMER, Answered, Forgotten, Loaded, Timer, TimerKind
+from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.wire.errors import ErrorCode
 
@@ -151,14 +151,16 @@ def test_giving_up_after_the_answer_changes_nothing(scene):
 def test_members_of_a_loaded_group_have_a_whole_session(scene):
     a, b = scene.stable("a", "b")
     forget(scene.group)
-    assert decide_loaded(scene.group, scene.now_ms).timers == {member_timer(a): 10_000, member_timer(b): 10_000}
+    scene.timers.clear()
+    scene.happen(Loaded())
+    assert scene.timers == {member_timer(a): 10_000, member_timer(b): 10_000}
 
 
 def test_a_group_that_is_loaded_with_too_many_members_shares_out_again(scene):
     scene.stable("a", "b")
     forget(scene.group)
     scene.limits.group_max_size = 1
-    scene.follow(decide_loaded(scene.group, scene.now_ms))
+    scene.happen(Loaded())
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 

@@ -1,0 +1,86 @@
+"""The table of states, and the two parts of a group: what is recorded and what a fail-over loses."""
+
+import itertools
+
+import pytest
+
+from barnabas.broker.groups.state import (
+    VALID_PREVIOUS_STATES,
+    Group,
+    GroupState,
+    Member,
+    apply_transition,
+    choose_protocol,
+    forget,
+)
+from barnabas.wire.errors import InvariantBroken
+
+
+def member(*protocols):
+    return Member("m", None, "c", "/h", 10_000, 60_000, tuple((name, b"") for name in protocols))
+
+
+@pytest.mark.parametrize(("before", "after"), itertools.product(GroupState, GroupState))
+def test_a_group_moves_as_the_table_says_and_in_no_other_way(before, after):
+    group = Group("g", limits=None)
+    group.state = before
+    if before in VALID_PREVIOUS_STATES[after]:
+        apply_transition(group, after, 77)
+        assert (group.state, group.state_timestamp_ms) == (after, 77)
+    else:
+        with pytest.raises(InvariantBroken):
+            apply_transition(group, after, 77)
+        assert group.state is before
+
+
+def test_every_state_can_be_reached_and_all_but_dead_can_be_left():
+    assert all(VALID_PREVIOUS_STATES[state] for state in GroupState)
+    assert set.union(*VALID_PREVIOUS_STATES.values()) == set(GroupState) - {GroupState.DEAD}
+
+
+STAGES = {
+    "nobody was there": lambda scene: None,
+    "an id was handed out": lambda scene: scene.ask_to_join(requires_member_id=True),
+    "somebody joins": lambda scene: scene.ask_to_join(),
+    "a generation begins": lambda scene: scene.joined("a", "b"),
+    "all have their shares": lambda scene: scene.stable("a", "b", instance_ids=["i", None]),
+    "offsets were committed": lambda scene: scene.commit(5),
+    "they join again": lambda scene: scene.ask_to_join(scene.stable("a", "b")[0]),
+    "a static member came back": lambda scene: (
+        scene.stable("a", instance_ids=["i"]),
+        scene.ask_to_join(instance_id="i"),
+    ),
+    "all have left": lambda scene: scene.leave(*scene.stable("a", "b")),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_forgetting_the_volatile_part_equals_a_fail_over(scene, stage):
+    STAGES[stage](scene)
+    forget(scene.group)
+    loaded = scene.reloaded() or Group("g", scene.limits)
+    assert facts_of(scene.group) == facts_of(loaded)
+
+
+def facts_of(group):
+    values = {name: getattr(group, name) for name in Group.__slots__ if name not in ("limits", "members", "recorded")}
+    members = {member_id: [getattr(one, name) for name in Member.__slots__] for member_id, one in group.members.items()}
+    return values, members, group.recorded.metadata, group.recorded.offsets
+
+
+def test_what_is_forgotten_is_the_round_and_not_the_generation(scene):
+    scene.ask_to_join(scene.stable("a", "b")[0])
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    forget(scene.group)
+    assert (scene.group.state, scene.group.generation, len(scene.group.members)) == (GroupState.STABLE, 1, 2)
+    assert scene.group.joins == {}
+
+
+def test_of_protocols_with_equal_votes_the_first_named_is_chosen():
+    assert choose_protocol([member("x", "y"), member("y", "x")]) == "x"
+    assert choose_protocol([member("y", "x"), member("x", "y")]) == "y"
+
+
+def test_members_without_a_protocol_in_common_are_a_contradiction():
+    with pytest.raises(InvariantBroken):
+        choose_protocol([member("x"), member("y")])
