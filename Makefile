@@ -7,7 +7,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
-KIO_VERSION := 0.5.0
 
 .PHONY: serve test check bench clean
 .DELETE_ON_ERROR:
@@ -48,7 +47,7 @@ $(VENV)/made-dev: pyproject.toml constraints.txt | $(VENV)/made
 # kio, an independent Python copy of Kafka's schemas, is compared with ours from an environment of its own.
 $(KIO): $(KIO)/made
 
-$(KIO)/made: constraints.txt Makefile | $(VENV)/made
+$(KIO)/made: constraints.txt | $(VENV)/made
 	$(BIN)/python -m venv $(KIO)
-	$(KIO)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt kio==$(KIO_VERSION)
+	$(KIO)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt kio
 	@touch $@

@@ -40,16 +40,15 @@ class Failure(NamedTuple):
 class ReadyReport:
     """trio's task status: told once that the broker serves."""
 
-    def __init__(self, print_line: Callable[[str], None], nursery: trio.Nursery) -> None:
+    def __init__(self, print_line: Callable[[str], None]) -> None:
         self.is_ready = False
-        self._nursery = nursery
         self._print_line = print_line
 
     def started(self, value: Serving) -> None:
         self.is_ready = True
         self._print_line(value.ready_line)
         freeze_heap()
-        self._nursery.start_soon(_freeze_as_it_grows, value.load)
+        trio.lowlevel.spawn_system_task(_freeze_as_it_grows, value.load)
 
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
@@ -71,18 +70,17 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
 async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], None]) -> None:
     stop = trio.Event()
     token = trio.lowlevel.current_trio_token()
-    async with trio.open_nursery(strict_exception_groups=False) as nursery:  # serve() raises its own, as it is
-        ready = ReadyReport(print_line, nursery)
+    ready = ReadyReport(print_line)
+    with trio.CancelScope() as scope:
 
         def ask_to_stop() -> None:
             if stop.is_set() or not ready.is_ready:
-                nursery.cancel_scope.cancel()
+                scope.cancel()
             stop.set()
 
         previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
         try:
             await serve(config, world=real_world(), stop=stop, task_status=ready)
-            nursery.cancel_scope.cancel()
         finally:
             for number, handler in zip(STOP_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)

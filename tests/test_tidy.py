@@ -71,7 +71,7 @@ PURE = {
     *(
         f"broker/groups/{path.name}"
         for path in (ROOT / "broker" / "groups").glob("*.py")
-        if path.name not in {"coordinator.py", "loading.py", "ports.py"}  # the shell, its reader, what it is given
+        if path.name not in {"coordinator.py", "shards.py", "loading.py", "ports.py"}  # the shell, and what it is given
     ),
     *(f"broker/config/{path.name}" for path in (ROOT / "broker" / "config").glob("*.py")),
 }
