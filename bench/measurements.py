@@ -1,4 +1,4 @@
-"""What is measured, one function a table. Budgets are those of the design: broker CPU per request."""
+"""What is measured, one function a table. Budgets are broker CPU per request."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ REQUEST_US, RECORD_US, KIB_US, FETCH_US = 60.0, 0.7, 1.5, 120.0
 
 
 def budget_us(case: Case, batch_bytes: int) -> float:
-    """The design's budget for one Produce."""
+    """The budget for one Produce."""
     return REQUEST_US + RECORD_US * case.records + KIB_US * batch_bytes / 1024
 
 

@@ -1,4 +1,4 @@
-"""One connection: read a frame, handle it, answer; again (design: one connection, one task, one request at a time).
+"""One connection: read a frame, handle it, answer; again. One task a connection, one request at a time.
 
 That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
 connection only. Nothing here outlives the connection but what the handlers stored.

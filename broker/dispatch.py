@@ -2,8 +2,8 @@
 
 `HANDLERS` is one literal table; at import it is compared with what `wire/apis.py` says is served, both ways. This file
 is the one place that catches `Exception` of a single request: our own mistake must cost one answer, not a connection
-with other requests behind it. It is logged with its traceback and counted, and the client is told
-UNKNOWN_SERVER_ERROR in the API's own form, which the `refuse_` function beside each handler knows.
+with other requests behind it. It is logged with its traceback, and the client is told UNKNOWN_SERVER_ERROR in the API's
+own form, which the `refuse_` function beside each handler knows.
 """
 
 import inspect

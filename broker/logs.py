@@ -1,4 +1,4 @@
-"""The partition logs of this broker, in one or several log directories (edge): reference D.6, D.7, KIP-112.
+"""The partition logs of this broker, in one or several log directories: reference D.6, D.7, KIP-112.
 
 *Start.* `open` locks the directories and reads whose they are; the broker settles its identity; `load` opens the logs,
 after an unclean shutdown checking each from its recovery point on (`log_directory.py`, `storage/recovery.py`).

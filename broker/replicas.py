@@ -179,20 +179,13 @@ class Replicas:
         log: PartitionLog | ErrorCode,
     ) -> ErrorCode:
         """Compare epochs and flip the role: the synchronous half."""
-        if isinstance(log, ErrorCode):
-            return log
         partition = self._partitions.get(key)
+        if isinstance(log, ErrorCode):
+            if log == ErrorCode.KAFKA_STORAGE_ERROR and partition is None:
+                self._host(key)  # without a log, so that clients are told the same
+            return log
         if partition is None:
-            partition = Partition(
-                key,
-                self._topic_configs.get(key.topic),
-                self.broker_id,
-                self._now_ms,
-                self._flusher,
-                self._storage_failed,
-            )
-            partition.high_watermark = self._logs.checkpointed_high_watermark(key)
-            self._partitions[key] = partition
+            partition = self._host(key)
         elif state.leader_epoch <= partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         partition.topic_id = topic_id
@@ -212,6 +205,19 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._tell_coordinator(partition, led)
         return ErrorCode.NONE
+
+    def _host(self, key: TopicPartition) -> Partition:
+        """A partition that is new to this broker."""
+        partition = self._partitions[key] = Partition(
+            key,
+            self._topic_configs.get(key.topic),
+            self.broker_id,
+            self._now_ms,
+            self._flusher,
+            self._storage_failed,
+        )
+        partition.high_watermark = self._logs.checkpointed_high_watermark(key)
+        return partition
 
     def _tell_coordinator(self, partition: Partition, led: bool) -> None:
         coordinator = self.coordinators.get(partition.topic_partition.topic)

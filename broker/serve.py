@@ -1,9 +1,9 @@
 """The broker's life: what is opened in which order, the nursery tree, and how it stops.
 
     serve
-    ├── flusher, log keeper, group coordinator        the background
+    ├── flusher, log keeper, group coordinator, producer ids   the background
     ├── candidate -> controller while elected
-    └── connections: listeners, sweep, one task each   the innermost: it ends first
+    └── connections: listeners, sweep, one task each           the innermost: it ends first
 
 Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Only then
 the broker registers, the controller finds it and sends it roles and the picture of the cluster; when that has come,

@@ -1,4 +1,4 @@
-"""What the broker is given of the outside world, in one value (design: injected world).
+"""What the broker is given of the outside world, in one value.
 
 Every part reaches time, chance, disk, network, store and threads through the `World` it was handed. The real one is
 built by the command line; a simulated one, with virtual time and one seed, runs the same code. Durations and deadlines

@@ -1,4 +1,4 @@
-"""The embedded metadata store: ZooKeeper's data model in one SQLite file, or in memory (design §5).
+"""The embedded metadata store: ZooKeeper's data model in one SQLite file, or in memory.
 
 Theory of operation
 -------------------

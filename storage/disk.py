@@ -11,7 +11,7 @@ Durability has two halves, as in POSIX. Bytes of a file survive a machine crash 
 of a file (its creation, renaming or removal) once `Disk.sync_directory` of its directory returned. A process crash
 loses neither. Only `replace_file` does both, and is atomic too.
 
-Errors. Whatever the outside world refuses becomes `StorageError`, which takes a log directory offline (design 3.10);
+Errors. Whatever the outside world refuses becomes `StorageError`, which takes a log directory offline;
 using a closed file is our own mistake and becomes `InvariantBroken`.
 
 Files are counted, not closed. A `FileSlice` in a send queue holds a reference, so that a segment may be deleted under

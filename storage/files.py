@@ -16,7 +16,7 @@ from barnabas.storage.disk import Disk, File, join
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
-OPEN_FILES_LIMIT = 256  # a broker with many partitions passes a limit of its own
+OPEN_FILES_LIMIT = 256  # of a whole broker, besides the active segments
 
 Opener = Callable[[str], AbstractContextManager[File]]
 
@@ -86,7 +86,7 @@ class OpenFiles:
 
 
 class SegmentStore:
-    """Where the segments of one log live; `directory` changes when the log is renamed for its deletion."""
+    """Where the segments of one log live."""
 
     __slots__ = ("directory", "disk", "open_files")
 

@@ -11,8 +11,8 @@ rounds, and a round syncs each of its logs once:
 A log hands out a plan on the event loop (`flush_plan`: which files, up to which offset), the plan is synced in a worker
 thread, and the log is told on the loop (`flushed`).
 
-A failed sync is final for its directory (design 3.10): the kernel may have thrown the pages away, so that trying again
-would only pretend. It is reported once, and nothing in that directory is flushed any more.
+A failed sync is final for its directory: the kernel may have thrown the pages away, so that trying again would only
+pretend. It is reported once, and nothing in that directory is flushed any more.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -236,7 +236,6 @@ class LogSegments:
     def _begin_cutting(self) -> None:
         self.generation += 1
         self._hits.clear()
-        self._hits.clear()
 
     def _remove_from(self, number: int) -> None:
         """The last one first: whatever a crash leaves is the beginning of this log."""

@@ -25,7 +25,6 @@ _LENGTH = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _RESPONSE_START = struct.Struct(">ii")
-_RESPONSE_START_BYTES = 8
 
 
 class UnsupportedRequest(ProtocolViolation):

@@ -2,7 +2,7 @@
 
 Behaviour: the table of `wire/apis.py`, the same on every broker, so that a client may talk to any of them. No features
     are sent: clients then stay on the transaction protocol that a 3.9 broker in ZooKeeper mode speaks.
-Versions: 0-4; a version above is answered before it gets here, in `connection.py`. From 3 on the client names its
+Versions: 0-4; a version above is answered before it gets here, in `dispatch.py`. From 3 on the client names its
     software, and a malformed name is INVALID_REQUEST (KIP-511).
 """
 

@@ -177,7 +177,7 @@ class MemNet:
 class Machine:
     """Disk, store, network, and at most one broker. Properties as `num_partitions="3"`; underscores are dots."""
 
-    def __init__(self, nursery: trio.Nursery, *, disk: MemDisk | None = None, **properties: str) -> None:
+    def __init__(self, nursery: trio.Nursery, *, disk: MemDisk | None = None, seed: int = 0, **properties: str) -> None:
         self.disk = disk or MemDisk(now_ms=now_ms)
         self.net = MemNet()
         self.properties = {
@@ -186,7 +186,7 @@ class Machine:
             "group.initial.rebalance.delay.ms": "0",
             "offsets.topic.num.partitions": "1",
         } | dotted(properties)
-        self.rng = random.Random(0)
+        self.rng = random.Random(seed)
         self.serving = None
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
@@ -568,13 +568,14 @@ def named(topic: str | bytes) -> dict:
 
 
 def list_offsets_request(
-    wanted: Iterable[tuple[str, int, int]], *, leader_epoch: int = -1, **fields
+    wanted: Iterable[tuple[str, int, int]], *, leader_epoch: int = -1, max_num_offsets: int | None = None, **fields
 ) -> m.ListOffsetsRequest:
-    """ListOffsets for [(topic, partition, timestamp)]."""
+    """ListOffsets for [(topic, partition, timestamp)]; `max_num_offsets` is for version 0."""
+    counted = {} if max_num_offsets is None else {"max_num_offsets": max_num_offsets}
     topics: dict[str, list] = {}
     for topic, partition, timestamp in wanted:
         asked = m.ListOffsetsRequest.ListOffsetsPartition(
-            partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch, max_num_offsets=100
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=leader_epoch, **counted
         )
         topics.setdefault(topic, []).append(asked)
     return m.ListOffsetsRequest(
