@@ -141,7 +141,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             return
         try:
             with connection.scope:
-                await _serve(broker, connections, connection)
+                await _serve_requests(broker, connections, connection)
         except ConnectionLost:
             logger.debug("%s went away", connection.address)
         except ProtocolViolation as violation:
@@ -153,7 +153,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         stream.close()
 
 
-async def _serve(broker: Broker, connections: Connections, connection: Connection) -> None:
+async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = FrameReader(broker.config.socket_request_max_bytes)
     turn_began = trio.current_time()
     while not connections.finishing:

@@ -216,7 +216,7 @@ def first_kept_descriptor() -> int:
 class SocketBuffers:
     """The kernel's buffer sizes for accepted sockets; -1 leaves the operating system's choice, as in Kafka."""
 
-    def __init__(self, send_bytes: int = -1, receive_bytes: int = -1) -> None:
+    def __init__(self, send_bytes: int, receive_bytes: int) -> None:
         self.send_bytes = send_bytes
         self.receive_bytes = receive_bytes
 
@@ -232,8 +232,8 @@ class SocketBuffers:
 class OsNet:
     """The operating system's network."""
 
-    def __init__(self, buffers: SocketBuffers | None = None) -> None:
-        self.buffers = buffers or SocketBuffers()
+    def __init__(self, buffers: SocketBuffers) -> None:
+        self.buffers = buffers
 
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
         addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -21,7 +21,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode, InvariantBroken
-from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
 ACKS_ALL = -1
-ACKS_LEADER = 1
 
 
 class Partition:
@@ -44,7 +43,6 @@ class Partition:
         "_flusher",
         "_now_ms",
         "config",
-        "controller_epoch",
         "follower_end_offsets",
         "high_watermark",
         "in_sync_replicas",
@@ -52,9 +50,7 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "log",
-        "partition_epoch",
         "replicas",
-        "topic_id",
         "topic_partition",
         "waiters",
     )
@@ -69,14 +65,11 @@ class Partition:
         fail: Callable[["Partition", StorageError], None],
     ) -> None:
         self.topic_partition = topic_partition
-        self.topic_id = ZERO_TOPIC_ID
         self.config = config
         self.log: PartitionLog | None = None
         self.leader_id = NO_LEADER
         self.is_leader = False
         self.leader_epoch = -1
-        self.controller_epoch = -1
-        self.partition_epoch = -1
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.follower_end_offsets: dict[int, int] = {}

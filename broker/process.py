@@ -17,6 +17,7 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
 from barnabas.broker.log_directory import LogDirectoryRefused
 from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.broker.net import SocketBuffers
 from barnabas.broker.serve import Serving, serve
 from barnabas.broker.world import real_world
 from barnabas.controller.registration import CannotRegister
@@ -80,7 +81,8 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
 
         previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
         try:
-            await serve(config, world=real_world(), stop=stop, task_status=ready)
+            buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
+            await serve(config, world=real_world(buffers), stop=stop, task_status=ready)
         finally:
             for number, handler in zip(STOP_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)

@@ -104,7 +104,7 @@ class Replicas:
             if refused:
                 return refused
             prepared = {key: await self._prepare(key, topic_id, state) for key, topic_id, state in states}
-            return {key: self._take_role(key, topic_id, state, prepared[key]) for key, topic_id, state in states}
+            return {key: self._take_role(key, state, prepared[key]) for key, _, state in states}
 
     async def stop_replica(
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
@@ -174,7 +174,6 @@ class Replicas:
     def _take_role(
         self,
         key: TopicPartition,
-        topic_id: bytes,
         state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState,
         log: PartitionLog | ErrorCode,
     ) -> ErrorCode:
@@ -188,9 +187,6 @@ class Replicas:
             partition = self._host(key)
         elif state.leader_epoch <= partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        partition.topic_id = topic_id
-        partition.controller_epoch = state.controller_epoch
-        partition.partition_epoch = state.partition_epoch
         led = partition.is_leader
         try:
             partition.become(

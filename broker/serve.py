@@ -111,9 +111,9 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
     async with _closing(logs), _open_store(config, world) as store:
         identity = await settle_identity(store, config, world.rng, stored)
         topic_configs = TopicConfigs(config, store)
-        views = await topic_configs.load_all()
+        views = await topic_configs.load_all()  # held here until the logs hold them
         await logs.load(identity, topic_configs.get)
-        del views  # the logs hold theirs now
+        del views
         listeners = await _bind(config, world)
         advertised = await _advertised(config, listeners)
         broker = _build(config, world, identity, store, logs, flusher, topic_configs)

@@ -5,11 +5,13 @@ the rest (reference A.4). This file joins the pure plan (`controller/topics.py`)
 brokers, configuration, and the picture of the cluster in which a new topic must appear.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.config.live import topic_warnings
 from barnabas.controller.placement import RackAwareness
 from barnabas.controller.store import StoreUnavailable
 from barnabas.controller.topics import (
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.world import World
     from barnabas.controller.store import MetadataStore
+
+logger = logging.getLogger(__name__)
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -66,6 +70,8 @@ class Topics:
             return plan
         if validate_only:
             return await refuse_existing(self._store, plan.name) or plan
+        for warning in topic_warnings(plan.configs):
+            logger.warning("topic %s: %s", plan.name, warning)
         return await create_topic(self._store, plan, self._rng)
 
     async def auto_create(self, name: str) -> ErrorCode:

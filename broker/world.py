@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.net import Net, OsNet
+from barnabas.broker.net import Net, OsNet, SocketBuffers
 from barnabas.controller.store import MetadataStore
 from barnabas.storage.disk import Disk, OsDisk
 
@@ -56,8 +56,8 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def real_world(*, disk: Disk | None = None) -> World:
-    """The operating system's world, with the embedded store."""
+def real_world(buffers: SocketBuffers) -> World:
+    """The operating system's world, with the embedded store; `buffers` are the kernel's for each connection."""
 
     async def open_store(embedded_path: str) -> MetadataStore:
         from barnabas.controller.sqlitestore import open_sqlite_store
@@ -67,8 +67,8 @@ def real_world(*, disk: Disk | None = None) -> World:
     return World(
         now_ms=wall_clock_ms,
         rng=random.SystemRandom(),
-        disk=disk or OsDisk(),
-        net=OsNet(),
+        disk=OsDisk(),
+        net=OsNet(buffers),
         open_store=open_store,
         in_thread=in_worker_thread,
     )

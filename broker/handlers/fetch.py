@@ -262,22 +262,13 @@ def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
     """The rows that the answer holds, remembered as told; failures and left-over data stay due."""
     rows: Rows = {}
     for wanted, row in plan.rows.items():
-        has_records = _records_bytes(row) > 0
-        if row.error_code or has_records or row.diverging_epoch.epoch >= 0:
-            session.due[wanted] = None
-        elif plan.planned_bytes and row.high_watermark > wanted.fetch_offset:
-            session.due[wanted] = None  # it has data that did not fit
-        changed = (
-            row.error_code
-            or has_records
-            or row.diverging_epoch.epoch >= 0
-            or row.high_watermark != wanted.sent_high_watermark
-            or row.log_start_offset != wanted.sent_log_start_offset
-        )
-        wanted.sent_high_watermark = row.high_watermark
-        wanted.sent_log_start_offset = row.log_start_offset
-        if changed or not incremental:
+        has_news = row.error_code != 0 or _records_bytes(row) > 0 or row.diverging_epoch.epoch >= 0
+        if has_news or (plan.planned_bytes and row.high_watermark > wanted.fetch_offset):
+            session.due[wanted] = None  # there may be more, or it has data that did not fit
+        offsets = row.high_watermark, row.log_start_offset
+        if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
+        wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
     return rows
 
 

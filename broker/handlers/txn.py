@@ -4,7 +4,7 @@ Behaviour: a producer without transactional id gets a fresh producer id with epo
     of a thousand come from the controller (reference E.5). A client that asks again with its own id and epoch
     (KIP-360) gets a fresh id as well, as in Kafka.
 Versions: InitProducerId 0-5, AllocateProducerIds 0.
-Not done: transactional ids: their coordinator does not exist yet (COORDINATOR_NOT_AVAILABLE, which clients retry).
+Not done: transactional ids, whose coordinator does not exist yet: UNSUPPORTED_VERSION, which ends a client's attempt.
 """
 
 from barnabas.broker.call import Broker, Call
@@ -21,7 +21,7 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
             return refuse_init_producer_id(request, call.version, ErrorCode.INVALID_REQUEST)
         if not call.authorize("Write", "TransactionalId", request.transactional_id):
             return refuse_init_producer_id(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return refuse_init_producer_id(request, call.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return refuse_init_producer_id(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
     if not call.authorize("IdempotentWrite", "Cluster"):
         return refuse_init_producer_id(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     producer_id = await broker.producer_ids.next_id()

@@ -1,0 +1,482 @@
+"""Produce: acknowledgements, errors for each partition, idempotence, group commit, and what a crash may cost."""
+
+import random
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import (
+    Machine,
+    batch_of,
+    now_ms,
+    produce_many,
+    produce_request,
+)
+
+NEVER = str(2**63 - 1)
+
+
+async def with_topic(nursery, partitions=1, *, properties=None, **configs):
+    machine = await Machine(nursery, **(properties or {})).start()
+    client = await machine.connect()
+    await client.create_topic("t", partitions, **configs)
+    return machine, client
+
+
+def idempotent(sequence: int, value: bytes = b"v", *, epoch: int = 0, count: int = 1) -> bytearray:
+    return batch_of(*[value] * count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
+# -- acknowledgements
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_an_acknowledged_batch_has_its_offset_and_can_be_read(nursery, autojump_clock, acks):
+    _, client = await with_topic(nursery)
+    for number in range(3):
+        row = await client.produce("t", batch_of(b"a", b"b"), acks=acks)
+        assert (row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset) == (0, number * 2, -1, 0)
+    assert await client.read_values("t") == [b"a", b"b"] * 3
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+async def test_every_version_with_format_2_is_served(nursery, autojump_clock, version):
+    _, client = await with_topic(nursery)
+    assert (await client.produce("t", b"v", version=version)).error_code == 0
+    assert await client.read_values("t") == [b"v"]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_versions_with_old_formats_are_refused_for_each_partition(nursery, autojump_clock, version):
+    _, client = await with_topic(nursery, 2)
+    answer = await client.ask(produce_many({("t", 0): b"a", ("t", 1): b"b"}), version)
+    codes = [row.error_code for row in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.UNSUPPORTED_VERSION] * 2
+
+
+async def test_without_acknowledgement_nothing_is_sent_and_the_next_answer_is_the_next_requests(
+    nursery, autojump_clock
+):
+    _, client = await with_topic(nursery)
+    client._asked.clear()
+    await client.send(produce_request("t", b"silent", acks=0))
+    client._asked.clear()
+    assert await client.is_quiet()
+    assert (await client.produce("t", b"loud")).base_offset == 1
+    assert await client.read_values("t") == [b"silent", b"loud"]
+
+
+async def test_without_acknowledgement_an_error_closes_the_connection_after_the_others_were_stored(
+    nursery, autojump_clock
+):
+    machine, client = await with_topic(nursery)
+    await client.send(produce_many({("unknown", 0): b"x", ("t", 0): b"stored"}, acks=0))
+    assert await client.is_closed(within_seconds=1)
+    assert await (await machine.connect()).read_values("t") == [b"stored"]
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+async def test_other_acknowledgements_are_refused_for_each_partition(nursery, autojump_clock, acks):
+    _, client = await with_topic(nursery)
+    assert (await client.produce("t", b"v", acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert await client.read_values("t") == []
+
+
+async def test_each_partition_has_its_own_error(nursery, autojump_clock):
+    _, client = await with_topic(nursery, 2, max_message_bytes="1000")
+    await client.create_topic("compacted", cleanup_policy="compact")
+    damaged = batch_of(b"v")
+    damaged[-1] ^= 1
+    answer = await client.ask(
+        produce_many(
+            {
+                ("t", 0): b"good",
+                ("t", 1): bytes(2000),
+                ("t", 2): b"no such partition",
+                ("unknown", 0): b"v",
+                ("compacted", 0): b"no key",
+                ("__consumer_offsets", 0): b"v",
+            }
+        )
+    )
+    codes = {(topic.name, row.index): row.error_code for topic in answer.responses for row in topic.partition_responses}
+    assert codes == {
+        ("t", 0): 0,
+        ("t", 1): ErrorCode.MESSAGE_TOO_LARGE,
+        ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("unknown", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("compacted", 0): ErrorCode.INVALID_RECORD,
+        ("__consumer_offsets", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    assert (await client.produce("t", damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await client.produce("t", None)).error_code == ErrorCode.INVALID_RECORD
+    assert (await client.produce("t", bytearray(b"\x00" * 10))).error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_refused_records_are_named_by_their_place_in_the_batch(nursery, autojump_clock):
+    _, client = await with_topic(nursery, cleanup_policy="compact")
+    row = await client.produce("t", batch_of(b"a", b"b"))
+    assert [error.batch_index for error in row.record_errors] == [0, 1]
+    assert row.error_code == ErrorCode.INVALID_RECORD and row.error_message
+    assert (await client.produce("t", batch_of(b"a", key=b"k"))).error_code == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+async def test_old_formats_in_a_new_version_are_invalid_records(nursery, autojump_clock, magic):
+    _, client = await with_topic(nursery)
+    batch = batch_of(bytes(range(256)))
+    batch[16] = magic
+    batch[21:23] = b"\xff\xff"  # where a batch of format 2 has its attributes
+    assert (await client.produce("t", batch)).error_code == ErrorCode.INVALID_RECORD
+
+
+async def test_log_append_time_is_told_and_written(nursery, autojump_clock):
+    _, client = await with_topic(nursery, message_timestamp_type="LogAppendTime")
+    await trio.sleep(100)
+    row = await client.produce("t", batch_of(b"v"))
+    assert row.log_append_time_ms == pytest.approx(now_ms(), abs=100)
+    assert (await client.list_offset("t", -3)).timestamp == row.log_append_time_ms
+
+
+async def test_large_batches_go_through_a_thread_and_come_out_the_same(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    value = random.Random(1).randbytes(300_000)
+    assert (await client.produce("t", value)).error_code == 0
+    assert await client.read_values("t") == [value]
+
+
+async def test_transactional_batches_are_refused_until_somebody_coordinates_them(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    batch = batch_of(b"v", attributes=16, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await client.produce("t", batch, transactional_id="tx")).error_code == 49
+    assert (await client.produce("t", batch)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    control = batch_of(b"v", attributes=32, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await client.produce("t", control)).error_code == ErrorCode.INVALID_RECORD
+    assert await client.read_values("t") == []
+
+
+# -- the in-sync replicas
+
+
+async def test_acks_all_waits_for_the_high_watermark_and_times_out_but_the_record_stays(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    me = machine.serving.broker_id
+    assert await client.give_role(machine, "t", isr=[me, 2], replicas=[me, 2]) == 0
+    began = trio.current_time()
+    row = await client.produce("t", b"v", timeout_ms=3000)
+    assert (row.error_code, row.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert trio.current_time() == pytest.approx(began + 3, abs=0.1)
+    assert (await client.produce("t", b"w", acks=1)).base_offset == 1
+    assert await client.read_values("t") == []
+    assert await client.give_role(machine, "t", isr=[me], replicas=[me, 2], leader_epoch=5) == 0
+    assert await client.read_values("t") == [b"v", b"w"]
+
+
+async def test_acks_all_is_answered_when_the_in_sync_replicas_shrink(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    me = machine.serving.broker_id
+    await client.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
+    await client.send(produce_request("t", b"v", timeout_ms=60_000))
+    await trio.testing.wait_all_tasks_blocked()
+    controller = await machine.connect()
+    await controller.give_role(machine, "t", isr=[me], replicas=[me, 2], leader_epoch=2)
+    # Under another leader epoch nobody can say what became of the record, though it is there.
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_too_few_in_sync_replicas_refuse_acks_all_only(nursery, autojump_clock):
+    _, client = await with_topic(nursery, min_insync_replicas="2")
+    assert (await client.produce("t", b"v")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert (await client.produce("t", b"v", acks=1)).error_code == 0
+    assert await client.read_values("t") == [b"v"]
+
+
+async def lose_by_new_leader(machine, client):
+    assert await client.give_role(machine, "t", leader=2, isr=[2], replicas=[machine.serving.broker_id, 2]) == 0
+
+
+async def lose_by_stop(machine, client):
+    assert await client.stop_replica(machine, "t") == 0
+
+
+async def lose_by_deletion(machine, client):
+    await client.delete_topic("t")
+
+
+@pytest.mark.parametrize("lose", [lose_by_new_leader, lose_by_stop, lose_by_deletion])
+async def test_a_produce_that_waits_is_told_when_the_leadership_is_lost(nursery, autojump_clock, lose):
+    machine, client = await with_topic(nursery)
+    me = machine.serving.broker_id
+    await client.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
+    await client.send(produce_request("t", b"v", timeout_ms=60_000))
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await lose(machine, await machine.connect())
+    row = (await client.receive()).responses[0].partition_responses[0]
+    assert (row.error_code, row.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert trio.current_time() < began + 1
+
+
+async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    await lose_by_new_leader(machine, client)
+    answer = await client.ask(produce_request("t", b"v"), 10)
+    (row,) = answer.responses[0].partition_responses
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert row.current_leader.leader_id == machine.serving.broker_id  # as the controller's picture still has it
+    assert [node.node_id for node in answer.node_endpoints] == [machine.serving.broker_id]
+    assert (await client.produce("t", b"v", version=9)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+# -- idempotence
+
+
+async def test_the_last_five_batches_are_answered_again_with_their_first_offsets(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    for number in range(8):
+        assert (await client.produce("t", idempotent(number * 2, count=2))).base_offset == number * 2
+    for number in range(3, 8):
+        row = await client.produce("t", idempotent(number * 2, count=2))
+        assert (row.error_code, row.base_offset) == (0, number * 2)
+    assert len(await client.read_values("t")) == 16
+
+
+@pytest.mark.parametrize(
+    ("sequence", "epoch", "code"),
+    [
+        (5, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (3, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (3, 1, ErrorCode.NONE),
+        (0, 2, ErrorCode.NONE),
+        (1, 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+    ids=["gap", "old epoch", "next", "new epoch", "new epoch in the middle"],
+)
+async def test_sequences_and_epochs_are_checked(nursery, autojump_clock, sequence, epoch, code):
+    _, client = await with_topic(nursery)
+    for number in range(3):
+        await client.produce("t", idempotent(number, epoch=1))
+    assert (await client.produce("t", idempotent(sequence, epoch=epoch))).error_code == code
+
+
+async def test_an_unknown_producer_may_begin_anywhere(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    assert (await client.produce("t", idempotent(17))).error_code == 0
+
+
+async def test_a_duplicate_waits_for_the_high_watermark_as_its_original_did(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    me = machine.serving.broker_id
+    await client.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
+    assert (await client.produce("t", idempotent(0), timeout_ms=1000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (await client.produce("t", idempotent(0), timeout_ms=1000)).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (await client.produce("t", idempotent(0), acks=1)).base_offset == 0
+    await client.give_role(machine, "t", isr=[me], replicas=[me, 2], leader_epoch=3)
+    assert (await client.produce("t", idempotent(0))).base_offset == 0
+    assert len(await client.read_values("t")) == 1
+
+
+async def test_each_producer_gets_an_id_of_its_own_and_epoch_0(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    clients = [await machine.connect() for _ in range(5)]
+    answers = [await client.ask(m.InitProducerIdRequest(transactional_id=None)) for client in clients]
+    assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
+    assert len({answer.producer_id for answer in answers}) == 5
+
+
+async def test_producers_that_come_together_get_different_ids(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    given_ids = []
+
+    async def ask(client):
+        given_ids.append((await client.ask(m.InitProducerIdRequest(transactional_id=None))).producer_id)
+
+    async with trio.open_nursery() as asking:
+        for _ in range(50):
+            asking.start_soon(ask, await machine.connect())
+    assert len(set(given_ids)) == 50 and min(given_ids) >= 0
+
+
+# -- group commit
+
+
+class CountingDisk(MemDisk):
+    """Counts syncs of logs, each of which takes a while."""
+
+    syncs = 0
+
+    def check_fault(self, operation, path):
+        if operation == "sync" and path.endswith(".log"):
+            self.syncs += 1
+        super().check_fault(operation, path)
+
+
+async def test_with_flush_messages_1_an_answer_waits_for_the_sync(nursery, autojump_clock):
+    machine, client = await with_topic(nursery, flush_messages="1")
+    machine.thread_seconds = 2.0
+    for acks in (1, -1):
+        began = trio.current_time()
+        assert (await client.produce("t", b"v", acks=acks)).error_code == 0
+        assert trio.current_time() >= began + 2
+
+
+async def test_without_flush_messages_it_does_not(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    machine.thread_seconds = 2.0
+    began = trio.current_time()
+    assert (await client.produce("t", b"v")).error_code == 0
+    assert trio.current_time() < began + 0.1
+
+
+async def test_what_is_not_synced_is_not_read_either(nursery, autojump_clock):
+    machine, client = await with_topic(nursery, flush_messages="1")
+    reader = await machine.connect()
+    machine.thread_seconds = 5.0
+    await client.send(produce_request("t", b"v"))
+    await trio.sleep(1)
+    assert await reader.read_values("t") == []
+    assert (await reader.list_offset("t", -1)).offset == 0
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    assert await reader.read_values("t") == [b"v"]
+
+
+async def test_a_hundred_producers_share_syncs(nursery, autojump_clock):
+    machine = await Machine(nursery, disk=CountingDisk(now_ms=now_ms)).start()
+    clients = [await machine.connect() for _ in range(100)]
+    await clients[0].create_topic("t", 4, flush_messages="1")
+    machine.thread_seconds = 0.01
+    machine.disk.syncs, began = 0, trio.current_time()
+    codes = []
+
+    async def work(client, number):
+        for _ in range(5):
+            codes.append((await client.produce("t", b"v", number % 4)).error_code)
+
+    async with trio.open_nursery() as working:
+        for number, client in enumerate(clients):
+            working.start_soon(work, client, number)
+    assert codes == [0] * 500
+    assert machine.disk.syncs <= 50
+    assert trio.current_time() - began < 0.2
+
+
+async def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    clients = [await machine.connect() for _ in range(10)]
+    await clients[0].create_topic("t", 2, flush_messages="1")
+    (directory,) = [path for path in ("/a", "/b") if machine.disk.exists(f"{path}/t-0")]
+    machine.disk.fail_next("sync", path_part=f"{directory}/t-0")
+    for client in clients:
+        await client.send(produce_request("t", b"v"))
+    rows = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
+    assert {row.error_code for row in rows} <= {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert (await clients[0].produce("t", b"v")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await clients[0].produce("t", b"v", 1)).error_code == 0
+
+
+# -- crashes
+
+
+class CrashRecorder(MemDisk):
+    """Remembers, before some of its changes, what a crash of the machine at that moment would leave."""
+
+    CHANGES = frozenset({"write", "sync", "truncate", "rename", "remove", "sync_directory", "replace_file"})
+
+    def __init__(self, moments, rng, acknowledged, **options) -> None:
+        super().__init__(**options)
+        self.moments, self.rng, self.acknowledged = dict.fromkeys(moments), rng, acknowledged
+        self.left_behind = []
+        self.is_recording = False
+        self._count = 0
+
+    def take_fault(self, operation, path):
+        if self.is_recording and operation in self.CHANGES:
+            if self._count in self.moments:
+                self.left_behind.append((self.crash_machine(self.rng), list(self.acknowledged)))
+            self._count += 1
+        return super().take_fault(operation, path)
+
+
+@settings(max_examples=15)
+@given(
+    moments=st.sets(st.integers(0, 120), min_size=1, max_size=4),
+    seed=st.integers(0, 2**32),
+    producers=st.integers(1, 6),
+    segment_bytes=st.sampled_from(["300", "2000", "1000000"]),
+)
+def test_with_flush_messages_1_a_power_cut_at_any_moment_loses_nothing_acknowledged(
+    moments, seed, producers, segment_bytes
+):
+    trio.run(_cut_power, moments, seed, producers, segment_bytes, clock=MockClock(autojump_threshold=0))
+
+
+async def _cut_power(moments, seed, producers, segment_bytes):
+    acknowledged: list[tuple[int, bytes]] = []
+    disk = CrashRecorder(moments, random.Random(seed), acknowledged, now_ms=now_ms)
+    async with trio.open_nursery() as nursery:
+        machine = await Machine(nursery, disk=disk).start()
+        client = await machine.connect()
+        await client.create_topic("t", flush_messages="1", segment_bytes=segment_bytes)
+        disk.is_recording = True
+        async with trio.open_nursery() as producing:
+            for number in range(producers):
+                producing.start_soon(_produce_some, await machine.connect(), number, acknowledged)
+        disk.is_recording = False
+        await machine.stop()
+        for left, promised in disk.left_behind:
+            machine.disk = left
+            client = await (await machine.start()).connect()
+            values = await client.read_values("t")
+            assert [values[offset : offset + 1] for offset, _ in promised] == [[value] for _, value in promised]
+            assert (await client.produce("t", b"goes on")).base_offset == len(values)
+            await machine.crash()
+        nursery.cancel_scope.cancel()
+
+
+async def _produce_some(client, number, acknowledged):
+    for sequence in range(12):
+        value = b"%d.%d" % (number, sequence)
+        batch = batch_of(value, producer_id=number, producer_epoch=0, base_sequence=sequence)
+        row = await client.produce("t", batch, acks=-1 if sequence % 2 else 1)
+        assert row.error_code == 0
+        acknowledged.append((row.base_offset, value))
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_process_crash_loses_nothing_acknowledged(nursery, autojump_clock, seed):
+    machine = await Machine(nursery).start()
+    clients = [await machine.connect() for _ in range(4)]
+    await clients[0].create_topic("t", segment_bytes="1000")
+    acknowledged: list[tuple[int, bytes]] = []
+    with trio.CancelScope() as producing:
+        async with trio.open_nursery() as inner:
+            for number, client in enumerate(clients):
+                inner.start_soon(_produce_on, client, number, acknowledged, random.Random(seed), 40, producing)
+    await machine.crash()
+    client = await (await machine.start()).connect()
+    values = await client.read_values("t")
+    assert all(values[offset] == value for offset, value in acknowledged) and len(acknowledged) >= 40
+
+
+async def _produce_on(client, number, acknowledged, rng, enough, scope):
+    while len(acknowledged) < enough:
+        value = b"%d.%d" % (number, rng.randrange(1000))
+        acknowledged.append(((await client.produce("t", value)).base_offset, value))
+    scope.cancel()
+
+
+async def test_a_retry_after_a_crash_is_still_a_duplicate(nursery, autojump_clock):
+    machine, client = await with_topic(nursery, segment_bytes="200")
+    for number in range(10):
+        await client.produce("t", idempotent(number))
+    await machine.crash()
+    client = await (await machine.start()).connect()
+    assert (await client.produce("t", idempotent(9))).base_offset == 9
+    assert (await client.produce("t", idempotent(11))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await client.produce("t", idempotent(10))).base_offset == 10
