@@ -36,7 +36,7 @@ ANONYMOUS = "User:ANONYMOUS"
 class Connection:
     """What the sweep knows of a connection."""
 
-    __slots__ = ("address", "busy", "held_bytes", "listener", "progress_at", "scope", "stream")
+    __slots__ = ("address", "busy", "held_bytes", "listener", "progress_at", "scope", "sending", "stream")
 
     def __init__(self, stream: Stream, listener: str) -> None:
         self.stream = stream
@@ -46,6 +46,7 @@ class Connection:
         self.progress_at = trio.current_time()
         self.held_bytes = 0
         self.busy = False  # a request is in hand
+        self.sending = False  # its answer is on its way, which depends on the client
 
 
 class Connections:
@@ -108,7 +109,7 @@ class Connections:
             idle_before = now - self._config.connections_max_idle_ms / 1000
             full = self._held_bytes >= self._config.queued_max_request_bytes
             for connection in list(self._open):
-                if connection.busy:
+                if connection.busy and not connection.sending:
                     continue
                 if connection.progress_at < idle_before:
                     logger.debug("closing the idle connection of %s", connection.address)
@@ -174,7 +175,9 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         pieces = await _answer_frame(broker, connection, frame)
         frame = None
         if pieces:
+            connection.sending, connection.progress_at = True, trio.current_time()
             await _send(connection.stream, pieces)
+            connection.sending = False
         connection.busy = False
         connections.hold(connection, reader.pending_bytes)
         if trio.current_time() - turn_began > TURN_SECONDS:

@@ -66,6 +66,7 @@ class FetchSession:
         self.session_id = session_id
         self.epoch = 1
         self.used_at = now
+        self.uses_topic_ids = False  # Fetch 13 and later; a session keeps to ids or to names
         self.wanted: dict[Key, Wanted] = {}
         self.waiter = Waiter()
         self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says

@@ -64,7 +64,7 @@ class Listener(Protocol):
         """Accept for ever; each connection becomes a task `handle(stream)` in `nursery`."""
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; nothing happens the second time."""
 
 
 class Net(Protocol):
@@ -198,8 +198,9 @@ class OsListener:
         return descriptor
 
     def close(self) -> None:
-        trio.lowlevel.notify_closing(self._socket)
-        self._socket.close()
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
 
 
 def first_kept_descriptor() -> int:
@@ -216,7 +217,7 @@ def first_kept_descriptor() -> int:
 class SocketBuffers:
     """The kernel's buffer sizes for accepted sockets; -1 leaves the operating system's choice, as in Kafka."""
 
-    def __init__(self, send_bytes: int, receive_bytes: int) -> None:
+    def __init__(self, send_bytes: int = -1, receive_bytes: int = -1) -> None:
         self.send_bytes = send_bytes
         self.receive_bytes = receive_bytes
 
@@ -229,10 +230,13 @@ class SocketBuffers:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_bytes)
 
 
+SYSTEM_BUFFERS = SocketBuffers()
+
+
 class OsNet:
     """The operating system's network."""
 
-    def __init__(self, buffers: SocketBuffers) -> None:
+    def __init__(self, buffers: SocketBuffers = SYSTEM_BUFFERS) -> None:
         self.buffers = buffers
 
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:

@@ -124,12 +124,11 @@ class Partition:
         try:
             return self.log.read(offset, max_bytes=max_bytes, end_offset=end_offset, at_least_one=at_least_one)
         except StorageError as error:
-            self._fail(self, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return self.fail_storage(error)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Whether a client's idea of the leader epoch is ours; -1 means that it does not say (KIP-320)."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch in (-1, self.leader_epoch):
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
@@ -146,13 +145,12 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if required_acks == ACKS_ALL and len(self.in_sync_replicas) < self.config.min_insync_replicas:
+        if required_acks == ACKS_ALL and self._lacks_replicas():
             return ErrorCode.NOT_ENOUGH_REPLICAS
         try:
             appended = log.append_as_leader(batch, leader_epoch=self.leader_epoch, origin=origin, now_ms=self._now_ms())
         except StorageError as error:
-            self._fail(self, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
+            return self.fail_storage(error)
         except InvariantBroken as error:
             logger.exception("%s contradicts itself", self.topic_partition)
             self._fail(self, StorageError(log.directory, "append", str(error)))
@@ -173,7 +171,7 @@ class Partition:
             return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
         if self.high_watermark < end_offset:
             return None
-        if len(self.in_sync_replicas) < self.config.min_insync_replicas:
+        if self._lacks_replicas():
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
@@ -185,14 +183,20 @@ class Partition:
         outcomes = await await_outcomes([(self, end_offset, self.leader_epoch)], ACKS_ALL, deadline)
         return outcomes[0]
 
-    def fail_storage(self, error: StorageError) -> None:
-        """Its disk failed under a read that ran elsewhere: the directory goes offline."""
+    def fail_storage(self, error: StorageError) -> ErrorCode:
+        """Its disk failed under a read that ran elsewhere: the directory goes offline. What clients are told."""
         self._fail(self, error)
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def flushed(self) -> None:
         """A demanded flush ended: the leader's share of the high watermark may have moved."""
         self._advance_high_watermark()
         wake(self)
+
+    def _lacks_replicas(self) -> bool:
+        """Whether acks=all is refused; a partition with fewer replicas than min.insync.replicas needs them all."""
+        in_sync = len(self.in_sync_replicas)
+        return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def _advance_high_watermark(self) -> None:
         if not self.is_leader or self.log is None:

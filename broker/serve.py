@@ -114,10 +114,9 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         views = await topic_configs.load_all()  # held here until the logs hold them
         await logs.load(identity, topic_configs.get)
         del views
-        listeners = await _bind(config, world)
-        advertised = await _advertised(config, listeners)
         broker = _build(config, world, identity, store, logs, flusher, topic_configs)
-        async with trio.open_nursery() as background:
+        async with _listening(config, world) as listeners, trio.open_nursery() as background:
+            advertised = await _advertised(config, listeners)
             await background.start(flusher.run)
             await background.start(logs.run, broker.replicas.high_watermarks, broker.replicas.directory_failed)
             await background.start(broker.groups.run)
@@ -227,19 +226,22 @@ async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[Metad
             await store.close()
 
 
-async def _bind(config: BrokerConfig, world: World) -> dict[str, Listener]:
+@asynccontextmanager
+async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[str, Listener]]:
     """Listen on every configured address; name -> listener, in the order of `listeners`."""
     bound: dict[str, Listener] = {}
     try:
         for endpoint in config.listener_endpoints:
-            bound[endpoint.listener] = await world.net.listen(
-                endpoint.host, endpoint.port, backlog=config.socket_listen_backlog_size
-            )
-    except OSError as error:
+            try:
+                bound[endpoint.listener] = await world.net.listen(
+                    endpoint.host, endpoint.port, backlog=config.socket_listen_backlog_size
+                )
+            except OSError as error:
+                raise OSError(error.errno, f"cannot listen on {endpoint}: {error.strerror or error}") from error
+        yield bound
+    finally:
         for listener in bound.values():
             listener.close()
-        raise OSError(error.errno, f"cannot listen on {endpoint}: {error.strerror or error}") from error
-    return bound
 
 
 async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> tuple[Endpoint, ...]:

@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "testing": {"wire", "storage", "controller", "broker", "testing"},
     "pipeline": {"wire", "storage", "pipeline"},
 }
+EXPLAINED_FOLDERS = ["tests", "compat_tests", "bench", "examples", "docs"]  # beside those that are shipped
 FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
 
 # The only files that touch the outside world.
@@ -309,7 +310,7 @@ def test_every_file_says_what_it_is():
 
 
 def test_every_folder_explains_itself():
-    assert [folder for folder in FOLDERS if not (ROOT / folder / "README.md").is_file()] == []
+    assert [folder for folder in [*FOLDERS, *EXPLAINED_FOLDERS] if not (ROOT / folder / "README.md").is_file()] == []
 
 
 def test_files_are_named_after_what_they_hold():
@@ -322,7 +323,9 @@ def test_nothing_is_left_for_later():
             if BANNED_WORDS.search(text):
                 yield f"line {number}: {text.strip()}"
 
-    documents = [str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]]
+    folders = [*FOLDERS, *EXPLAINED_FOLDERS]
+    found = [*ROOT.glob("*.md"), *(path for folder in folders for path in (ROOT / folder).rglob("*.md"))]
+    documents = [str(path.relative_to(ROOT)) for path in found]
     here = str(Path(__file__).relative_to(ROOT))
     assert offences([name for name in OWN_SOURCES + documents if name != here], left) == []
 

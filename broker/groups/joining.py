@@ -112,8 +112,8 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
 
 
 def _add(group: Group, join: Join, member_id: str, now_ms: int, decision: Decision) -> None:
-    if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
-        group.newcomers = True
+    if group.generation == 0:
+        group.newcomers = True  # reset should it be this one that begins the rebalance
     if not group.members:
         group.protocol_type = join.protocol_type
     member = Member(

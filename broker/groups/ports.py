@@ -106,6 +106,6 @@ class OffsetsPartition(Protocol):
         """NONE once everything below `end_offset` is committed."""
         ...
 
-    def fail_storage(self, error: "StorageError") -> None:
+    def fail_storage(self, error: "StorageError") -> object:
         """A read failed: the directory goes offline."""
         ...

@@ -90,13 +90,12 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
     for member_id in absent:
         drop(group, member_id, decision)
         decision.notes.append(f"drops {member_id}, which did not rejoin")
-    if not _elect_joined_leader(group) and group.members:
+    if group.members and not group.joins:
         # Only static members are left and none has come: there is nobody to lead, so wait for their sessions to end.
         decision.timers[JOIN_TIMER] = group.rebalance_timeout_ms
         return
     decision.timers[JOIN_TIMER] = None
     group.generation += 1
-    group.pending_syncs.clear()
     if group.members:
         _begin_generation(group, now_ms, decision)
     else:
@@ -106,19 +105,10 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         decision.notes.append(f"is empty in generation {group.generation}")
 
 
-def _elect_joined_leader(group: Group) -> bool:
-    """A leader that did not join is replaced by one that did; False when nobody did."""
-    if group.leader_id is None or group.leader_id in group.joins:
-        return True
-    joined = next((member_id for member_id in group.members if member_id in group.joins), None)
-    if joined is None:
-        return False
-    group.leader_id = joined
-    return True
-
-
 def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
-    """Tell everybody, and expect them to ask for their shares."""
+    """Tell everybody, and expect them to ask for their shares. A leader that did not join is replaced."""
+    if group.leader_id not in group.joins:
+        group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
     group.protocol_name = choose_protocol(group.members.values())
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
     for member_id, member in group.members.items():
@@ -151,7 +141,6 @@ def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = F
 def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
     """Nobody gets a share of this generation: who waits is told why."""
     for member_id, member in group.members.items():
-        member.assignment = b""
         waiting = group.syncs.pop(member_id, None)
         if waiting is not None:
             decision.reply(waiting, SyncAnswer(error))

@@ -7,7 +7,8 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends; what the
     page cache does not hold is read ahead in a thread first.
 Versions: 0-3 would need old record formats and are answered with UNSUPPORTED_VERSION per partition; 7+ sessions
-    (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names.
+    (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+
+    the current leader beside an error that means another one (KIP-951).
 Not done: follower progress (a follower's fetch does not advance a high watermark yet), reading from followers.
 """
 
@@ -25,14 +26,16 @@ from barnabas.broker.fetch_sessions import (
 )
 from barnabas.broker.partition import Partition
 from barnabas.broker.waiting import Waiter
-from barnabas.storage.disk import FileSlice
+from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
 RECORD_FORMAT_2_VERSION = 4
+STORAGE_ERROR_VERSION = 6  # before, clients did not know it, and are told to look for another leader
 SESSION_VERSION = 7
 TOPIC_ID_VERSION = 13
 REPLICA_STATE_VERSION = 15
+CURRENT_LEADER_VERSION = 16
 READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
 WARM_STEP_BYTES = 1 << 18
@@ -53,6 +56,7 @@ class FetchPlan:
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.rows: Rows = {}
+        self.partitions: dict[Wanted, Partition] = {}
         self.planned_bytes = 0
         self.urgent = False
 
@@ -65,13 +69,25 @@ class FetchPlan:
         if isinstance(partition, ErrorCode):
             self._fail(wanted, partition)
             return None
-        self.rows[wanted] = self._read(partition, wanted)
+        self.partitions[wanted] = partition
+        try:
+            self.rows[wanted] = self._read(partition, wanted)
+        except StorageError as error:
+            self._fail(wanted, partition.fail_storage(error))
         return partition
 
-    def cold_slices(self) -> list[FileSlice]:
-        """The parts of the answer that the page cache does not hold."""
-        slices = [row.records for row in self.rows.values() if isinstance(row.records, FileSlice)]
-        return [piece for piece in slices if not piece.file.resident(piece.position, piece.size_bytes)]
+    async def warm(self) -> None:
+        """Read ahead, in a thread, what the page cache does not hold: `sendfile` on the loop would wait for it."""
+        for wanted, row in list(self.rows.items()):
+            piece = row.records
+            if not isinstance(piece, FileSlice):
+                continue
+            try:
+                if not piece.file.resident(piece.position, piece.size_bytes):
+                    await self.broker.world.in_thread(_read_through, piece)
+            except StorageError as error:
+                self._take_back(self.rows.pop(wanted))
+                self._fail(wanted, self.partitions[wanted].fail_storage(error))
 
     def release(self) -> None:
         """Give back the file slices of a plan that will not be sent."""
@@ -155,11 +171,10 @@ class FetchPlan:
         size = piece.size_bytes
         self.planned_bytes += size
         self.bytes_left -= size
+        row.records = piece
         if size <= INLINE_READ_BYTES_MAX and piece.file.resident(piece.position, size):
             row.records = piece.read()
             piece.release()
-        else:
-            row.records = piece
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
@@ -176,16 +191,23 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
             await _fill_from_session(plan, session, request)
         else:
             await _fill(plan, wanted, request)
-        cold = plan.cold_slices()
-        if cold:
-            await broker.world.in_thread(_warm, cold)
+        await plan.warm()
     except BaseException:
         plan.release()
         raise
     if session is not None:
         rows = _told(plan, session, incremental=incremental)
-        return m.FetchResponse(session_id=session.session_id, responses=_by_topic(rows))
-    return m.FetchResponse(responses=_by_topic(plan.rows))
+        response = m.FetchResponse(session_id=session.session_id, responses=_by_topic(rows))
+    else:
+        rows = plan.rows
+        response = m.FetchResponse(responses=_by_topic(rows))
+    if plan.urgent and call.version >= CURRENT_LEADER_VERSION:
+        _name_leaders(broker, call, rows, response)
+    if plan.urgent and call.version < STORAGE_ERROR_VERSION:
+        for row in rows.values():
+            if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return response
 
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
@@ -193,6 +215,28 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
     rows = {wanted: _failed_row(wanted, code) for wanted in _wanted_partitions(request, version)}
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
     return m.FetchResponse(error_code=top, responses=_by_topic(rows))
+
+
+def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
+    """Beside an error that means another leader, say who leads now and where it is reached (KIP-951)."""
+    nodes: dict[int, m.FetchResponse.NodeEndpoint] = {}
+    for wanted, row in rows.items():
+        if row.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            continue
+        name = broker.metadata.topic_name(wanted.topic) if isinstance(wanted.topic, bytes) else wanted.topic
+        leader = broker.metadata.partition(name or "", wanted.partition_index)
+        if leader is None:
+            continue
+        row.current_leader = m.FetchResponse.LeaderIdAndEpoch(
+            leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
+        )
+        endpoint = broker.metadata.endpoint(leader.leader_id, call.listener)
+        if endpoint is not None:
+            rack = broker.metadata.brokers[leader.leader_id].rack
+            nodes[leader.leader_id] = m.FetchResponse.NodeEndpoint(
+                node_id=leader.leader_id, host=endpoint.host, port=endpoint.port, rack=rack
+            )
+    response.node_endpoints = list(nodes.values())
 
 
 # -- sessions
@@ -212,6 +256,7 @@ def _open(
         session = sessions.create(now, broker.config.max_incremental_fetch_session_cache_slots)
         if session is None:
             return None, wanted, False
+        session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
         for each in wanted:
             session.want(each)
         return session, [], False
@@ -219,7 +264,7 @@ def _open(
     if isinstance(continued, ErrorCode):
         return continued
     changes = list(_wanted_partitions(request, call.version))
-    if continued.wanted and changes and type(next(iter(continued.wanted))[0]) is not type(changes[0].topic):
+    if continued.uses_topic_ids != (call.version >= TOPIC_ID_VERSION):
         return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     for change in changes:
         _update(continued, change)
@@ -261,14 +306,18 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
 def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
     """The rows that the answer holds, remembered as told; failures and left-over data stay due."""
     rows: Rows = {}
+    served: list[Wanted] = []
     for wanted, row in plan.rows.items():
         has_news = row.error_code != 0 or _records_bytes(row) > 0 or row.diverging_epoch.epoch >= 0
-        if has_news or (plan.planned_bytes and row.high_watermark > wanted.fetch_offset):
-            session.due[wanted] = None  # there may be more, or it has data that did not fit
+        if has_news:
+            served.append(wanted)  # there may be more
+        elif plan.planned_bytes and row.high_watermark > wanted.fetch_offset:
+            session.due[wanted] = None  # it has data that did not fit, so it comes first
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
         wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
+    session.due.update(dict.fromkeys(served))
     return rows
 
 
@@ -357,13 +406,10 @@ def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:
     return topics
 
 
-def _warm(cold: list[FileSlice]) -> None:
-    """Bring slices into the page cache, in a thread: `sendfile` on the loop would wait for the device."""
-    for piece in cold:
-        piece.file.will_need(piece.position, piece.size_bytes)
-    for piece in cold:
-        for position in range(piece.position, piece.position + piece.size_bytes, WARM_STEP_BYTES):
-            piece.file.read(position, min(WARM_STEP_BYTES, piece.position + piece.size_bytes - position))
+def _read_through(piece: FileSlice) -> None:
+    piece.file.will_need(piece.position, piece.size_bytes)
+    for position in range(piece.position, piece.position + piece.size_bytes, WARM_STEP_BYTES):
+        piece.file.read(position, min(WARM_STEP_BYTES, piece.position + piece.size_bytes - position))
 
 
 def _records_bytes(row: Row) -> int:

@@ -24,6 +24,7 @@ CREATION_FLAG_VERSION = 4
 LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
+NOT_ASKED = -(1 << 31)  # instead of a set of operations
 TOPICS_AT_A_TIME = 100  # then others get a turn: a request may name a million
 
 Topic = m.MetadataResponse.MetadataResponseTopic
@@ -62,7 +63,8 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
 
 def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -> m.MetadataResponse:
     """The same error for every asked topic."""
-    return m.MetadataResponse(topics=[Topic(error_code=code, name=topic.name or "") for topic in request.topics or ()])
+    topics = [Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or ()]
+    return m.MetadataResponse(topics=topics)
 
 
 def _check_ids(call: Call, request: m.MetadataRequest) -> None:
@@ -93,7 +95,12 @@ async def _asked_topic(
     info = broker.metadata.topics.get(name)
     if info is not None:
         return _known_topic(broker, call, request, info)
-    return Topic(error_code=await _unknown(broker, call, request, name), name=name, is_internal=name in INTERNAL_TOPICS)
+    return Topic(
+        error_code=await _unknown(broker, call, request, name),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=_operations(request),
+    )
 
 
 async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
@@ -111,12 +118,16 @@ def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, info: T
         name=info.name,
         is_internal=info.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, call, index, partition) for index, partition in sorted(info.partitions.items())],
+        topic_authorized_operations=_operations(request),
     )
     if call.version >= TOPIC_ID_VERSION:
         topic.topic_id = info.topic_id
-    if request.include_topic_authorized_operations:
-        topic.topic_authorized_operations = AUTHORIZED_OPERATIONS["Topic"]
     return topic
+
+
+def _operations(request: m.MetadataRequest) -> int:
+    """What the caller may do with a topic that it may see, existing or not, if it asks."""
+    return AUTHORIZED_OPERATIONS["Topic"] if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:

@@ -95,8 +95,7 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
             return
         found = await _find(broker, partition, partition.log, asked.timestamp, end_offset)
     except StorageError as error:
-        partition.fail_storage(error)
-        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        row.error_code = partition.fail_storage(error)
         return
     row.timestamp, row.offset = found.timestamp, found.offset
     if call.version >= 4:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
+BATCH_MAGIC = 2
 CURRENT_LEADER_VERSION = 10
 
 Row = m.ProduceResponse.PartitionProduceResponse
@@ -103,7 +104,10 @@ def _refuse_request(call: Call, request: m.ProduceRequest) -> ErrorCode:
 
 def _is_transactional(data: m.ProduceRequest.PartitionProduceData) -> bool:
     records = data.records
-    return records is not None and len(records) >= BATCH_OVERHEAD_BYTES and read_batch_header(records).is_transactional
+    if records is None or len(records) < BATCH_OVERHEAD_BYTES:
+        return False
+    header = read_batch_header(records)
+    return header.magic == BATCH_MAGIC and header.is_transactional
 
 
 async def _append(

@@ -2,11 +2,11 @@
 
 Behaviour: only the active controller serves them (NOT_CONTROLLER otherwise, and clients ask the right one). A created
     topic is answered when every partition has a leader in this broker's picture of the cluster, a deleted one when it
-    is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic named
-    twice in one request is INVALID_REQUEST.
-Versions: CreateTopics 0-7: 1+ validate_only; 4+ counts of -1 mean the broker's defaults; 5+ the answer tells counts and
-    configuration; 7 the topic id. DeleteTopics 0-6: 6 by name or topic id; before 3 a broker with
-    delete.topic.enable=false answers INVALID_REQUEST instead of TOPIC_DELETION_DISABLED.
+    is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic that is
+    created twice in one request is INVALID_REQUEST, one that is deleted twice is deleted.
+Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of them, though clients may say so from 4 on;
+    1+ validate_only; 5+ the answer tells counts and configuration; 7 the topic id. DeleteTopics 0-6: 6 by name or topic
+    id; before 3 a broker with delete.topic.enable=false answers INVALID_REQUEST instead of TOPIC_DELETION_DISABLED.
 """
 
 from collections import Counter
@@ -21,7 +21,6 @@ from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID
 
 DELETION_DISABLED_VERSION = 3
-DEFAULT_COUNTS_VERSION = 4
 TELLS_CONFIG_VERSION = 5
 TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
@@ -41,23 +40,22 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
     if not broker.candidate.is_active:
         return refuse_create_topics(request, call.version, ErrorCode.NOT_CONTROLLER)
     named = Counter(asked.name for asked in request.topics)
-    rows: dict[str, CreateRow] = {}
+    rows: list[CreateRow] = []
     waiting: dict[str, int] = {}
     for asked in request.topics:
         if named[asked.name] > 1:
-            rows[asked.name] = _refused(asked.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+            rows.append(_refused(asked.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."))
             continue
         outcome = await _create(broker, call, asked, validate_only=request.validate_only)
         if isinstance(outcome, TopicRefused):
-            rows[asked.name] = _refused(asked.name, outcome.code, outcome.message)
+            rows.append(_refused(asked.name, outcome.code, outcome.message))
             continue
         plan = outcome.plan if isinstance(outcome, CreatedTopic) else outcome
-        rows[asked.name] = _created(broker, call, plan, outcome)
+        rows.append(_created(broker, call, plan, outcome))
         if isinstance(outcome, CreatedTopic):
             waiting[asked.name] = len(plan.assignment)
-    for name in await broker.topics.await_leaders(waiting, deadline):
-        rows[name] = _refused(name, ErrorCode.REQUEST_TIMED_OUT, None)
-    return m.CreateTopicsResponse(topics=list(rows.values()))
+    late = await broker.topics.await_leaders(waiting, deadline)
+    return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row for row in rows])
 
 
 def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: ErrorCode) -> m.CreateTopicsResponse:
@@ -70,27 +68,14 @@ async def _create(
 ) -> CreatedTopic | TopicPlan | TopicRefused:
     if not (call.authorize("Create", "Cluster") or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-    assignment = {row.partition_index: row.broker_ids for row in asked.assignments}
     new = NewTopic(
         asked.name,
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignment=assignment,
+        assignment={row.partition_index: row.broker_ids for row in asked.assignments},
         configs={config.name: config.value for config in asked.configs},
     )
-    if (
-        call.version < DEFAULT_COUNTS_VERSION
-        and not assignment
-        and UNKNOWN in (new.partition_count, new.replication_factor)
-    ):
-        return _counts_needed(new)
     return await broker.topics.create(new, validate_only=validate_only)
-
-
-def _counts_needed(new: NewTopic) -> TopicRefused:
-    if new.partition_count == UNKNOWN:
-        return TopicRefused(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-    return TopicRefused(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> CreateRow:
@@ -102,6 +87,13 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> CreateRow:
         replication_factor=UNKNOWN,
         configs=[],
     )
+
+
+def _timed_out(row: CreateRow) -> CreateRow:
+    """A topic that is being created and has no leaders yet."""
+    late = _refused(row.name, ErrorCode.REQUEST_TIMED_OUT, None)
+    late.topic_id, late.error_message = row.topic_id, None
+    return late
 
 
 def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
@@ -141,29 +133,23 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
         return refuse_delete_topics(request, call.version, code)
     rows = [_look_up(broker, call, name, topic_id) for name, topic_id in _asked_topics(request, call.version)]
-    named = Counter(row.name for row in rows if row.name is not None)
-    waiting: dict[str, DeleteRow] = {}
+    waiting: dict[str, list[DeleteRow]] = {}
     for row in rows:
-        if row.error_code or row.name is None:
-            continue
-        if named[row.name] > 1:
-            _refuse_row(row, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
-            continue
-        refused = await mark_for_deletion(broker.store, row.name)
-        if refused is None:
-            waiting[row.name] = row
-        else:
-            _refuse_row(row, refused.code, refused.message)
+        if row.name is not None and not row.error_code:
+            waiting.setdefault(row.name, []).append(row)
+    for name in list(waiting):
+        refused = await mark_for_deletion(broker.store, name)
+        if refused is not None:
+            _refuse_rows(waiting.pop(name), refused.code)
     for name in await broker.topics.await_gone(set(waiting), deadline):
-        _refuse_row(waiting[name], ErrorCode.REQUEST_TIMED_OUT, None)
+        _refuse_rows(waiting[name], ErrorCode.REQUEST_TIMED_OUT)
     return m.DeleteTopicsResponse(responses=rows)
 
 
 def refuse_delete_topics(request: m.DeleteTopicsRequest, version: int, code: ErrorCode) -> m.DeleteTopicsResponse:
     """The same error for every topic."""
     rows = [DeleteRow(name=name, topic_id=topic_id) for name, topic_id in _asked_topics(request, version)]
-    for row in rows:
-        _refuse_row(row, code, None)
+    _refuse_rows(rows, code)
     return m.DeleteTopicsResponse(responses=rows)
 
 
@@ -174,22 +160,23 @@ def _asked_topics(request: m.DeleteTopicsRequest, version: int) -> list[tuple[st
 
 
 def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> DeleteRow:
-    """The row of one asked topic: name and id filled in where they are known, an error where they are not."""
+    """The row of one asked topic, with its name where an id is known, and an error where it cannot be deleted."""
     if name is not None and topic_id != ZERO_TOPIC_ID:
         raise Refuse(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
-    row = DeleteRow(name=name, topic_id=topic_id, error_message=None)
-    if name is None:
+    row = DeleteRow(name=name, topic_id=topic_id)
+    if topic_id != ZERO_TOPIC_ID:
         row.name = broker.metadata.topic_name(topic_id)
         if row.name is None:
-            _refuse_row(row, ErrorCode.UNKNOWN_TOPIC_ID, None)
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return row
-    elif name in broker.metadata.topics and call.version >= DELETE_STATES_VERSION:
-        row.topic_id = broker.metadata.topics[name].topic_id
-    if not call.authorize("Delete", "Topic", row.name or ""):
-        _refuse_row(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    if row.name is None or not call.authorize("Delete", "Topic", row.name):
+        row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also when neither name nor id is given
+    elif row.name not in broker.metadata.topics:
+        row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return row
 
 
-def _refuse_row(row: DeleteRow, code: ErrorCode, message: str | None) -> None:
-    row.error_code = code
-    row.error_message = code.message if message is None else message
+def _refuse_rows(rows: list[DeleteRow], code: ErrorCode) -> None:
+    """The error alone: Kafka gives no messages here."""
+    for row in rows:
+        row.error_code = code

@@ -1,7 +1,8 @@
 """ApiVersions: what this broker serves.
 
 Behaviour: the table of `wire/apis.py`, the same on every broker, so that a client may talk to any of them. No features
-    are sent: clients then stay on the transaction protocol that a 3.9 broker in ZooKeeper mode speaks.
+    are sent: clients then stay on the transaction protocol that a 3.9 broker in ZooKeeper mode speaks. The epoch 0 says
+    that this is so on purpose, where -1 would mean that the broker does not know.
 Versions: 0-4; a version above is answered before it gets here, in `dispatch.py`. From 3 on the client names its
     software, and a malformed name is INVALID_REQUEST (KIP-511).
 """
@@ -14,6 +15,7 @@ from barnabas.wire.apis import advertised_versions
 from barnabas.wire.errors import ErrorCode
 
 CLIENT_SOFTWARE_VERSION = 3
+NO_FEATURES_EPOCH = 0
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
@@ -27,7 +29,7 @@ def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in advertised_versions()
     ]
-    return m.ApiVersionsResponse(api_keys=rows)
+    return m.ApiVersionsResponse(api_keys=rows, finalized_features_epoch=NO_FEATURES_EPOCH)
 
 
 def refuse_api_versions(request: m.ApiVersionsRequest, version: int, code: ErrorCode) -> m.ApiVersionsResponse:

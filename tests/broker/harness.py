@@ -190,6 +190,7 @@ class Machine:
         self.serving = None
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
+        self.leader_epochs: dict[tuple[str, int], int] = {}  # that tests gave out in the controller's name
         self._nursery = nursery
         self._database: SqliteDatabase | None = None
         self._scope = trio.CancelScope()
@@ -441,11 +442,13 @@ class Client:
         (asked,) = (await self.metadata(topic)).values()
         now = asked.partitions[partition]
         broker_id = machine.serving.broker_id
+        leader_epoch = max(now.leader_epoch, machine.leader_epochs.get((topic, partition), 0)) + 1
+        leader_epoch = machine.leader_epochs[topic, partition] = role.get("leader_epoch", leader_epoch)
         state = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
             partition_index=partition,
             controller_epoch=await machine.controller_epoch(),
             leader=role.get("leader", broker_id),
-            leader_epoch=role.get("leader_epoch", now.leader_epoch + 1),
+            leader_epoch=leader_epoch,
             isr=role.get("isr", [broker_id]),
             partition_epoch=1,
             replicas=role.get("replicas", [broker_id]),

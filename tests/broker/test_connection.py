@@ -299,7 +299,6 @@ async def test_an_answer_waits_for_its_slow_reader(nursery, autojump_clock):
     assert values_in(row) == [bytes(900_000)]
 
 
-@pytest.mark.xfail(strict=True, reason="connection.py: the sweep passes over connections whose answer is being sent")
 async def test_a_client_that_does_not_read_its_answer_is_idle(nursery, autojump_clock):
     machine, _ = await slow_reader(nursery, connections_max_idle_ms="10000", max_connections="1")
     with trio.fail_after(60):

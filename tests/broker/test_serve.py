@@ -174,7 +174,6 @@ async def test_a_configured_id_that_contradicts_the_directories_is_refused_and_t
     await machine.start(broker_id="3")
 
 
-@pytest.mark.xfail(strict=True, reason="serve.py: listeners are closed at a clean stop only")
 async def test_a_start_that_failed_after_binding_leaves_the_address_free(nursery, autojump_clock):
     machine = Machine(nursery)
     other = Machine(nursery, disk=MemDisk(), listeners="PLAINTEXT://127.0.0.1:9093", broker_id="5")

@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -313,19 +314,22 @@ def test_a_directory_is_locked_once(disk, root):
 # -- the operating system's disk alone
 
 
-@pytest.fixture
-def file_size_limit():
-    """A limit of 1000 bytes a file, which makes the kernel cut writes short, as a full disk does."""
+@contextmanager
+def files_limited_to(size_bytes):
+    """The kernel cuts writes short there, as a full disk does; inside the test only, for pytest writes files, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_short_write_is_cut_back_before_anything_else_happens(tmp_path, file_size_limit):
+def test_a_short_write_is_cut_back_before_anything_else_happens(tmp_path):
     file = OsDisk().open(str(tmp_path / "a"), create=True)
     file.write(0, bytes(900))
-    assert cause_of(file.write, 900, b"x" * 200) == "EFBIG"
+    with files_limited_to(1000):
+        assert cause_of(file.write, 900, b"x" * 200) == "EFBIG"
     assert file.size_bytes() == (tmp_path / "a").stat().st_size == 900
     file.write(900, b"x" * 100)
     assert file.read(899, 200) == b"\0" + b"x" * 100

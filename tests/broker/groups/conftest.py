@@ -260,14 +260,14 @@ class House:
         self.failures.append(error)
         self.resign()
 
-    def lead(self, leader_epoch, replicas=(0,)):
-        """LeaderAndIsr: this broker leads, with these in-sync replicas."""
+    def lead(self, leader_epoch, replicas=(0,), in_sync=None):
+        """LeaderAndIsr: this broker leads, with these replicas, all in sync unless some are named."""
         self.partition.become(
             log=self.partition.log,
             leader_id=0,
             leader_epoch=leader_epoch,
             replicas=list(replicas),
-            in_sync_replicas=list(replicas),
+            in_sync_replicas=list(in_sync or replicas),
         )
         self.groups.on_elected(self.partition)
 

@@ -324,6 +324,7 @@ async def test_a_disk_that_fails_under_the_leaders_sync_takes_the_groups_away(op
 
 async def test_below_the_smallest_in_sync_set_nothing_is_committed(open_house, autojump_clock):
     house = await open_house(settings={"min.insync.replicas": "2"})
+    house.lead(2, replicas=(0, 1), in_sync=(0,))
     assert error_of(await house.ask(commit(5))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert offsets_of(await house.ask(fetch(0))) == {0: -1}
 

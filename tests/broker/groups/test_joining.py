@@ -104,6 +104,15 @@ def test_when_the_limit_is_lowered_the_last_to_rejoin_is_turned_away(scene):
     assert list(scene.group.members) == [a]
 
 
+def test_who_waits_already_may_ask_again_even_in_a_full_group(make_scene):
+    scene = make_scene(group_max_size=1)
+    scene.ask_to_join()
+    (member_id,) = scene.group.members
+    again = scene.ask_to_join(member_id)
+    scene.begin()
+    assert again.answer.error is ErrorCode.NONE
+
+
 def test_a_follower_that_joins_again_unchanged_is_told_the_generation_it_is_in(scene):
     a, b = scene.stable("a", "b")
     answer = scene.ask_to_join(b).answer
@@ -163,15 +172,17 @@ def test_a_static_member_that_comes_back_to_a_stable_group_costs_no_rebalance(sc
     assert (answer.error, answer.generation, answer.leader_id) == (ErrorCode.NONE, 1, a)
     assert answer.member_id != b
     assert scene.group.state is GroupState.STABLE
+    assert set(scene.timers) == {member_timer(a), member_timer(answer.member_id)}
     assert scene.ask_to_sync(answer.member_id).answer.assignment == b"share of b"
 
 
 def test_the_return_of_a_static_member_is_stored(scene):
-    scene.stable("a", "b", instance_ids=["i", "j"])
+    a, _ = scene.stable("a", "b", instance_ids=["i", "j"])
     waiting = scene.ask_to_join(instance_id="j")
     stored = scene.reloaded()
-    assert waiting.answer.member_id in stored.members
     assert stored.static_members["j"] == waiting.answer.member_id
+    assert stored.members[waiting.answer.member_id].assignment == b"share of b"
+    assert stored.leader_id == a
     assert waiting.after_offset == len(scene.log) - 1
 
 
@@ -179,7 +190,7 @@ def test_a_static_leader_that_comes_back_learns_that_it_need_not_deal_out_shares
     scene.stable("a", "b", instance_ids=["i", "j"])
     answer = scene.ask_to_join(instance_id="i", skips_assignment=True).answer
     assert answer.skip_assignment
-    assert answer.leader_id == answer.member_id
+    assert answer.leader_id == answer.member_id == scene.reloaded().leader_id
     assert len(answer.members) == 2
 
 

@@ -1,6 +1,6 @@
 """The first round of a rebalance: when it begins, how long it lasts, whom it leaves."""
 
-from barnabas.broker.groups.events import JOIN_TIMER, SYNC_TIMER, Timer, TimerKind
+from barnabas.broker.groups.events import JOIN_TIMER, SYNC_TIMER, Forgotten, Timer, TimerKind
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
@@ -29,6 +29,29 @@ def test_an_empty_group_waits_longer_while_newcomers_come_but_not_for_ever(scene
         delays.append(scene.timers[JOIN_TIMER])
         scene.time_is_over(JOIN_TIMER)
     assert delays == [3_000, 3_000, 2_000]
+
+
+def test_an_empty_group_does_not_wait_longer_when_nobody_else_has_come(scene):
+    scene.ask_to_join()
+    newcomer = scene.ask_to_join()
+    scene.time_is_over(JOIN_TIMER)
+    assert newcomer.answer is None
+    scene.time_is_over(JOIN_TIMER)
+    assert newcomer.answer.generation == 1
+
+
+def test_a_group_that_had_members_before_waits_for_the_initial_delay_only(scene):
+    scene.leave(*scene.stable("a"))
+    first = scene.ask_to_join()
+    scene.ask_to_join()
+    scene.time_is_over(JOIN_TIMER)
+    assert (first.answer.generation, len(first.answer.members)) == (3, 2)
+
+
+def test_without_initial_delay_nobody_waits_for_an_id_that_was_handed_out(make_scene):
+    scene = make_scene(group_initial_rebalance_delay_ms=0)
+    scene.ask_to_join(requires_member_id=True)
+    assert scene.ask_to_join().answer.generation == 1
 
 
 def test_without_initial_delay_the_first_member_begins_at_once(make_scene):
@@ -86,9 +109,23 @@ def test_when_only_static_members_are_left_and_none_rejoins_the_group_waits_for_
     scene.leave(b)
     scene.time_is_over(JOIN_TIMER)
     assert scene.group.state is GroupState.PREPARING_REBALANCE
-    assert JOIN_TIMER in scene.timers
+    assert scene.timers[JOIN_TIMER] == 60_000
     scene.time_is_over(Timer(TimerKind.MEMBER, a))
     assert scene.group.state is GroupState.EMPTY
+
+
+def test_a_static_member_that_was_waited_for_begins_at_once_when_it_is_back(scene):
+    given_up = scene.ask_to_join(instance_id="i")
+    scene.happen(Forgotten(given_up))
+    scene.time_is_over(JOIN_TIMER)
+    assert scene.ask_to_join(instance_id="i").answer.generation == 1
+
+
+def test_a_timer_runs_no_longer_than_what_it_bounds(scene):
+    a, _ = scene.joined("a", "b")
+    assert JOIN_TIMER not in scene.timers
+    scene.ask_to_join(a, protocols=(("range", b"new"),))
+    assert SYNC_TIMER not in scene.timers
 
 
 def test_a_lost_leader_is_replaced(scene):

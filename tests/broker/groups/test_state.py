@@ -20,7 +20,7 @@ def member(*protocols):
     return Member("m", None, "c", "/h", 10_000, 60_000, tuple((name, b"") for name in protocols))
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.product(GroupState, GroupState))
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(GroupState, GroupState)))
 def test_a_group_moves_as_the_table_says_and_in_no_other_way(before, after):
     group = Group("g", limits=None)
     group.state = before

@@ -1,6 +1,6 @@
 """SyncGroup: the leader brings the shares of all, everybody takes its own."""
 
-from barnabas.broker.groups.events import SYNC_TIMER, AssignmentNotReplicated
+from barnabas.broker.groups.events import SYNC_TIMER, AssignmentNotReplicated, Timer, TimerKind
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
@@ -54,6 +54,26 @@ def test_shares_that_cannot_be_stored_are_nobodys_and_all_join_again(scene):
     assert leader.answer.error is follower.answer.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert scene.group.state is GroupState.PREPARING_REBALANCE
     assert scene.group.recorded.metadata is None
+
+
+def test_whoever_is_told_that_there_are_no_shares_has_a_whole_session_to_join_again(scene):
+    a, b = scene.joined("a", "b")
+    scene.ask_to_sync(b)
+    scene.time_is_over(Timer(TimerKind.MEMBER, b))
+    scene.ask_to_join(a, protocols=(("range", b"new"),))
+    assert scene.timers[Timer(TimerKind.MEMBER, b)] == 10_000
+
+
+def test_whoever_gets_its_share_has_a_whole_session(scene):
+    a, b = scene.joined("a", "b")
+    timer = Timer(TimerKind.MEMBER, b)
+    scene.ask_to_sync(b)
+    scene.time_is_over(timer)
+    scene.ask_to_sync(a)
+    assert scene.timers[timer] == 10_000
+    scene.timers[timer] = 1
+    scene.ask_to_sync(b)
+    assert scene.timers[timer] == 10_000
 
 
 def test_shares_that_are_too_large_to_store_are_an_unknown_error(scene):

@@ -1,0 +1,660 @@
+"""Fetch: limits, long polls, isolation, sessions, and what is sent while the log changes underneath."""
+
+import random
+
+import pytest
+import trio
+
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import (
+    Machine,
+    batch_of,
+    fetch_request,
+    fetched,
+    now_ms,
+    produce_many,
+    records_in,
+    values_in,
+)
+
+
+async def with_topic(nursery, partitions=1, *, properties=None, **configs):
+    machine = await Machine(nursery, **(properties or {})).start()
+    client = await machine.connect()
+    topic_id = await client.create_topic("t", partitions, **configs)
+    return machine, client, topic_id
+
+
+async def with_records(nursery, count=3, size=100, partitions=1, **configs):
+    """`count` batches of one record in each partition, record n being n times over the byte n."""
+    machine, client, topic_id = await with_topic(nursery, partitions, **configs)
+    for number in range(count):
+        await client.ask(produce_many({("t", each): bytes([number]) * size for each in range(partitions)}))
+    return machine, client, topic_id
+
+
+def only_row(answer):
+    assert answer.error_code == 0
+    ((_, row),) = fetched(answer)
+    return row
+
+
+# -- what is answered
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+async def test_every_version_returns_the_records(nursery, autojump_clock, version):
+    _, client, topic_id = await with_records(nursery)
+    row = await client.fetch(topic_id if version >= 13 else "t", 1, version=version)
+    assert [record.offset for record in records_in(row)] == [1, 2]
+    assert (row.error_code, row.high_watermark, row.aborted_transactions) == (0, 3, None)
+    assert version < 5 or row.log_start_offset == 0
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_versions_with_old_formats_are_refused_for_each_partition(nursery, autojump_clock, version):
+    _, client, _ = await with_records(nursery)
+    answer = await client.ask(
+        fetch_request([("t", 0, 0), ("t", 1, 0)], **({} if version > 2 else {"max_bytes": 2**31 - 1})), version
+    )
+    assert [row.error_code for _, row in fetched(answer)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+
+
+async def test_an_offset_inside_a_batch_returns_the_whole_batch(nursery, autojump_clock):
+    _, client, _ = await with_topic(nursery)
+    await client.produce("t", batch_of(b"a", b"b", b"c"))
+    assert values_in(await client.fetch("t", 2)) == [b"a", b"b", b"c"]
+
+
+async def test_each_partition_has_its_own_error(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery)
+    await client.create_topic("u")
+    wanted = [("t", 0, 0), ("t", 0, 4), ("t", 7, 0), ("nowhere", 0, 0), ("u", 0, -5)]
+    answers = [await client.ask(fetch_request([each], max_wait_ms=0), 12) for each in wanted]
+    codes = [only_row(answer).error_code for answer in answers]
+    assert codes == [
+        0,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ]
+    together = await client.ask(fetch_request([wanted[0], wanted[3]], max_wait_ms=10_000), 12)
+    assert [row.error_code for _, row in fetched(together)] == [0, 3]
+
+
+async def test_an_unknown_topic_id_is_told(nursery, autojump_clock):
+    _, client, _ = await with_topic(nursery)
+    assert (await client.fetch(b"?" * 16, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 74), (1, 0), (2, 75)])
+async def test_the_clients_idea_of_the_leader_epoch_is_checked(nursery, autojump_clock, epoch, code):
+    machine, client, _ = await with_records(nursery)
+    await client.give_role(machine, "t")
+    assert (await client.fetch("t", leader_epoch=epoch)).error_code == code
+
+
+async def test_a_fetcher_whose_epoch_ended_earlier_is_told_where(nursery, autojump_clock):
+    machine, client, _ = await with_records(nursery, 3)
+    await client.give_role(machine, "t")
+    await client.produce("t", b"in epoch 1")
+    row = await client.fetch("t", 4, last_fetched_epoch=0, max_wait_ms=10_000)
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset, row.records) == (0, 3, b"")
+    assert values_in(await client.fetch("t", 3, last_fetched_epoch=0)) == [b"in epoch 1"]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        pytest.param(5, 6, marks=pytest.mark.xfail(strict=True, reason="fetch.py: the error is not translated")),
+        (6, 56),
+    ],
+)
+async def test_old_clients_do_not_hear_of_storage_errors(nursery, autojump_clock, version, code):
+    machine, client, _ = await with_records(nursery, properties={"log_dirs": "/a,/b"})
+    machine.disk.fail_next("write", path_part="/t-0/")
+    assert (await client.produce("t", b"v")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.fetch("t", version=version)).error_code == code
+
+
+async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
+    machine, client, topic_id = await with_records(nursery)
+    await client.give_role(machine, "t", leader=2, isr=[2], replicas=[2, machine.serving.broker_id])
+    answer = await client.ask(fetch_request([(topic_id, 0, 0)]), 16)
+    row = only_row(answer)
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert row.current_leader.leader_id == machine.serving.broker_id  # as the controller's picture still has it
+    assert [node.node_id for node in answer.node_endpoints] == [machine.serving.broker_id]
+
+
+# -- how much
+
+
+async def test_the_first_batch_comes_whole_however_large_it_is(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 2, size=5000)
+    for limits in ({"max_bytes": 10}, {"partition_max_bytes": 10}, {"max_bytes": 0, "partition_max_bytes": 0}):
+        assert len(records_in(await client.fetch("t", **limits))) == 1
+
+
+async def test_only_the_first_partition_that_has_something_may_exceed_the_limits(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 1, size=5000, partitions=3)
+    await client.create_topic("empty")
+    wanted = [("empty", 0, 0), ("t", 0, 0), ("t", 1, 0), ("t", 2, 0)]
+    answer = await client.ask(fetch_request(wanted, max_bytes=10), 12)
+    assert [len(row.records) > 5000 for _, row in fetched(answer)] == [False, True, False, False]
+    assert [len(row.records) for _, row in fetched(answer)].count(0) == 3
+
+
+async def test_the_answer_stays_below_max_bytes(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 50, size=1000, partitions=3)
+    answer = await client.ask(fetch_request([("t", each, 0) for each in range(3)], max_bytes=60_000), 12)
+    assert 50_000 < sum(len(row.records) for _, row in fetched(answer)) <= 60_000
+
+
+async def test_the_brokers_own_limit_holds_too(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 50, size=1000, properties={"fetch_max_bytes": "10000"})
+    assert len((await client.fetch("t")).records) <= 10_000
+
+
+async def test_small_and_large_reads_return_the_same_bytes(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 100, size=1000)
+    small, offset = [], 0
+    while offset < 100:
+        records = records_in(await client.fetch("t", offset, partition_max_bytes=3000))
+        small += [record.value for record in records]
+        offset = records[-1].offset + 1
+    assert small == values_in(await client.fetch("t")) == [bytes([number]) * 1000 for number in range(100)]
+
+
+# -- waiting
+
+
+async def test_an_empty_fetch_waits_for_max_wait(nursery, autojump_clock):
+    _, client, _ = await with_topic(nursery)
+    began = trio.current_time()
+    assert (await client.fetch("t", max_wait_ms=2500)).records == b""
+    assert trio.current_time() == pytest.approx(began + 2.5, abs=0.01)
+
+
+async def test_an_append_wakes_a_waiting_fetch_at_once(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery, 3)
+    await client.send(fetch_request([("t", each, 0) for each in range(3)], max_wait_ms=60_000), 12)
+    await trio.sleep(10)
+    began = trio.current_time()
+    await (await machine.connect()).produce("t", b"v", 1)
+    rows = {row.partition_index: values_in(row) for _, row in fetched(await client.receive())}
+    assert rows == {0: [], 1: [b"v"], 2: []}
+    assert trio.current_time() < began + 0.1
+
+
+async def test_a_fetch_waits_until_min_bytes_are_there(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery, 2)
+    other = await machine.connect()
+    await client.send(fetch_request([("t", 0, 0), ("t", 1, 0)], max_wait_ms=60_000, min_bytes=3000), 12)
+    for number in range(3):
+        assert await client.is_quiet(1)
+        await other.produce("t", bytes(1000), number % 2)
+    rows = {row.partition_index: len(values_in(row)) for _, row in fetched(await client.receive())}
+    assert rows == {0: 2, 1: 1}
+
+
+async def test_a_fetch_of_too_little_returns_it_after_max_wait(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery, 1)
+    began = trio.current_time()
+    assert len(records_in(await client.fetch("t", min_bytes=10_000, max_wait_ms=1000))) == 1
+    assert trio.current_time() == pytest.approx(began + 1, abs=0.01)
+
+
+async def test_an_error_ends_the_wait(nursery, autojump_clock):
+    _, client, _ = await with_topic(nursery)
+    began = trio.current_time()
+    answer = await client.ask(fetch_request([("t", 0, 0), ("t", 9, 0)], max_wait_ms=60_000), 12)
+    assert [row.error_code for _, row in fetched(answer)] == [0, 3]
+    assert trio.current_time() < began + 0.1
+
+
+async def test_records_above_the_high_watermark_wake_nobody_until_they_are_committed(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    me, other = machine.serving.broker_id, await machine.connect()
+    await other.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await other.produce("t", b"v", acks=1)
+    assert await client.is_quiet(5)
+    await other.give_role(machine, "t", isr=[me], replicas=[me, 2])
+    assert values_in(only_row(await client.receive())) == [b"v"]
+
+
+async def lose_by_new_leader(machine, client):
+    await client.give_role(machine, "t", leader=2, isr=[2], replicas=[machine.serving.broker_id, 2])
+
+
+async def lose_by_stop(machine, client):
+    await client.stop_replica(machine, "t")
+
+
+async def lose_by_deletion(machine, client):
+    await client.delete_topic("t")
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize(
+    ("lose", "code"),
+    [
+        (lose_by_new_leader, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (lose_by_stop, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (lose_by_deletion, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_a_waiting_fetch_is_told_when_the_leadership_is_lost(nursery, autojump_clock, lose, code, in_session):
+    machine, client, _ = await with_topic(nursery)
+    session = (0, 0) if in_session else (0, -1)
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, session=session), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await lose(machine, await machine.connect())
+    assert only_row(await client.receive()).error_code == code
+    assert trio.current_time() < began + 1
+
+
+async def test_hundreds_of_waiting_fetches_are_all_answered_by_one_append(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    crowd = [await machine.connect() for _ in range(200)]
+    for each in crowd:
+        await each.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await client.produce("t", b"v")
+    assert [values_in(only_row(await each.receive())) for each in crowd] == [[b"v"]] * 200
+    assert trio.current_time() < began + 0.1
+
+
+# -- isolation
+
+
+async def test_without_transactions_read_committed_reads_up_to_the_high_watermark(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery)
+    row = await client.fetch("t", isolation_level=1)
+    assert len(records_in(row)) == row.last_stable_offset == row.high_watermark == 3
+    assert row.aborted_transactions == []
+
+
+async def test_read_committed_long_polls_are_woken_as_others_are(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, isolation_level=1), 12)
+    await trio.sleep(1)
+    began = trio.current_time()
+    await (await machine.connect()).produce("t", b"v")
+    assert values_in(only_row(await client.receive())) == [b"v"]
+    assert trio.current_time() < began + 0.1
+
+
+# -- sessions
+
+
+class Session:
+    """An incremental fetch session of one client; `more` is told what changes in the request."""
+
+    def __init__(self, client, version=12) -> None:
+        self.client = client
+        self.version = version
+        self.session_id = 0
+        self.epoch = 0
+
+    async def fetch(self, wanted=(), *, forget=(), max_wait_ms=0, **fields):
+        request = fetch_request(
+            wanted, forget=forget, session=(self.session_id, self.epoch), max_wait_ms=max_wait_ms, **fields
+        )
+        answer = await self.client.ask(request, self.version)
+        if answer.error_code == 0:
+            self.session_id = answer.session_id
+            self.epoch += 1
+        return answer
+
+    async def rows(self, wanted=(), **options):
+        answer = await self.fetch(wanted, **options)
+        assert answer.error_code == 0
+        return {row.partition_index: row for _, row in fetched(answer)}
+
+
+async def in_session(nursery, partitions=3, count=0, **configs):
+    machine, client, _ = await with_records(nursery, count, partitions=partitions, **configs)
+    session = Session(client)
+    rows = await session.rows([("t", each, count) for each in range(partitions)])
+    assert list(rows) == list(range(partitions)) and session.session_id > 0
+    return machine, session, await machine.connect()
+
+
+async def test_an_incremental_answer_holds_only_what_changed(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    assert await session.rows() == {}
+    await other.produce("t", b"v", 1)
+    rows = await session.rows()
+    assert list(rows) == [1] and values_in(rows[1]) == [b"v"]
+    assert await session.rows([("t", 1, 1)]) == {}
+
+
+async def test_records_come_again_until_the_client_moves_on(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    await other.produce("t", b"v", 1)
+    for _ in range(3):
+        assert values_in((await session.rows())[1]) == [b"v"]
+
+
+async def test_what_is_appended_between_two_requests_is_in_the_next_answer(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in (2, 0):
+        await other.produce("t", b"v", partition)
+    assert sorted(await session.rows(max_wait_ms=60_000)) == [0, 2]
+
+
+async def test_a_waiting_session_is_woken_by_an_append(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    answers = []
+
+    async def wait():
+        answers.append(await session.rows(max_wait_ms=60_000))
+
+    async with trio.open_nursery() as waiting:
+        waiting.start_soon(wait)
+        await trio.sleep(5)
+        began = trio.current_time()
+        await other.produce("t", b"v", 2)
+    assert list(answers[0]) == [2] and trio.current_time() < began + 0.1
+
+
+async def test_partitions_are_added_and_forgotten(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    await other.create_topic("u")
+    answer = await session.fetch([("u", 0, 0)], forget=[("t", 1)])
+    assert [topic for topic, _ in fetched(answer)] == ["u"]
+    for partition in range(3):
+        await other.produce("t", b"v", partition)
+    assert sorted(await session.rows()) == [0, 2]
+
+
+async def test_errors_are_told_again_until_they_are_over(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    for _ in range(2):
+        rows = await session.rows([("t", 1, 99)])
+        assert {index: row.error_code for index, row in rows.items()} == {1: ErrorCode.OFFSET_OUT_OF_RANGE}
+    assert {row.error_code for row in (await session.rows()).values()} == {ErrorCode.OFFSET_OUT_OF_RANGE}
+    assert (await session.rows([("t", 1, 0)]))[1].error_code == 0
+    assert await session.rows() == {}
+
+
+async def test_a_partition_that_comes_into_being_later_is_served(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    assert [row.error_code for _, row in fetched(await session.fetch([("later", 0, 0)]))] == [3]
+    await other.create_topic("later")
+    await other.produce("later", b"v")
+    assert [values_in(row) for _, row in fetched(await session.fetch())] == [[b"v"]]
+    assert [values_in(row) for _, row in fetched(await session.fetch([("later", 0, 1)], max_wait_ms=100))] in ([], [[]])
+
+
+async def test_data_that_did_not_fit_comes_first_in_the_next_answer(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in range(3):
+        await other.produce("t", bytes(1000), partition)
+    seen = []
+    positions = []
+    for _ in range(3):
+        rows = await session.rows(positions, max_bytes=1200)
+        full = [index for index, row in rows.items() if row.records]
+        assert len(full) == 1
+        seen += full
+        positions = [("t", full[0], 1)]
+    assert sorted(seen) == [0, 1, 2]
+    assert {index for index, row in (await session.rows(positions)).items() if row.records} == set()
+
+
+async def test_a_partition_that_always_has_data_does_not_starve_the_others(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in range(3):
+        for _ in range(5):
+            await other.produce("t", bytes(1000), partition)
+    offsets, positions = [0, 0, 0], []
+    for _ in range(15):
+        rows = await session.rows(positions, max_bytes=1200)
+        ((index, row),) = [(index, row) for index, row in rows.items() if row.records]
+        offsets[index] = records_in(row)[-1].offset + 1
+        positions = [("t", index, offsets[index])]
+        assert max(offsets) - min(offsets) <= 2
+    assert offsets == [5, 5, 5]
+
+
+async def test_a_high_watermark_and_a_log_start_that_moved_are_told(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    me = machine.serving.broker_id
+    await other.give_role(machine, "t", 1, isr=[me, 2], replicas=[me, 2])
+    await other.produce("t", b"v", 1, acks=1)
+    assert (await session.rows()).keys() <= {1}
+    assert await session.rows([("t", 1, 1)]) == {}
+    await other.give_role(machine, "t", 1, isr=[me], replicas=[me, 2])
+    assert {index: row.high_watermark for index, row in (await session.rows()).items()} == {1: 1}
+
+
+async def test_epochs_must_follow_each_other_and_the_session_lives_on(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.epoch += 1
+    assert (await session.fetch()).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.epoch -= 1
+    assert await session.rows() == {}
+
+
+async def test_an_unknown_session_is_told(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.session_id += 1
+    answer = await session.fetch()
+    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+async def test_a_full_request_that_names_a_session_closes_it(nursery, autojump_clock, epoch):
+    _, session, _ = await in_session(nursery)
+    old = session.session_id
+    session.epoch = epoch
+    answer = await session.fetch([("t", 0, 0)])
+    assert answer.session_id != old
+    session.session_id, session.epoch = old, 1
+    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_full_request_without_session_makes_none(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery)
+    answer = await client.ask(fetch_request([("t", 0, 0)], session=(0, -1)), 12)
+    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+
+
+async def test_names_and_ids_do_not_mix_in_a_session(nursery, autojump_clock):
+    _, client, topic_id = await with_records(nursery)
+    session = Session(client)
+    await session.rows([("t", 0, 0)])
+    session.version = 13
+    assert (await session.fetch([(topic_id, 0, 0)])).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_names_and_ids_do_not_mix_even_when_nothing_is_added(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.version = 13
+    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_without_slots_a_client_goes_on_with_full_requests(nursery, autojump_clock):
+    properties = {"max_incremental_fetch_session_cache_slots": "1"}
+    machine, client, _ = await with_records(nursery, properties=properties)
+    first, second = Session(client), Session(await machine.connect())
+    await first.rows([("t", 0, 0)])
+    answer = await second.fetch([("t", 0, 0)])
+    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+    assert len(await first.rows()) == 1
+    await trio.sleep(200)
+    second.epoch = 0
+    await second.rows([("t", 0, 0)])
+    assert second.session_id > 0
+    assert (await first.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_session_notices_that_its_topic_was_deleted_and_made_again(nursery, autojump_clock):
+    _, session, other = await in_session(nursery, 1)
+    await other.delete_topic("t")
+    assert (await session.rows())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await other.create_topic("t")
+    await other.produce("t", b"of the new one")
+    assert values_in((await session.rows())[0]) == [b"of the new one"]
+
+
+async def test_a_session_by_id_does_not_see_the_new_topic_of_that_name(nursery, autojump_clock):
+    _, client, topic_id = await with_topic(nursery)
+    session = Session(client, version=13)
+    await session.rows([(topic_id, 0, 0)])
+    await client.delete_topic("t")
+    await client.create_topic("t")
+    await client.produce("t", b"of the new one")
+    assert (await session.rows())[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_session_outlives_its_connection(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    session.client.close()
+    session.client = await machine.connect()
+    await other.produce("t", b"v", 2)
+    assert list(await session.rows()) == [2]
+
+
+async def test_a_session_that_is_closed_while_its_request_waits_is_gone(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    await session.client.send(fetch_request([], session=(session.session_id, session.epoch), max_wait_ms=20_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    fresh = Session(await machine.connect())
+    fresh.session_id = session.session_id
+    await fresh.rows([("t", 0, 0)])
+    await other.produce("t", b"v", 0)
+    assert (await session.client.receive()).error_code == 0
+    assert values_in((await fresh.rows())[0]) == [b"v"]
+
+
+async def test_sessions_and_full_requests_see_the_same_log(nursery, autojump_clock):
+    """A random history: whatever the session shows, put together, is what a full fetch shows."""
+    rng = random.Random(5)
+    _, session, other = await in_session(nursery, 5)
+    seen, written = [[] for _ in range(5)], [[] for _ in range(5)]
+    for _ in range(150):
+        for _ in range(rng.randrange(3)):
+            partition, value = rng.randrange(5), rng.randbytes(rng.choice([10, 500, 3000]))
+            await other.produce("t", value, partition)
+            written[partition].append(value)
+        moved = [("t", each, len(seen[each])) for each in range(5)] if rng.random() < 0.1 else []
+        for index, row in (await session.rows(moved, max_bytes=rng.choice([100, 2000, 10**6]))).items():
+            assert row.error_code == 0
+            seen[index] += values_in(row)[len(seen[index]) - (first_offset(row) or 0) :] if row.records else []
+    assert all(values[: len(part)] == part for values, part in zip(written, seen, strict=True))
+    await session.rows([("t", each, len(seen[each])) for each in range(5)])
+    for each in range(5):
+        assert await other.read_values("t", 0, each) == written[each]
+
+
+def first_offset(row):
+    records = records_in(row)
+    return records[0].offset if records else None
+
+
+# -- while the log changes
+
+
+async def test_slices_of_segments_that_retention_deletes_are_sent_as_they_were(nursery, autojump_clock):
+    """Fifty slow readers, each in the middle of a segment, while all segments but the last are deleted."""
+    properties = {"log_retention_check_interval_ms": "1000", "log_initial_task_delay_ms": "0"}
+    machine, client, _ = await with_topic(
+        nursery, properties=properties, segment_bytes="200000", retention_ms="60000", file_delete_delay_ms="0"
+    )
+    for number in range(60):
+        await client.produce("t", bytes([number]) * 180_000)
+    readers = [await machine.connect() for _ in range(50)]
+    for number, reader in enumerate(readers):
+        await reader.send(fetch_request([("t", 0, number)]), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    await trio.sleep(100)
+    await client.produce("t", b"new")
+    await trio.sleep(100)
+    assert (await client.list_offset("t", -2)).offset > 50
+    for number, reader in enumerate(readers):
+        assert values_in(only_row(await reader.receive())) == [bytes([number]) * 180_000]
+    names = [name for name in machine.disk.list("/data/t-0") if ".log" in name]
+    assert len(names) <= 3
+
+
+async def test_slices_of_a_deleted_topic_are_sent_as_they_were(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    await client.produce("t", b"old" * 100_000)
+    reader = await machine.connect()
+    await reader.send(fetch_request([("t", 0, 0)]), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    await client.delete_topic("t")
+    await client.create_topic("t")
+    await client.produce("t", b"new" * 100_000)
+    await trio.sleep(120)
+    assert values_in(only_row(await reader.receive())) == [b"old" * 100_000]
+
+
+async def test_a_plan_that_is_not_sent_gives_its_files_back(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery, segment_bytes="200000")
+    for _ in range(2):
+        await client.produce("t", bytes(150_000))
+    await client.send(fetch_request([("t", 0, 0)], min_bytes=10**6, max_wait_ms=600_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    client.close()
+    await machine.stop()
+    used = machine.disk.used_bytes
+    await machine.start()
+    other = await machine.connect()
+    await other.delete_topic("t")
+    await trio.sleep(120)
+    assert machine.disk.used_bytes < used - 300_000
+
+
+# -- disks that fail
+
+
+class ReadFailsDisk(MemDisk):
+    """Lets every read of a log fail, once it is told to."""
+
+    broken = False
+
+    def check_fault(self, operation, path):
+        if self.broken and operation == "read" and path.endswith(".log") and "/a/" in path:
+            self.fail_next("read", path_part=path)
+        super().check_fault(operation, path)
+
+
+async def with_a_disk_that_reads_no_more(nursery, size):
+    """A record of that size in /a, which was read once, and one in /b; (client, partition in /a)."""
+    machine = await Machine(nursery, disk=ReadFailsDisk(now_ms=now_ms), log_dirs="/a,/b").start()
+    client = await machine.connect()
+    await client.create_topic("t", 2)
+    for partition in range(2):
+        await client.produce("t", bytes(size), partition)
+        await client.fetch("t", 0, partition)
+    machine.disk.broken = True
+    return client, 0 if machine.disk.exists("/a/t-0") else 1
+
+
+async def test_a_read_that_fails_takes_its_directory_offline_and_no_other(nursery, autojump_clock):
+    client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
+    assert (await client.fetch("t", 0, partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce("t", b"v", 1 - partition)).error_code == 0
+
+
+async def test_a_lookup_that_fails_takes_its_directory_offline_and_no_other(nursery, autojump_clock):
+    client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
+    assert (await client.fetch("t", 0, partition, max_bytes=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce("t", b"v", 1 - partition)).error_code == 0
+
+
+async def test_a_slice_that_cannot_be_read_ends_its_connection_and_no_other(nursery, autojump_clock):
+    client, partition = await with_a_disk_that_reads_no_more(nursery, 100_000)
+    with pytest.raises(EOFError):
+        await client.fetch("t", 0, partition)
