@@ -108,7 +108,7 @@ async def test_a_fetcher_whose_epoch_ended_earlier_is_told_where(nursery, autoju
 @pytest.mark.parametrize(
     ("version", "code"),
     [
-        pytest.param(5, 6, marks=pytest.mark.xfail(strict=True, reason="fetch.py: the error is not translated")),
+        (5, 6),
         (6, 56),
     ],
 )
