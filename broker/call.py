@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import trio
+
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.fetch_sessions import FetchSessions
@@ -35,6 +37,7 @@ class Broker:
     producer_ids: "ProducerIds"
     candidate: "Candidate"
     fetch_sessions: "FetchSessions"
+    cold_reads: trio.Semaphore  # how many threads may wait for data that the page cache does not hold
 
 
 @dataclass(slots=True)

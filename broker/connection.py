@@ -36,7 +36,17 @@ ANONYMOUS = "User:ANONYMOUS"
 class Connection:
     """What the sweep knows of a connection."""
 
-    __slots__ = ("address", "busy", "held_bytes", "listener", "progress_at", "scope", "sending", "stream")
+    __slots__ = (
+        "address",
+        "busy",
+        "held_bytes",
+        "listener",
+        "progress_at",
+        "scope",
+        "sending",
+        "stream",
+        "waiting",
+    )
 
     def __init__(self, stream: Stream, listener: str) -> None:
         self.stream = stream
@@ -45,8 +55,13 @@ class Connection:
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
         self.held_bytes = 0
+        self.waiting = False  # for memory: it is not the client that keeps us
         self.busy = False  # a request is in hand
         self.sending = False  # its answer is on its way, which depends on the client
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether it holds a part of a frame, and its client has not gone on for long."""
+        return self.held_bytes > 0 and not self.waiting and self.progress_at < now - STALLED_SECONDS
 
 
 class Connections:
@@ -58,6 +73,7 @@ class Connections:
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
         self._held_bytes = 0
+        self._favoured: Connection | None = None
         self._room = trio.Event()
         self._slot = trio.Event()
 
@@ -66,17 +82,20 @@ class Connections:
 
     async def admit(self, stream: Stream, listener: str) -> Connection | None:
         """Take a connection in; None when its address has too many. Waits while `max.connections` are open."""
-        allowed = self._config.connection_limits.get(stream.peer_address, self._config.max_connections_per_ip)
-        if self._by_address.get(stream.peer_address, 0) >= allowed:
-            return None
-        while len(self._open) >= self._config.max_connections:
+        while not (full := self._has_too_many(stream.peer_address)) and len(self._open) >= self._config.max_connections:
             if self._slot.is_set():
                 self._slot = trio.Event()
             await self._slot.wait()
+        if full:
+            return None
         connection = Connection(stream, listener)
         self._open[connection] = None
         self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
         return connection
+
+    def _has_too_many(self, address: str) -> bool:
+        allowed = self._config.connection_limits.get(address, self._config.max_connections_per_ip)
+        return self._by_address.get(address, 0) >= allowed
 
     def leave(self, connection: Connection) -> None:
         """The connection ended."""
@@ -90,16 +109,28 @@ class Connections:
     def hold(self, connection: Connection, held_bytes: int) -> None:
         """Say how many request bytes this connection holds now."""
         self._held_bytes += held_bytes - connection.held_bytes
+        if held_bytes < connection.held_bytes and self._favoured is connection:
+            self._favoured = None  # it has its frame, or is gone: the next one's turn
+            self._room.set()
         connection.held_bytes = held_bytes
         if self._held_bytes < self._config.queued_max_request_bytes:
             self._room.set()
 
-    async def room(self) -> None:
-        """Wait until the bytes held by all connections are below the limit."""
-        while self._held_bytes >= self._config.queued_max_request_bytes:
+    async def room(self, connection: Connection) -> None:
+        """Wait until the bytes held by all connections are below the limit.
+
+        One connection at a time may go on above it, or a crowd of half-sent frames would wait for each other.
+        """
+        connection.waiting = True
+        while self._held_bytes >= self._config.queued_max_request_bytes and self._favoured is not connection:
+            if self._favoured is None:
+                self._favoured = connection
+                break
             if self._room.is_set():
                 self._room = trio.Event()
             await self._room.wait()
+        connection.waiting = False
+        connection.progress_at = trio.current_time()
 
     async def sweep(self) -> None:
         """For ever, once a second: close idle connections, and stalled ones while memory is short."""
@@ -114,7 +145,7 @@ class Connections:
                 if connection.progress_at < idle_before:
                     logger.debug("closing the idle connection of %s", connection.address)
                     connection.scope.cancel()
-                elif full and connection.held_bytes and connection.progress_at < now - STALLED_SECONDS:
+                elif full and connection.is_stalled(now):
                     logger.warning(
                         "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
                         " for requests is used up",
@@ -169,12 +200,13 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             frame = reader.next_frame()
             if frame is None:
                 connections.hold(connection, reader.pending_bytes)
-                await connections.room()
+                await connections.room(connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         pieces = await _answer_frame(broker, connection, frame)
         frame = None
         if pieces:
+            connections.hold(connection, reader.pending_bytes)
             connection.sending, connection.progress_at = True, trio.current_time()
             await _send(connection.stream, pieces)
             connection.sending = False

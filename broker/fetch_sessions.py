@@ -77,6 +77,11 @@ class FetchSession:
         self.wanted[wanted.topic, wanted.partition_index] = wanted
         self.due[wanted] = None
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether there is a partition here from which news may come."""
+        return bool(self._by_partition)
+
     def forget(self, key: Key) -> None:
         """The consumer does not want this partition any more."""
         wanted = self.wanted.pop(key, None)
@@ -133,13 +138,17 @@ class FetchSessions:
         session = self._sessions[session_id] = FetchSession(session_id, now)
         return session
 
-    def continue_session(self, session_id: int, epoch: int, now: float) -> FetchSession | ErrorCode:
+    def continue_session(
+        self, session_id: int, epoch: int, now: float, *, uses_topic_ids: bool = False
+    ) -> FetchSession | ErrorCode:
         """The session that an incremental request goes on with, its epoch advanced."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.used_at = now
         self._sessions.move_to_end(session_id)

@@ -325,13 +325,14 @@ class Logs:
             self._refuse_if_offline(key, "delete a log that may be")
             return
         directory = self._directory_of(log)
-        del directory.logs[key]
-        self._checkpointed_high_watermarks.pop(key, None)
-        await self._flusher.forget(log)
-        log.abandon()
-        doomed = join(directory.path, doomed_name(key, self._world.rng.randbytes(16)))
-        await self._in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
-        self._doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
+        with trio.CancelScope(shield=True):  # half a deletion would leave a directory that a new topic would find
+            del directory.logs[key]
+            self._checkpointed_high_watermarks.pop(key, None)
+            await self._flusher.forget(log)
+            log.abandon()
+            doomed = join(directory.path, doomed_name(key, self._world.rng.randbytes(16)))
+            await self._in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
+            self._doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
 
     def _refuse_if_offline(self, key: TopicPartition, operation: str) -> None:
         for path, error in self.offline_directories.items():
@@ -386,16 +387,22 @@ class Logs:
         for log in self:
             await trio.lowlevel.checkpoint()
             high_watermark = high_watermarks.get(log.topic_partition)
-            if high_watermark is None or self.get(log.topic_partition) is not log:
-                continue  # hosted by nobody yet; or gone meanwhile
-            try:
-                deleted = log.delete_old_segments(self._world.now_ms(), high_watermark)
-            except StorageError as error:
-                self.fail_directory_of(log, error)
-                continue
-            if deleted:
-                logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
-                self._doom(self._directory_of(log), log.config.file_delete_delay_ms, log=log)
+            if high_watermark is None:
+                continue  # hosted by nobody yet
+            while self.get(log.topic_partition) is log and self._delete_old_segments_of(log, high_watermark):
+                await trio.lowlevel.checkpoint()
+
+    def _delete_old_segments_of(self, log: PartitionLog, high_watermark: int) -> bool:
+        """One step of it; False when nothing was to do."""
+        try:
+            deleted = log.delete_old_segments(self._world.now_ms(), high_watermark)
+        except StorageError as error:
+            self.fail_directory_of(log, error)
+            return False
+        if deleted:
+            logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
+            self._doom(self._directory_of(log), log.config.file_delete_delay_ms, log=log)
+        return deleted > 0
 
     async def _expire_producers(self) -> None:
         for log in self:

@@ -28,7 +28,16 @@ ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, in
 DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 CONNECTION_GONE = frozenset(
-    {errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH}
+    {
+        errno.ECONNRESET,
+        errno.EPIPE,
+        errno.ECONNABORTED,
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+        errno.EHOSTUNREACH,
+        errno.EPROTO,
+        errno.EPERM,  # a firewall's refusal
+    }
 )
 
 
@@ -175,7 +184,11 @@ class OsListener:
                 if error.errno in CONNECTION_GONE:
                     continue
                 raise
-            self._buffers.apply(connected)
+            try:
+                self._buffers.apply(connected)
+            except OSError:  # macOS refuses options on a connection that was reset meanwhile
+                connected.close()
+                continue
             nursery.start_soon(handle, OsStream(connected, address[0]))
             if connected.fileno() >= kept_from:
                 self._warn_of_pause()

@@ -6,6 +6,7 @@ SIGTERM or SIGINT asks for a clean stop; a second one, or one that comes before 
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 FREEZE_LOOK_SECONDS = 10.0
 FREEZE_LOAD_MIN = 500  # connections and partitions: below, the collector has little to look through
+STATUS_STOPPED_AT_ONCE = 1
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -75,7 +77,11 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
     with trio.CancelScope() as scope:
 
         def ask_to_stop() -> None:
-            if stop.is_set() or not ready.is_ready:
+            if stop.is_set():
+                logger.warning("stopping at once; the next start checks the logs")
+                logging.shutdown()
+                os._exit(STATUS_STOPPED_AT_ONCE)  # a thread that waits for a disk could not be ended otherwise
+            if not ready.is_ready:
                 scope.cancel()
             stop.set()
 

@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
 STOP_SECONDS = 5.0
+COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
 
 
@@ -169,6 +170,7 @@ def _build(
         producer_ids=ProducerIds(partial(_allocate_producer_ids, peer, replicas, config)),
         candidate=Candidate(surroundings),
         fetch_sessions=FetchSessions(world.rng),
+        cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
 

@@ -49,7 +49,8 @@ class Waiter:
         wake = self._wake = trio.Event()
         with trio.move_on_at(deadline):
             await wake.wait()
-        self._wake = None
+        if self._wake is wake:  # another request of the same session may wait with its own
+            self._wake = None
         return bool(self.dirty)
 
     def register(self, partitions: Iterable[Watched]) -> None:

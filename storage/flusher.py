@@ -100,6 +100,7 @@ class Flusher:
         if not directory.filling.logs:
             self._empty_filling(directory)
         if directory.running is not None and log in directory.running.logs:
+            del directory.running.logs[log]  # its plan is under way: the round gives it back, and asks for no more
             await directory.running.done.wait()
 
     def give_up(self, directory_path: str, error: StorageError) -> None:
@@ -147,11 +148,14 @@ class Flusher:
         failed = _plan(current, planned)
         if planned and failed is None:
             failed = await self._in_thread(_sync, planned)
-        if failed is not None:
+        cut_short = failed is not None and failed[0] not in current.logs  # by a log that was deleted: nobody's failure
+        if failed is not None and not cut_short:
             self._fail(directory, *failed)
         for log, plan in planned:
-            if directory.failure is not None:
+            if cut_short or directory.failure is not None or log not in current.logs:
                 plan.release()
+                if cut_short and log in current.logs:
+                    self._join(directory, log)
                 continue
             log.flushed(plan)
             if log.flush_demanded:  # a plan has a limit, and what came meanwhile may be urgent too

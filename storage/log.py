@@ -59,6 +59,8 @@ from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Appended", "FlushPlan", "LogConfig", "PartitionLog", "Read", "open_log"]
 
+DELETIONS_AT_A_TIME = 8  # segments, each with its renames
+
 
 class LogConfig(RollRules, RecoveryRules, Protocol):
     """The topic's settings; read at each use, for they may change while the log is open."""
@@ -438,6 +440,8 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
+        A few at a time: call it again until it returns 0.
+
         Their files are called .deleted from now on; `remove_deleted` removes them.
         """
         config = self.config
@@ -452,6 +456,7 @@ class PartitionLog:
         )
         if count == 0:
             return 0
+        count = min(count, DELETIONS_AT_A_TIME)
         if count == len(self.segments):
             self.roll(now_ms)
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)

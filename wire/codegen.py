@@ -252,8 +252,9 @@ class _DecodeEmitter(_Emitter):
         self.put("stop = pos + n")
         self.put(f"if n < 0 or stop > end: short({field.name!r}, n, end - pos)")
         value = "buf[pos:stop]"
-        if field.element == "string":
-            value = f"str({value}, 'utf-8')" if self.schema.in_place else f"{value}.decode()"
+        if field.element == "string":  # what is not UTF-8 is replaced by U+FFFD, as Java does; some client ids are not
+            source = f"str({value}, " if self.schema.in_place else f"{value}.decode("
+            value = f"{source}'utf-8', 'replace')"
         elif field.element == "bytes" and self.schema.in_place:
             value = f"bytes({value})"
         self.put(f"{target} = {value}")

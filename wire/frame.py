@@ -138,11 +138,11 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         position = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
         client_id = None
         if length >= 0:
-            client_id = str(frame[position : position + length], "utf-8")
+            client_id = str(frame[position : position + length], "utf-8", "replace")
             position += length
         if header_version == 2:
             position = _skip_tags(frame, position) if frame[position] else position + 1
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError) as error:
         raise ProtocolViolation(f"the header of a request is malformed: {error}") from None
     if position > len(frame) or length < -1:
         raise ProtocolViolation(f"the header of a request claims a client id of {length} bytes")

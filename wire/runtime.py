@@ -253,8 +253,6 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int) -> tu
         return decoded
     except (struct.error, IndexError):
         raise ProtocolViolation(f"{cls.__name__} v{version}: {len(buffer)} bytes end within the message") from None
-    except UnicodeDecodeError as error:
-        raise ProtocolViolation(f"{cls.__name__} v{version}: a string is not UTF-8: {error.reason}") from None
     except Malformed as error:
         raise ProtocolViolation(f"{cls.__name__} v{version}: {error}") from None
 

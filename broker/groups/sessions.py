@@ -99,9 +99,9 @@ def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: De
 
 
 def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
-    late = list(group.pending_syncs)
-    if not late or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return
+    late = list(group.pending_syncs)
     for member_id in late:
         drop(group, member_id, decision)
     prepare_rebalance(group, f"{late} did not ask for their shares", now_ms, decision)
@@ -123,7 +123,7 @@ def _let_go(waiters: dict[str, Waiting[Answer]], given_up: object) -> list[str]:
 def apply_answered(group: Group, answered: Answered, decision: Decision) -> None:
     """A held answer left only now; the member's session must not have run meanwhile."""
     member = group.members.get(answered.member_id)
-    if member is not None and answered.member_id not in group.joins:
+    if member is not None:
         restart_session(member, decision)
 
 

@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 GROUP_TOPIC = "__consumer_offsets"
 ACKS_NONE = 0
 MS_PER_MINUTE = 60_000
-GROUPS_AT_A_TIME = 200  # between two checkpoints: a step over all groups must not hold the loop
-TIMERS_AT_A_TIME = 100
+GROUPS_AT_A_TIME = 50  # between two checkpoints: a step over all groups must not hold the loop
+TIMERS_AT_A_TIME = 25
 LOGGED_LENGTH_MAX = 300  # ids and reasons are the client's, and may be as long as a request
 
 

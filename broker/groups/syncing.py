@@ -91,5 +91,5 @@ def apply_assignment_refused(group: Group, error: ErrorCode, now_ms: int, decisi
 
 def apply_assignment_lost(group: Group, lost: AssignmentNotReplicated, now_ms: int, decision: Decision) -> None:
     """Who waited for this generation's shares was told that they are not safe: all join again."""
-    if group.state is GroupState.STABLE and group.generation == lost.generation:
+    if group.generation == lost.generation:
         prepare_rebalance(group, "the assignment was not replicated in time", now_ms, decision)

@@ -22,10 +22,11 @@ from barnabas.broker.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION_ID,
     FetchSession,
+    Key,
     Wanted,
 )
 from barnabas.broker.partition import Partition
-from barnabas.broker.waiting import Waiter
+from barnabas.broker.waiting import Waiter, Watched
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -39,6 +40,13 @@ CURRENT_LEADER_VERSION = 16
 READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
 WARM_STEP_BYTES = 1 << 18
+ZSTD_VERSION = 10
+PARTITIONS_AT_A_TIME = 100  # planned in one step: about a millisecond
+NOT_FOUND = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 Row = m.FetchResponse.PartitionData
 Rows = dict[Wanted, Row]
@@ -55,6 +63,7 @@ class FetchPlan:
         )
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
         self.planned_bytes = 0
@@ -84,7 +93,8 @@ class FetchPlan:
                 continue
             try:
                 if not piece.file.resident(piece.position, piece.size_bytes):
-                    await self.broker.world.in_thread(_read_through, piece)
+                    async with self.broker.cold_reads:
+                        await self.broker.world.in_thread(_read_through, piece)
             except StorageError as error:
                 self._take_back(self.rows.pop(wanted))
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
@@ -95,8 +105,9 @@ class FetchPlan:
             _release(row)
 
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
+        """Answer at once; what is not to be found does not stop a client from waiting for its other partitions."""
         self.rows[wanted] = _failed_row(wanted, code)
-        self.urgent = True
+        self.urgent = self.urgent or code not in NOT_FOUND
 
     def _take_back(self, row: Row) -> None:
         size = _records_bytes(row)
@@ -110,6 +121,9 @@ class FetchPlan:
         if refused or log is None:
             self.urgent = True
             return _failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
+            self.urgent = True
+            return _failed_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
         row = Row(
             partition_index=wanted.partition_index,
@@ -160,6 +174,7 @@ class FetchPlan:
         epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == -1:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            row.high_watermark = row.last_stable_offset = row.log_start_offset = -1
         elif epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
             row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
         else:
@@ -250,8 +265,8 @@ def _open(
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
-        wanted = list(_wanted_partitions(request, call.version))
-        if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH or not wanted:
+        wanted = _wanted_partitions(request, call.version)
+        if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
             return None, wanted, False
         session = sessions.create(now, broker.config.max_incremental_fetch_session_cache_slots)
         if session is None:
@@ -260,18 +275,20 @@ def _open(
         for each in wanted:
             session.want(each)
         return session, [], False
-    continued = sessions.continue_session(request.session_id, request.session_epoch, now)
+    continued = sessions.continue_session(
+        request.session_id, request.session_epoch, now, uses_topic_ids=call.version >= TOPIC_ID_VERSION
+    )
     if isinstance(continued, ErrorCode):
         return continued
-    changes = list(_wanted_partitions(request, call.version))
-    if continued.uses_topic_ids != (call.version >= TOPIC_ID_VERSION):
-        return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    for change in changes:
+    for change in _wanted_partitions(request, call.version):
         _update(continued, change)
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if call.version >= TOPIC_ID_VERSION else forgotten.topic
         for index in forgotten.partitions:
             continued.forget((topic, index))
+    if not continued.wanted:
+        sessions.close(continued.session_id)
+        return None, [], False
     return continued, [], True
 
 
@@ -292,14 +309,17 @@ def _update(session: FetchSession, change: Wanted) -> None:
 async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.FetchRequest) -> None:
     """Plan what is due, and what becomes due while waiting."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
+    due: list[Wanted] = []
     try:
         while True:
-            for wanted in session.take_due():
+            due = session.take_due()
+            for number, wanted in enumerate(due, 1):
                 session.watch(wanted, plan.plan(wanted))
-            if _enough(plan, request) or not session.wanted or not await session.waiter.wait(deadline):
+                await _give_way(number)
+            if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
     except BaseException:
-        session.due.update(dict.fromkeys(plan.rows))
+        session.due.update(dict.fromkeys([*plan.rows, *due]))
         raise
 
 
@@ -326,42 +346,49 @@ def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
 
 async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchRequest) -> None:
     """Plan everything; while too little is there, wait for changes and plan those again."""
-    found: dict[Partition, Wanted] = {}
-    for each in wanted:
-        partition = plan.plan(each)
-        if partition is not None:
-            found[partition] = each
-    if request.max_wait_ms <= 0 or not found or _enough(plan, request):
-        return
     deadline = trio.current_time() + request.max_wait_ms / 1000
+    found: dict[Watched, Wanted] = {}
     waiter = Waiter()
-    waiter.register(found)
     try:
-        while not _enough(plan, request) and await waiter.wait(deadline):
+        for number, each in enumerate(wanted, 1):
+            partition = plan.plan(each)
+            if partition is not None:
+                found[partition] = each
+                waiter.register([partition])  # in the step that planned it: no change in between is missed
+            await _give_way(number)
+        while found and not _enough(plan, request) and await waiter.wait(deadline):
             for changed in waiter.take_dirty():
-                plan.plan(found[changed])  # type: ignore[index]  # only partitions are watched here
+                plan.plan(found[changed])
     finally:
         waiter.unregister(found)
 
 
+async def _give_way(number: int) -> None:
+    """Give others a turn after so many partitions."""
+    if number % PARTITIONS_AT_A_TIME == 0:
+        await trio.lowlevel.checkpoint()
+
+
 def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
-    return plan.urgent or plan.planned_bytes >= request.min_bytes or request.max_wait_ms <= 0
+    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0
 
 
 # -- requests and rows
 
 
-def _wanted_partitions(request: m.FetchRequest, version: int) -> Iterable[Wanted]:
+def _wanted_partitions(request: m.FetchRequest, version: int) -> list[Wanted]:
+    """What the request names; of a partition that is named twice, the last counts."""
+    named: dict[Key, Wanted] = {}
     for topic in request.topics:
         name = topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic
         for partition in topic.partitions:
-            wanted = Wanted(name, partition.partition)
+            wanted = named[name, partition.partition] = Wanted(name, partition.partition)
             wanted.fetch_offset = partition.fetch_offset
             wanted.max_bytes = partition.partition_max_bytes
             wanted.current_leader_epoch = partition.current_leader_epoch
             wanted.last_fetched_epoch = partition.last_fetched_epoch
             wanted.log_start_offset = partition.log_start_offset
-            yield wanted
+    return list(named.values())
 
 
 def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
@@ -383,7 +410,7 @@ def _failed_row(wanted: Wanted, code: ErrorCode) -> Row:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=None,
+        aborted_transactions=[] if code in NOT_FOUND else None,
         records=b"",
     )
 

@@ -79,8 +79,9 @@ def _check_ids(call: Call, request: m.MetadataRequest) -> None:
 def _once(
     topics: Iterable[m.MetadataRequest.MetadataRequestTopic],
 ) -> Iterable[m.MetadataRequest.MetadataRequestTopic]:
-    """A topic that is named twice is answered once."""
-    return {(topic.topic_id, topic.name): topic for topic in topics}.values()
+    """A topic that is named twice is answered once; where some are asked by id, those that are not are left out."""
+    by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != ZERO_TOPIC_ID}
+    return by_id.values() if by_id else {topic.name: topic for topic in topics}.values()
 
 
 async def _asked_topic(

@@ -5,6 +5,8 @@ Behaviour: latest (-1) is the high watermark, or the last stable offset with rea
     equals earliest and latest tiered (-5) is unknown (-1), for nothing is tiered. Any other negative timestamp, or one
     that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp finds the first
     record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is INVALID_REQUEST.
+    While a new leader does not know how far its predecessor had committed, it answers OFFSET_NOT_AVAILABLE, so that
+    offsets never go backwards (KIP-207).
     Searching by time reads the log and runs in a thread.
 Versions: 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4; 9+ -5.
 """
@@ -26,6 +28,9 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 READ_COMMITTED = 1
+ONE_OFFSET_VERSION = 1
+LEADER_EPOCH_VERSION = 4
+OFFSET_NOT_AVAILABLE_VERSION = 5
 
 Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 Asked = m.ListOffsetsRequest.ListOffsetsPartition
@@ -51,10 +56,12 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
         for asked in topic.partitions:
             row = Row(partition_index=asked.partition_index)
             rows.append(row)
-            if named[topic.name, asked.partition_index] > 1:
-                row.error_code = ErrorCode.INVALID_REQUEST
-            elif not call.authorize("Describe", "Topic", topic.name):
+            if not call.authorize("Describe", "Topic", topic.name):
                 row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif named[topic.name, asked.partition_index] > 1 and call.version >= ONE_OFFSET_VERSION:
+                row.error_code = ErrorCode.INVALID_REQUEST
+            elif asked.timestamp < 0 and SINCE_VERSION.get(asked.timestamp, call.version + 1) > call.version:
+                row.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
                 await _fill(broker, call, request, topic.name, asked, row)
         topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
@@ -85,20 +92,21 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     row.error_code = partition.check_leader_epoch(asked.current_leader_epoch)
     if row.error_code:
         return
-    if asked.timestamp < 0 and SINCE_VERSION.get(asked.timestamp, call.version + 1) > call.version:
-        row.error_code = ErrorCode.UNSUPPORTED_VERSION
-        return
     end_offset = _end_offset(partition, partition.log, request)
     try:
-        if call.version == 0:
-            row.old_style_offsets = await _offsets_before(broker, partition.log, asked, end_offset)
+        if call.version < ONE_OFFSET_VERSION:
+            row.old_style_offsets = _offsets_before(broker, partition.log, asked, end_offset)
             return
-        found = await _find(broker, partition, partition.log, asked.timestamp, end_offset)
+        uncertain = _uncertain(partition, partition.log, request, call.version)
+        found = await _find(broker, partition, partition.log, asked.timestamp, end_offset, uncertain)
     except StorageError as error:
         row.error_code = partition.fail_storage(error)
         return
+    if isinstance(found, ErrorCode):
+        row.error_code = found
+        return
     row.timestamp, row.offset = found.timestamp, found.offset
-    if call.version >= 4:
+    if call.version >= LEADER_EPOCH_VERSION:
         row.leader_epoch = found.leader_epoch
 
 
@@ -108,21 +116,37 @@ def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsR
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-async def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> list[int]:
-    """Version 0: where segments start, and the end, the largest first; at most as many as the client wants."""
-    starts = [max(segment.base_offset, log.log_start_offset) for segment in log.segments]
-    offsets = sorted({*starts, end_offset}, reverse=True)
+def _uncertain(partition: Partition, log: PartitionLog, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
+    """What a client is told instead of an end that may lie before one that it was told by the leader before."""
+    _, epoch_start_offset = log.epochs.entries[-1]
+    if request.replica_id >= 0 or partition.high_watermark >= epoch_start_offset:
+        return ErrorCode.NONE
+    known = version >= OFFSET_NOT_AVAILABLE_VERSION
+    return ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> list[int]:
+    """Version 0: where segments start, and the end, the largest first; at most as many as the client wants.
+
+    A time, as this version means it, leaves out the segments that were written to after it.
+    """
+    segments = list(log.segments)
+    starts = [max(segment.base_offset, log.log_start_offset) for segment in segments]
+    offsets = [*starts, end_offset] if end_offset > starts[-1] else starts
     if asked.timestamp == EARLIEST:
-        offsets = offsets[-1:]
+        offsets = offsets[:1]
     elif asked.timestamp != LATEST:
-        found = await broker.world.in_thread(log.offset_for_timestamp, asked.timestamp, end_offset)
-        offsets = [offset for offset in offsets if found is None or offset <= found.offset]
-    return [offset for offset in offsets if offset <= end_offset][: max(0, asked.max_num_offsets)]
+        written = [broker.world.disk.modified_ms(segment.path) for segment in segments]
+        written.append(broker.world.now_ms())
+        offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
+    return [offset for offset in reversed(offsets) if offset <= end_offset][: max(0, asked.max_num_offsets)]
 
 
-async def _find(broker: Broker, partition: Partition, log: PartitionLog, timestamp: int, end_offset: int) -> Found:
+async def _find(
+    broker: Broker, partition: Partition, log: PartitionLog, timestamp: int, end_offset: int, uncertain: ErrorCode
+) -> Found | ErrorCode:
     if timestamp == LATEST:
-        return Found(-1, end_offset, partition.leader_epoch)
+        return uncertain or Found(-1, end_offset, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         epoch = log.epochs.epoch_for(log.log_start_offset)
         return Found(-1, log.log_start_offset, -1 if epoch is None else epoch)
@@ -131,5 +155,7 @@ async def _find(broker: Broker, partition: Partition, log: PartitionLog, timesta
     if timestamp == MAX_TIMESTAMP:
         found = await broker.world.in_thread(log.offset_of_largest_timestamp)
     else:
-        found = await broker.world.in_thread(log.offset_for_timestamp, timestamp, end_offset)
-    return NOTHING if found is None or found[1] >= end_offset else Found(*found)
+        found = await broker.world.in_thread(log.offset_for_timestamp, timestamp, log.log_end_offset)
+    if found is None:
+        return NOTHING
+    return Found(*found) if found.offset < end_offset else uncertain or NOTHING

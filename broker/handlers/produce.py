@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
 INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may
+TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
 BATCH_MAGIC = 2
@@ -43,9 +44,13 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     waiting: list[Waiting] = []
     waiting_rows: list[Row] = []
+    turn_began = trio.current_time()
     for topic in request.topic_data:
         rows: list[Row] = []
         for data in topic.partition_data:
+            if trio.current_time() - turn_began > TURN_SECONDS:
+                await trio.lowlevel.checkpoint()
+                turn_began = trio.current_time()
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
             if refused:

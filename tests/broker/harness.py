@@ -171,6 +171,31 @@ class MemNet:
         return MemStream(back, there, host)
 
 
+# -- disks
+
+
+class CrashRecorder(MemDisk):
+    """Remembers, right before some of its changes (by number), what a power failure at that moment would leave."""
+
+    CHANGES = frozenset({"write", "sync", "truncate", "rename", "remove", "sync_directory", "replace_file"})
+
+    def __init__(self, moments: Iterable[int], seed: int, note: Callable[[], object]) -> None:
+        super().__init__(now_ms=now_ms)
+        self.is_recording = True
+        self.left_behind: list[tuple[MemDisk, object]] = []  # a disk, and what `note` said at that moment
+        self._moments = dict.fromkeys(moments)
+        self._rng = random.Random(seed)
+        self._note = note
+        self._count = 0
+
+    def take_fault(self, operation, path):
+        if self.is_recording and operation in self.CHANGES:
+            if self._count in self._moments:
+                self.left_behind.append((self.crash_machine(self._rng), self._note()))
+            self._count += 1
+        return super().take_fault(operation, path)
+
+
 # -- the machine and its broker
 
 

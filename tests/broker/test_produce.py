@@ -12,6 +12,7 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
+    CrashRecorder,
     Machine,
     batch_of,
     now_ms,
@@ -391,26 +392,6 @@ async def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(nursery, au
 # -- crashes
 
 
-class CrashRecorder(MemDisk):
-    """Remembers, before some of its changes, what a crash of the machine at that moment would leave."""
-
-    CHANGES = frozenset({"write", "sync", "truncate", "rename", "remove", "sync_directory", "replace_file"})
-
-    def __init__(self, moments, rng, acknowledged, **options) -> None:
-        super().__init__(**options)
-        self.moments, self.rng, self.acknowledged = dict.fromkeys(moments), rng, acknowledged
-        self.left_behind = []
-        self.is_recording = False
-        self._count = 0
-
-    def take_fault(self, operation, path):
-        if self.is_recording and operation in self.CHANGES:
-            if self._count in self.moments:
-                self.left_behind.append((self.crash_machine(self.rng), list(self.acknowledged)))
-            self._count += 1
-        return super().take_fault(operation, path)
-
-
 @settings(max_examples=30)
 @given(
     moments=st.sets(st.integers(0, 250), min_size=1, max_size=4),
@@ -426,7 +407,8 @@ def test_with_flush_messages_1_a_power_cut_at_any_moment_loses_nothing_acknowled
 
 async def _cut_power(moments, seed, producers, segment_bytes):
     acknowledged: list[tuple[int, bytes]] = []
-    disk = CrashRecorder(moments, random.Random(seed), acknowledged, now_ms=now_ms)
+    disk = CrashRecorder(moments, seed, acknowledged.copy)
+    disk.is_recording = False
     async with trio.open_nursery() as nursery:
         machine = await Machine(nursery, disk=disk).start()
         client = await machine.connect()

@@ -2,6 +2,9 @@
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
@@ -12,6 +15,7 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
+    CrashRecorder,
     Machine,
     batch_of,
     fetch_request,
@@ -128,6 +132,37 @@ async def test_a_high_watermark_that_was_seen_does_not_go_back_in_a_crash_of_the
     seen = (await (await machine.connect()).list_offset("t", -1)).offset
     await machine.crash()
     assert (await (await (await machine.start()).connect()).list_offset("t", -1)).offset == seen == 3
+
+
+@settings(max_examples=25)
+@given(moments=st.sets(st.integers(0, 150), min_size=1, max_size=5), seed=st.integers(0, 2**32))
+def test_a_power_cut_at_any_moment_leaves_a_broker_that_starts_and_a_beginning_of_each_log(moments, seed):
+    trio.run(_live_and_cut_power, moments, seed, clock=MockClock(autojump_threshold=0))
+
+
+async def _live_and_cut_power(moments, seed):
+    written: dict[tuple[str, int], list[bytes]] = {}
+    disk = CrashRecorder(moments, seed, lambda: list(written))
+    async with trio.open_nursery() as nursery:
+        machine = await Machine(nursery, disk=disk, log_dirs="/a,/b").start()
+        client = await machine.connect()
+        for topic in ("t", "u"):
+            await client.create_topic(topic, 2, segment_bytes="200")
+            for number in range(12):
+                value = b"%d" % number
+                written.setdefault((topic, number % 2), []).append(value)
+                await client.produce(topic, value, number % 2)
+        await machine.stop()
+        disk.is_recording = False
+        for left, known in disk.left_behind:
+            machine.disk = left
+            client = await (await machine.start()).connect()
+            for topic, partition in known:
+                values = await client.read_values(topic, 0, partition)
+                assert values == written[topic, partition][: len(values)]
+                assert (await client.produce(topic, b"goes on", partition)).base_offset == len(values)
+            await machine.crash()
+        nursery.cancel_scope.cancel()
 
 
 # -- the ready line, and what prevents it

@@ -279,7 +279,34 @@ async def test_forgetting_waits_for_the_sync_that_runs(scene, autojump_clock):
     await trio.sleep(0.001)
     await scene.flusher.forget(log)
     assert milliseconds() == 10
-    assert log.flushed_bytes == 1
+    assert scene.flushed == []
+    assert scene.rounds == 1
+
+
+async def test_a_log_that_is_deleted_while_it_is_synced_fails_nobody(scene, autojump_clock):
+    doomed, other = scene.log("/d1/doomed-0"), scene.log("/d1/other-0")
+    for log in (doomed, other):
+        log.append()
+        scene.flusher.want(log)
+    scene.disk.fail_next("sync", "ENOENT", path_part="doomed")
+    async with trio.open_nursery() as deleting:
+        deleting.start_soon(trio.sleep, 0)
+        await trio.sleep(0.001)
+        deleting.start_soon(scene.flusher.forget, doomed)
+    await scene.flusher.flush([other])
+    assert scene.failed == []
+    assert other.flushed_bytes == 1
+
+
+async def test_a_forgotten_log_that_demands_a_flush_is_not_flushed_again(scene, autojump_clock):
+    log = scene.log()
+    log.append()
+    scene.flusher.want(log)
+    await trio.sleep(0.001)
+    log.flush_demanded = True
+    await scene.flusher.forget(log)
+    await trio.sleep(0.1)
+    assert scene.rounds == 1
 
 
 async def test_nobody_waits_for_ever_for_a_forgotten_log(scene, nursery, autojump_clock):
@@ -293,4 +320,4 @@ async def test_nobody_waits_for_ever_for_a_forgotten_log(scene, nursery, autojum
             waiters.start_soon(scene.flusher.flush, [log])
             await trio.sleep(0.001)
             waiters.start_soon(scene.flusher.forget, log)
-    assert log.flushed_bytes == 1
+    assert scene.failed == []

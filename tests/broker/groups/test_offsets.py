@@ -62,6 +62,11 @@ def test_who_is_in_no_group_commits_only_while_nobody_is_in_it(scene):
     assert read(scene, T0) == {T0: 5}
 
 
+def test_a_generation_without_members_does_not_commit(scene):
+    assert scene.commit(member_id="gone", generation=0).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.commit(member_id="gone", generation=1).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_metadata_that_are_too_large_are_refused_for_their_partition_alone(make_scene):
     scene = make_scene(offset_metadata_max_bytes=3)
     assert scene.commit(5, metadata="abc").too_large == frozenset()
@@ -168,7 +173,7 @@ def test_a_stable_group_keeps_the_offsets_of_the_topics_it_reads(scene):
     scene.commit(6, member_id=a, generation=1, topic="given up")
     expire(scene, HOUR_MS)
     assert read(scene) == {T0: 5}
-    assert scene.group.state is GroupState.STABLE
+    assert list(scene.reloaded().members) == [a]
 
 
 def test_a_stable_group_whose_subscriptions_cannot_be_read_keeps_everything(scene):

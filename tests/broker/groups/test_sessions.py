@@ -1,6 +1,6 @@
 """Heartbeat, LeaveGroup, and sessions that end."""
 
-from barnabas.broker.groups.events import JOIN_TIMER, Answered, Forgotten, Loaded, Timer, TimerKind
+from barnabas.broker.groups.events import JOIN_TIMER, SYNC_TIMER, Answered, Forgotten, Loaded, Timer, TimerKind
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.wire.errors import ErrorCode
@@ -33,6 +33,7 @@ def test_a_heartbeat_during_a_rebalance_tells_to_join_again_and_still_counts(sce
 def test_a_heartbeat_of_a_stranger_or_of_another_generation_is_refused(scene):
     (a,) = scene.stable("a")
     assert scene.beat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat("stranger", generation=7) is ErrorCode.UNKNOWN_MEMBER_ID
     assert scene.beat(a, generation=7) is ErrorCode.ILLEGAL_GENERATION
     assert scene.beat(a, instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -91,6 +92,14 @@ def test_members_leave_together_each_with_its_own_code(scene):
     assert scene.group.state is GroupState.EMPTY
 
 
+def test_nobody_waits_for_an_id_that_was_not_used_in_time(scene):
+    (a,) = scene.stable("a")
+    pending = scene.ask_to_join(requires_member_id=True).answer.member_id
+    waiting = scene.ask_to_join(a)
+    scene.time_is_over(member_timer(pending))
+    assert waiting.answer.generation == 2
+
+
 def test_an_id_that_was_handed_out_can_be_given_back(scene):
     (a,) = scene.stable("a")
     pending = scene.ask_to_join(requires_member_id=True).answer.member_id
@@ -114,6 +123,13 @@ def test_a_timer_of_somebody_who_is_gone_does_nothing(scene):
     assert scene.group.state is GroupState.STABLE
 
 
+def test_a_timer_of_a_round_that_is_over_does_nothing(scene):
+    for timer in (JOIN_TIMER, SYNC_TIMER):
+        scene.timers[timer] = 0
+        scene.time_is_over(timer)
+    assert (scene.group.state, scene.group.generation) == (GroupState.EMPTY, 0)
+
+
 # -- connections that are gone
 
 
@@ -131,7 +147,9 @@ def test_a_join_that_nobody_waits_for_any_more_has_not_joined(scene):
 def test_a_sync_that_nobody_waits_for_any_more_leaves_the_member_its_share(scene):
     a, b = scene.joined("a", "b")
     given_up = scene.ask_to_sync(b)
+    scene.time_is_over(member_timer(b))
     scene.happen(Forgotten(given_up))
+    assert scene.timers[member_timer(b)] == 10_000
     scene.ask_to_sync(a, {b: b"right"})
     assert given_up.answer is None
     assert scene.ask_to_sync(b).answer.assignment == b"right"
@@ -159,6 +177,9 @@ def test_members_of_a_loaded_group_have_a_whole_session(scene):
 def test_a_group_that_is_loaded_with_too_many_members_shares_out_again(scene):
     scene.stable("a", "b")
     forget(scene.group)
+    scene.limits.group_max_size = 2
+    scene.happen(Loaded())
+    assert scene.group.state is GroupState.STABLE
     scene.limits.group_max_size = 1
     scene.happen(Loaded())
     assert scene.group.state is GroupState.PREPARING_REBALANCE
@@ -170,3 +191,12 @@ def test_whoever_waits_is_told_when_the_group_goes_elsewhere(scene):
     scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))
     assert (waiting.answer.error, waiting.answer.member_id) == (ErrorCode.NOT_COORDINATOR, a)
     assert scene.group.state is GroupState.DEAD
+    assert scene.group.joins == {}
+
+
+def test_whoever_waits_for_its_share_is_told_too(scene):
+    _, b = scene.joined("a", "b")
+    waiting = scene.ask_to_sync(b)
+    scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))
+    assert waiting.answer.error is ErrorCode.NOT_COORDINATOR
+    assert scene.group.syncs == {}

@@ -1,0 +1,227 @@
+"""Metadata: which topics, which errors, and topics that come into being because somebody asks for them."""
+
+import pytest
+import trio
+
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import Machine
+
+Asked = m.MetadataRequest.MetadataRequestTopic
+
+
+async def with_topics(nursery, *names, **properties):
+    machine = await Machine(nursery, **properties).start()
+    client = await machine.connect()
+    for name in names:
+        await client.create_topic(name)
+    return machine, client
+
+
+async def names_of(client, version, **fields):
+    return [topic.name for topic in (await client.ask(m.MetadataRequest(**fields), version)).topics]
+
+
+# -- which topics
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_every_version_describes_a_topic(nursery, autojump_clock, version):
+    machine, client = await with_topics(nursery, "t")
+    me = machine.serving.broker_id
+    answer = await client.ask(m.MetadataRequest(topics=[Asked(name="t")]), version)
+    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(me, "127.0.0.1", 9092)]
+    (topic,) = answer.topics
+    (row,) = topic.partitions
+    assert (topic.name, topic.error_code, topic.is_internal) == ("t", 0, False)
+    assert (row.leader_id, row.replica_nodes, row.isr_nodes, list(row.offline_replicas)) == (me, [me], [me], [])
+    assert version < 1 or answer.controller_id == me
+    assert version < 2 or answer.cluster_id
+    assert version < 7 or row.leader_epoch == 0
+    assert version < 10 or any(topic.topic_id)
+
+
+async def test_null_means_all_topics_and_an_empty_list_none(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a", "b")
+    for version in range(1, 13):
+        assert await names_of(client, version, topics=None) == ["a", "b"]
+        assert await names_of(client, version, topics=[]) == []
+
+
+async def test_in_version_0_an_empty_list_means_all(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a", "b")
+    assert await names_of(client, 0, topics=[]) == ["a", "b"]
+
+
+async def test_asking_for_all_topics_creates_none(nursery, autojump_clock):
+    _, client = await with_topics(nursery)
+    assert await names_of(client, 12, topics=None, allow_auto_topic_creation=True) == []
+    assert await names_of(client, 12, topics=None) == []
+
+
+async def test_a_topic_that_is_named_twice_is_answered_once(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a")
+    assert await names_of(client, 12, topics=[Asked(name="a"), Asked(name="a")]) == ["a"]
+
+
+async def test_topics_are_found_by_their_ids(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a", "b")
+    topic_id = (await client.metadata("b"))["b"].topic_id
+    answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=topic_id, name=None)]), 12)
+    assert [(topic.name, topic.topic_id, topic.error_code) for topic in answer.topics] == [("b", topic_id, 0)]
+
+
+async def test_an_unknown_id_is_told_with_the_id_and_creates_nothing(nursery, autojump_clock):
+    _, client = await with_topics(nursery)
+    answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"?" * 16, name=None)]), 12)
+    (topic,) = answer.topics
+    assert (topic.name, topic.topic_id, topic.error_code) == (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_versions_that_carry_ids_without_serving_them_refuse_their_use(nursery, autojump_clock, version):
+    _, client = await with_topics(nursery, "a")
+    topic_id = (await client.metadata("a"))["a"].topic_id
+    for asked in (Asked(name="a", topic_id=topic_id), Asked(name=None, topic_id=topic_id), Asked(name=None)):
+        answer = await client.ask(m.MetadataRequest(topics=[asked]), version)
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_the_operations_that_a_client_may_do_are_told_on_demand(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a")
+    plain = await client.ask(m.MetadataRequest(topics=[Asked(name="a")]), 10)
+    asked = m.MetadataRequest(
+        topics=[Asked(name="a")],
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
+    )
+    told = await client.ask(asked, 10)
+    assert (plain.cluster_authorized_operations, plain.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
+    assert (told.cluster_authorized_operations, told.topics[0].topic_authorized_operations) == (8096, 3576)
+
+
+# -- topics that are not there
+
+
+async def test_an_unknown_topic_is_an_error_when_the_request_forbids_to_create_it(nursery, autojump_clock):
+    _, client = await with_topics(nursery)
+    for _ in range(2):
+        assert (await client.metadata("new"))["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await trio.sleep(1)
+
+
+async def test_an_unknown_topic_is_an_error_when_the_broker_forbids_to_create_it(nursery, autojump_clock):
+    _, client = await with_topics(nursery, auto_create_topics_enable="false")
+    for version in (3, 12):
+        assert (await client.metadata("new", create=True, version=version))["new"].error_code == 3
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 12])
+async def test_an_unknown_topic_is_created_and_the_client_told_to_try_again(nursery, autojump_clock, version):
+    _, client = await with_topics(nursery, num_partitions="3")
+    first = (await client.metadata("new", create=True, version=version))["new"]
+    assert (first.error_code, first.partitions) == (ErrorCode.LEADER_NOT_AVAILABLE, [])
+    await trio.sleep(1)
+    again = (await client.metadata("new", create=True, version=version))["new"]
+    assert (again.error_code, len(again.partitions)) == (0, 3)
+    assert {row.error_code for row in again.partitions} == {0}
+    assert (await client.produce("new", b"v", 2)).error_code == 0
+
+
+async def test_many_clients_that_ask_at_once_create_one_topic(nursery, autojump_clock):
+    machine, client = await with_topics(nursery)
+    codes = []
+
+    async def ask(other):
+        codes.append((await other.metadata("new", create=True))["new"].error_code)
+
+    async with trio.open_nursery() as asking:
+        for _ in range(20):
+            asking.start_soon(ask, await machine.connect())
+    assert set(codes) <= {0, ErrorCode.LEADER_NOT_AVAILABLE}
+    await trio.sleep(1)
+    assert (await client.metadata("new"))["new"].error_code == 0
+    assert await names_of(client, 12, topics=None) == ["new"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "x" * 250, "a b", "ä", ""])
+async def test_a_bad_name_is_an_invalid_topic_whether_or_not_it_may_be_created(nursery, autojump_clock, name):
+    _, client = await with_topics(nursery)
+    for create in (True, False):
+        found = await client.metadata(name, create=create)
+        assert [topic.error_code for topic in found.values()] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert await names_of(client, 12, topics=None) == []
+
+
+async def test_names_that_would_collide_are_refused(nursery, autojump_clock):
+    _, client = await with_topics(nursery, "a.b")
+    assert (await client.metadata("a_b", create=True))["a_b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_more_replicas_than_brokers_cannot_be_created(nursery, autojump_clock):
+    _, client = await with_topics(nursery, default_replication_factor="3")
+    found = await client.metadata("new", create=True)
+    assert found["new"].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+async def test_internal_topics_are_created_with_settings_of_their_own(nursery, autojump_clock):
+    _, client = await with_topics(nursery, offsets_topic_num_partitions="7")
+    await client.metadata("__consumer_offsets", create=True)
+    await trio.sleep(1)
+    topic = (await client.metadata("__consumer_offsets"))["__consumer_offsets"]
+    assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 7)
+
+
+# -- what the controller says
+
+
+def picture(machine, *, brokers, **state):
+    """UpdateMetadata in the controller's name: who lives, and the state of t-0."""
+    endpoint = m.UpdateMetadataRequest.UpdateMetadataEndpoint
+    return m.UpdateMetadataRequest(
+        controller_id=machine.serving.broker_id,
+        controller_epoch=1,
+        broker_epoch=-1,
+        live_brokers=[
+            m.UpdateMetadataRequest.UpdateMetadataBroker(
+                id=broker, endpoints=[endpoint(host=f"h{broker}", port=9092, listener="PLAINTEXT")], rack="r"
+            )
+            for broker in brokers
+        ],
+        topic_states=[
+            m.UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name="t",
+                topic_id=b"i" * 16,
+                partition_states=[m.UpdateMetadataRequest.UpdateMetadataPartitionState(partition_index=0, **state)],
+            )
+        ],
+    )
+
+
+async def test_a_dead_leader_is_not_available(nursery, autojump_clock):
+    machine, client = await with_topics(nursery)
+    state = {"leader": 7, "leader_epoch": 4, "isr": [7], "replicas": [7, 8], "offline_replicas": [7]}
+    assert (await client.ask(picture(machine, brokers=[8], **state))).error_code == 0
+    (row,) = (await client.metadata("t"))["t"].partitions
+    assert (row.error_code, row.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert (row.isr_nodes, row.replica_nodes, row.offline_replicas) == ([7], [7, 8], [7])
+    assert (await client.ask(picture(machine, brokers=[7, 8], **state))).error_code == 0
+    (row,) = (await client.metadata("t"))["t"].partitions
+    assert (row.error_code, row.leader_id, row.leader_epoch) == (0, 7, 4)
+
+
+async def test_the_brokers_are_those_that_the_controller_named_last(nursery, autojump_clock):
+    machine, client = await with_topics(nursery)
+    state = {"leader": 7, "isr": [7], "replicas": [7]}
+    await client.ask(picture(machine, brokers=[7, 9], **state))
+    answer = await client.ask(m.MetadataRequest(topics=[]))
+    assert [(broker.node_id, broker.host, broker.rack) for broker in answer.brokers] == [(7, "h7", "r"), (9, "h9", "r")]
+
+
+async def test_a_topic_without_a_leader_during_its_deletion_is_gone(nursery, autojump_clock):
+    machine, client = await with_topics(nursery)
+    await client.ask(picture(machine, brokers=[7], leader=7, isr=[7], replicas=[7]))
+    await client.ask(picture(machine, brokers=[7], leader=-2, isr=[], replicas=[7]))
+    assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"i" * 16, name=None)]), 12)
+    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

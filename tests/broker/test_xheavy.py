@@ -1,0 +1,457 @@
+"""The broker's life as its clients see it: start, restart after each kind of end, stop, several disks and listeners."""
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.identity import IdentityConflict
+from barnabas.broker.log_directory import LogDirectoryRefused
+from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.broker.serve import STOP_SECONDS
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import (
+    CrashRecorder,
+    Machine,
+    batch_of,
+    fetch_request,
+    now_ms,
+    produce_many,
+    produce_request,
+)
+
+
+class CountingDisk(MemDisk):
+    """Counts the bytes that are read of logs."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.log_bytes_read = 0
+
+    def open(self, path, **options):
+        file = super().open(path, **options)
+        if path.endswith(".log"):
+            read = file.read
+
+            def counting(position, size_bytes):
+                self.log_bytes_read += size_bytes
+                return read(position, size_bytes)
+
+            return Proxy(file, read=counting)
+        return file
+
+
+class Proxy:
+    """An object with some methods of its own."""
+
+    def __init__(self, inner, **methods) -> None:
+        self.__dict__.update(methods, _inner=inner)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+async def filled(machine, count=30) -> list[bytes]:
+    """Topic t with so many records in small segments, by an idempotent producer; their values."""
+    client = await machine.connect()
+    await client.create_topic("t", segment_bytes="1000")
+    values = [b"value %d" % number for number in range(count)]
+    for number, value in enumerate(values):
+        row = await client.produce("t", batch_of(value, producer_id=7, producer_epoch=0, base_sequence=number))
+        assert row.error_code == 0
+    return values
+
+
+# -- again on the same disk
+
+
+@pytest.mark.parametrize("end", ["stop", "crash", "power cut after a sync"])
+async def test_everything_is_there_again_after_a_restart(nursery, autojump_clock, end):
+    machine = await Machine(nursery).start()
+    values = await filled(machine)
+    before = (await (await machine.connect()).metadata("t"))["t"]
+    if end == "stop":
+        await machine.stop()
+    elif end == "crash":
+        await machine.crash()
+    else:
+        await machine.stop()
+        await machine.start()
+        await machine.cut_power(seed=1)
+    client = await (await machine.start()).connect()
+    assert await client.read_values("t") == values
+    after = (await client.metadata("t"))["t"]
+    assert after.topic_id == before.topic_id
+    assert after.partitions[0].leader_epoch >= before.partitions[0].leader_epoch
+    again = await client.produce("t", batch_of(b"value 29", producer_id=7, producer_epoch=0, base_sequence=29))
+    assert (again.error_code, again.base_offset) == (0, 29)
+    assert (await client.produce("t", b"new")).base_offset == 30
+
+
+@pytest.mark.parametrize("end", ["stop", "crash"])
+async def test_logs_are_read_again_after_a_crash_only(nursery, autojump_clock, end):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    for _ in range(20):
+        await client.produce("t", bytes(3000))
+    await (machine.stop() if end == "stop" else machine.crash())
+    machine.disk, before = CountingDisk(now_ms=now_ms), machine.disk
+    machine.disk._root = before._root
+    await machine.start()
+    is_read = machine.disk.log_bytes_read > 60_000
+    assert is_read is (end == "crash")
+
+
+async def test_the_cluster_and_the_broker_keep_their_ids(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    first = machine.serving
+    cluster_id = (await (await machine.connect()).ask(m.MetadataRequest())).cluster_id
+    await machine.crash()
+    await machine.start()
+    assert machine.serving.broker_id == first.broker_id == 1001
+    assert (await (await machine.connect()).ask(m.MetadataRequest())).cluster_id == cluster_id
+
+
+async def test_producer_ids_are_never_given_twice(nursery, autojump_clock):
+    machine, ids = Machine(nursery), []
+    for _ in range(3):
+        client = await (await machine.start()).connect()
+        ids += [(await client.ask(m.InitProducerIdRequest(transactional_id=None))).producer_id for _ in range(3)]
+        await machine.crash()
+    assert len(set(ids)) == 9 and min(ids) >= 0
+
+
+async def test_a_high_watermark_that_was_seen_does_not_go_back_in_a_crash_of_the_process(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    await filled(machine, 3)
+    seen = (await (await machine.connect()).list_offset("t", -1)).offset
+    await machine.crash()
+    assert (await (await (await machine.start()).connect()).list_offset("t", -1)).offset == seen == 3
+
+
+@settings(max_examples=400)
+@given(moments=st.sets(st.integers(0, 150), min_size=1, max_size=5), seed=st.integers(0, 2**32))
+def test_a_power_cut_at_any_moment_leaves_a_broker_that_starts_and_a_beginning_of_each_log(moments, seed):
+    trio.run(_live_and_cut_power, moments, seed, clock=MockClock(autojump_threshold=0))
+
+
+async def _live_and_cut_power(moments, seed):
+    written: dict[tuple[str, int], list[bytes]] = {}
+    disk = CrashRecorder(moments, seed, lambda: list(written))
+    async with trio.open_nursery() as nursery:
+        machine = await Machine(nursery, disk=disk, log_dirs="/a,/b").start()
+        client = await machine.connect()
+        for topic in ("t", "u"):
+            await client.create_topic(topic, 2, segment_bytes="200")
+            for number in range(12):
+                value = b"%d" % number
+                written.setdefault((topic, number % 2), []).append(value)
+                await client.produce(topic, value, number % 2)
+        await machine.stop()
+        disk.is_recording = False
+        print(disk._count)
+        for left, known in disk.left_behind:
+            machine.disk = left
+            client = await (await machine.start()).connect()
+            for topic, partition in known:
+                values = await client.read_values(topic, 0, partition)
+                assert values == written[topic, partition][: len(values)]
+                assert (await client.produce(topic, b"goes on", partition)).base_offset == len(values)
+            await machine.crash()
+        nursery.cancel_scope.cancel()
+
+
+# -- the ready line, and what prevents it
+
+
+async def test_the_ready_line_names_broker_address_cluster_and_data(nursery, autojump_clock):
+    machine = await Machine(nursery, listeners="PLAINTEXT://127.0.0.1:0", log_dirs="/a,/b").start()
+    cluster_id = machine.disk.read_file("/a/meta.properties").decode().split("cluster.id=")[1].split()[0]
+    expected = f"broker 1001 at PLAINTEXT://127.0.0.1:40000, cluster {cluster_id}, data /a, /b"
+    assert machine.serving.ready_line.endswith(expected)
+
+
+async def test_directories_in_use_refuse_a_second_broker(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    with pytest.raises(LogDirectoryRefused, match="used by another process"):
+        await Machine(nursery, disk=machine.disk).start()
+
+
+async def test_directories_of_another_cluster_are_refused_and_free_again(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    await machine.stop()
+    with pytest.raises(IdentityConflict, match="belong to cluster"):
+        await Machine(nursery, disk=machine.disk, seed=1).start()
+    await machine.start()
+
+
+async def test_an_address_in_use_is_told_with_its_listener(nursery, autojump_clock):
+    machine = Machine(nursery, listeners="PLAINTEXT://127.0.0.1:9092,EXTERNAL://127.0.0.1:9093")
+    machine.properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT"
+    taken = await machine.net.listen("127.0.0.1", 9093, backlog=1)
+    with pytest.raises(OSError, match=r"EXTERNAL://127\.0\.0\.1:9093"):
+        await machine.start()
+    taken.close()
+    await machine.start()
+
+
+async def test_a_configured_id_that_contradicts_the_directories_is_refused_and_the_address_is_free_again(
+    nursery, autojump_clock
+):
+    machine = await Machine(nursery, broker_id="3").start()
+    await machine.stop()
+    with pytest.raises(IdentityConflict, match="belong to broker 3"):
+        await machine.start(broker_id="4")
+    await machine.start(broker_id="3")
+
+
+async def test_a_start_that_failed_after_binding_leaves_the_address_free(nursery, autojump_clock):
+    machine = Machine(nursery)
+    other = Machine(nursery, disk=MemDisk(), listeners="PLAINTEXT://127.0.0.1:9093", broker_id="5")
+    other.net, other._open_store = machine.net, machine._open_store
+    await machine.start(broker_id="5")
+    with pytest.raises(Exception, match="broker id 5 is in use"):
+        await other.start()
+    assert list(machine.net.listeners) == [9092]
+
+
+async def test_what_prevents_the_start_is_raised_as_it_is(nursery, autojump_clock):
+    machine = Machine(nursery)
+    other = Machine(nursery, disk=MemDisk(), listeners="PLAINTEXT://127.0.0.1:9093", broker_id="5")
+    other.net, other._open_store = machine.net, machine._open_store
+    await machine.start(broker_id="5")
+    with pytest.raises(Exception, match="broker id 5 is in use") as caught:
+        await other.start()
+    assert not isinstance(caught.value, BaseExceptionGroup)
+
+
+# -- listeners
+
+
+TWO_LISTENERS = {
+    "listeners": "INSIDE://127.0.0.1:9092,OUTSIDE://127.0.0.1:9093",
+    "listener_security_protocol_map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    "inter_broker_listener_name": "INSIDE",
+}
+
+
+async def addresses_seen(machine, listener):
+    client = await machine.connect(listener)
+    metadata = await client.ask(m.MetadataRequest(topics=[]))
+    coordinator = await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    while coordinator.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        await trio.sleep(0.1)
+        coordinator = await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    return [(row.host, row.port) for row in (*metadata.brokers, *coordinator.coordinators)]
+
+
+async def test_each_client_is_told_the_addresses_of_its_own_listener(nursery, autojump_clock):
+    machine = await Machine(nursery, **TWO_LISTENERS).start()
+    assert await addresses_seen(machine, "INSIDE") == [("127.0.0.1", 9092)] * 2
+    assert await addresses_seen(machine, "OUTSIDE") == [("127.0.0.1", 9093)] * 2
+
+
+async def test_advertised_listeners_are_what_clients_are_told(nursery, autojump_clock):
+    advertised = "INSIDE://node1.internal:19092,OUTSIDE://kafka.example.org:29092"
+    machine = await Machine(nursery, **TWO_LISTENERS, advertised_listeners=advertised).start()
+    assert await addresses_seen(machine, "INSIDE") == [("node1.internal", 19092)] * 2
+    assert await addresses_seen(machine, "OUTSIDE") == [("kafka.example.org", 29092)] * 2
+    assert advertised.replace(",", ", ") in machine.serving.ready_line
+
+
+async def test_a_listener_that_is_not_advertised_has_no_broker_and_no_leader(nursery, autojump_clock):
+    machine = await Machine(nursery, **TWO_LISTENERS, advertised_listeners="INSIDE://node1:19092").start()
+    await (await machine.connect("INSIDE")).create_topic("t")
+    client = await machine.connect("OUTSIDE")
+    assert (await client.ask(m.MetadataRequest(topics=[]))).brokers == []
+    topic = (await client.metadata("t"))["t"]
+    assert (topic.error_code, topic.partitions[0].error_code) == (0, ErrorCode.LISTENER_NOT_FOUND)
+    old = (await client.metadata("t", version=5))["t"]
+    assert old.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+async def test_a_wildcard_address_without_a_name_for_it_is_refused(nursery, autojump_clock, monkeypatch):
+    monkeypatch.setattr("barnabas.broker.serve.machine_host_name", lambda: "no-such-host.invalid")
+    monkeypatch.setattr("barnabas.broker.serve.resolves", unresolved)
+    machine = Machine(nursery, listeners="PLAINTEXT://:9092")
+    with pytest.raises(ConfigError, match=r"set advertised\.listeners"):
+        await machine.start()
+
+
+async def unresolved(host):
+    return False
+
+
+# -- several directories
+
+
+async def spread(machine, partitions=4):
+    """Topic t over the directories, a record in each partition; partition -> directory."""
+    client = await machine.connect()
+    await client.create_topic("t", partitions)
+    for partition in range(partitions):
+        await client.produce("t", b"before", partition)
+    return {
+        partition: next(
+            path for path in machine.properties["log.dirs"].split(",") if machine.disk.exists(f"{path}/t-{partition}")
+        )
+        for partition in range(partitions)
+    }
+
+
+async def test_a_directory_that_fails_takes_its_partitions_along_and_no_others(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    directories = await spread(machine)
+    assert sorted(directories.values()) == ["/a", "/a", "/b", "/b"]
+    client = await machine.connect()
+    machine.disk.fail_next("write", "EIO", path_part="/b/")
+    answers = await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
+    codes = {row.index: row.error_code for row in answers.responses[0].partition_responses}
+    expected = {partition: 0 if path == "/a" else 56 for partition, path in directories.items()}
+    assert codes == expected
+    for partition, code in expected.items():
+        assert (await client.fetch("t", 0, partition, max_wait_ms=0)).error_code == code
+        assert (await client.list_offset("t", -1, partition)).error_code == code
+
+
+async def test_waiting_fetches_are_told_when_their_directory_fails(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    directories = await spread(machine)
+    (partition, *_) = [partition for partition, path in directories.items() if path == "/b"]
+    client, other = await machine.connect(), await machine.connect()
+    await client.send(fetch_request([("t", partition, 1)], max_wait_ms=60_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    machine.disk.fail_next("write", "EIO", path_part="/b/")
+    began = trio.current_time()
+    await other.produce("t", b"after", partition)
+    assert (await client.receive()).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert trio.current_time() < began + 1
+
+
+async def test_new_topics_go_where_the_disk_works(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    await spread(machine)
+    machine.disk.fail_next("write", "EIO", path_part="/b/")
+    client = await machine.connect()
+    await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
+    await client.create_topic("u", 3)
+    for partition in range(3):
+        assert machine.disk.exists(f"/a/u-{partition}")
+        assert (await client.produce("u", b"x", partition)).error_code == 0
+
+
+async def test_after_a_restart_the_partitions_of_a_failed_directory_are_there_again(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    await spread(machine)
+    machine.disk.fail_next("write", "EIO", path_part="/b/")
+    client = await machine.connect()
+    await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    for partition in range(4):
+        values = await client.read_values("t", 0, partition)
+        assert values[0] == b"before"
+        assert (await client.produce("t", b"again", partition)).base_offset == len(values)
+
+
+async def test_a_directory_that_fails_at_the_start_leaves_the_others_serving(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    directories = await spread(machine)
+    await machine.stop()
+    machine.disk.fail_next("list", "EIO", path_part="/b")
+    client = await (await machine.start()).connect()
+    for partition, path in directories.items():
+        row = await client.fetch("t", 0, partition, max_wait_ms=0)
+        assert row.error_code == (0 if path == "/a" else ErrorCode.KAFKA_STORAGE_ERROR)
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    assert [await client.read_values("t", 0, partition) for partition in range(4)] == [[b"before"]] * 4
+
+
+async def test_the_last_directory_that_fails_ends_the_broker(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    directories = await spread(machine)
+    client = await machine.connect()
+    for path in ("/a", "/b"):
+        assert machine.failure is None
+        machine.disk.fail_next("write", "EIO", path_part=path + "/")
+        (partition, *_) = [each for each, where in directories.items() if where == path]
+        await client.send(produce_request("t", b"after", partition))
+        await trio.sleep(1)
+    await machine.ended()
+    assert isinstance(machine.failure, AllDirectoriesOffline)
+    assert "/a" in str(machine.failure) and "/b" in str(machine.failure)
+
+
+async def test_a_full_disk_refuses_records_and_loses_none(nursery, autojump_clock):
+    disk = MemDisk(now_ms=now_ms)
+    machine = await Machine(nursery, disk=disk, log_dirs="/a,/b").start()
+    directories = await spread(machine)
+    client, acknowledged = await machine.connect(), []
+    disk.capacity_bytes = disk.used_bytes + 20_000
+    while (row := await client.produce("t", bytes(1000), 0)).error_code == 0:
+        acknowledged.append(row.base_offset)
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and len(acknowledged) >= 10
+    other = next(each for each, path in directories.items() if path != directories[0])
+    assert (await client.fetch("t", 0, other, max_wait_ms=0)).error_code == 0
+    await machine.crash()
+    machine.disk.capacity_bytes *= 100
+    client = await (await machine.start()).connect()
+    assert await client.read_values("t") == [b"before"] + [bytes(1000)] * len(acknowledged)
+    assert (await client.produce("t", b"goes on")).error_code == 0
+
+
+# -- stop
+
+
+async def test_a_stop_lets_a_request_in_hand_finish(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client, idle = await machine.connect(), await machine.connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=2000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    machine.ask_to_stop()
+    assert await idle.is_closed(within_seconds=0.1)
+    assert (await client.receive()).error_code == 0
+    assert trio.current_time() == pytest.approx(began + 2, abs=0.1)
+    await machine.ended()
+    assert trio.current_time() < began + 3
+    assert machine.failure is None
+
+
+async def test_a_stop_gives_up_what_waits_beyond_the_deadline_and_closes_cleanly(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=600_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await machine.stop()
+    assert trio.current_time() == pytest.approx(began + STOP_SECONDS, abs=1)
+    assert await client.is_closed()
+    assert machine.failure is None
+    assert machine.disk.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_during_a_stop_nobody_new_is_let_in(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=4000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    machine.ask_to_stop()
+    await trio.sleep(1)
+    assert machine.net.listeners == {}
+
+
+async def test_a_broker_that_is_stopped_at_once_leaves_a_clean_disk(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    await machine.stop()
+    assert machine.disk.exists("/data/.kafka_cleanshutdown")
+    await machine.start()
