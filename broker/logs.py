@@ -7,8 +7,9 @@ after an unclean shutdown checking each from its recovery point on (`log_directo
 checkpoint is written only when it has news: an idle broker writes nothing.
 
 *Failure.* A `StorageError` takes its directory offline, for good: its logs are given up, the rest of the broker is
-told, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. An error of a log
-that was deleted meanwhile, whose files are no more, is nobody's failure.
+told, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. Two are nobody's
+failure: that of a log which was deleted meanwhile, whose files are no more, and a shortage of descriptors or memory,
+which fails only what needed them.
 
 *Stop.* `close` closes the logs, writes the checkpoints, and last the marker that saves the next start from checking.
 `abandon` does nothing of this: it is a crash.
@@ -241,6 +242,8 @@ class Logs:
             try:
                 self._add(directory, await self._in_directory(directory, opened))
             except StorageError:
+                if directory.failure is None:
+                    raise  # a shortage: better no start than one without some of the logs
                 return
 
     def _opener(
@@ -486,6 +489,9 @@ class Logs:
 
     def _fail(self, directory: _Directory, error: StorageError) -> None:
         if directory.failure is not None:
+            return
+        if error.is_shortage:
+            logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
             return
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)

@@ -179,6 +179,8 @@ class Replicas:
     ) -> ErrorCode:
         """Compare epochs and flip the role: the synchronous half."""
         partition = self._partitions.get(key)
+        if isinstance(log, PartitionLog) and self._logs.get(key) is not log:
+            log = ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed while other logs were made
         if isinstance(log, ErrorCode):
             if log == ErrorCode.KAFKA_STORAGE_ERROR and partition is None:
                 self._host(key)  # without a log, so that clients are told the same

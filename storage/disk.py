@@ -31,6 +31,7 @@ from barnabas.wire.errors import InvariantBroken
 BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes ('B'): its length is taken by len()
 
 RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # a probe of the page cache costs a microsecond; read-ahead loads in such steps
+SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})
 TEMPORARY_SUFFIX = ".tmp"
 
 _LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
@@ -46,6 +47,11 @@ class StorageError(Exception):
         self.path = path
         self.operation = operation
         self.cause = cause
+
+    @property
+    def is_shortage(self) -> bool:
+        """The process has no descriptor or memory left: this operation failed, and the disk did not."""
+        return self.cause in SHORTAGES
 
     def __str__(self) -> str:
         return f"{self.operation} {self.path}: {self.cause}"

@@ -36,6 +36,9 @@ class InThread(Protocol):
     async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
 
 
+SHORTAGE_PAUSE_SECONDS = 0.1  # out of descriptors: until somebody closes one
+
+
 @dataclass(eq=False, slots=True)
 class _Round:
     """Logs that are synced together."""
@@ -148,19 +151,34 @@ class Flusher:
         failed = _plan(current, planned)
         if planned and failed is None:
             failed = await self._in_thread(_sync, planned)
-        cut_short = failed is not None and failed[0] not in current.logs  # by a log that was deleted: nobody's failure
-        if failed is not None and not cut_short:
+        if failed is not None and (failed[1].is_shortage or failed[0] not in current.logs):
+            await self._begin_again(directory, current, planned, failed[1])
+            return
+        if failed is not None:
             self._fail(directory, *failed)
         for log, plan in planned:
-            if cut_short or directory.failure is not None or log not in current.logs:
+            if directory.failure is not None or log not in current.logs:
                 plan.release()
-                if cut_short and log in current.logs:
-                    self._join(directory, log)
                 continue
             log.flushed(plan)
             if log.flush_demanded:  # a plan has a limit, and what came meanwhile may be urgent too
                 self._join(directory, log)
             self._on_flushed(log)
+
+    async def _begin_again(
+        self,
+        directory: _Directory,
+        current: _Round,
+        planned: "Sequence[tuple[PartitionLog, FlushPlan]]",
+        why: StorageError,
+    ) -> None:
+        """A round ended early and no disk failed: a log was deleted under it, or no descriptor was left."""
+        for _, plan in planned:
+            plan.release()
+        for log in current.logs:
+            self._join(directory, log)
+        if why.is_shortage:
+            await trio.sleep(SHORTAGE_PAUSE_SECONDS)
 
     def _fail(self, directory: _Directory, log: "PartitionLog", error: StorageError) -> None:
         if directory.failure is None:

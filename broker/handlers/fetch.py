@@ -68,6 +68,7 @@ class FetchPlan:
         self.partitions: dict[Wanted, Partition] = {}
         self.planned_bytes = 0
         self.urgent = False
+        self.has_waited = False
 
     def plan(self, wanted: Wanted) -> Partition | None:
         """Plan (again) one partition; returns it when it is hosted here, so that its changes can be watched."""
@@ -105,9 +106,9 @@ class FetchPlan:
             _release(row)
 
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
-        """Answer at once; what is not to be found does not stop a client from waiting for its other partitions."""
+        """Answer at once; but what is not there from the start must not keep a client from waiting for the rest."""
         self.rows[wanted] = _failed_row(wanted, code)
-        self.urgent = self.urgent or code not in NOT_FOUND
+        self.urgent = self.urgent or self.has_waited or code not in NOT_FOUND
 
     def _take_back(self, row: Row) -> None:
         size = _records_bytes(row)
@@ -318,6 +319,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 await _give_way(number)
             if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
+            plan.has_waited = True
     except BaseException:
         session.due.update(dict.fromkeys([*plan.rows, *due]))
         raise
@@ -357,6 +359,7 @@ async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchReque
                 waiter.register([partition])  # in the step that planned it: no change in between is missed
             await _give_way(number)
         while found and not _enough(plan, request) and await waiter.wait(deadline):
+            plan.has_waited = True
             for changed in waiter.take_dirty():
                 plan.plan(found[changed])
     finally:

@@ -146,7 +146,7 @@ async def _append(
 def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> Partition | ErrorCode:
     if not call.authorize("Write", "Topic", topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if topic in INTERNAL_TOPICS:
+    if topic in INTERNAL_TOPICS and broker.metadata.partition(topic, index) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.replicas.get(topic, index)
 

@@ -208,11 +208,22 @@ async def test_a_fetch_of_too_little_returns_it_after_max_wait(nursery, autojump
 
 
 async def test_an_error_ends_the_wait(nursery, autojump_clock):
+    _, client, _ = await with_topic(nursery, 2)
+    began = trio.current_time()
+    answer = await client.ask(fetch_request([("t", 0, 0), ("t", 1, 9)], max_wait_ms=60_000), 12)
+    assert [row.error_code for _, row in fetched(answer)] == [0, ErrorCode.OFFSET_OUT_OF_RANGE]
+    assert trio.current_time() < began + 0.1
+
+
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+async def test_what_is_not_there_ends_the_wait_only_when_nothing_else_is_wanted(nursery, autojump_clock, session):
     _, client, _ = await with_topic(nursery)
     began = trio.current_time()
-    answer = await client.ask(fetch_request([("t", 0, 0), ("t", 9, 0)], max_wait_ms=60_000), 12)
-    assert [row.error_code for _, row in fetched(answer)] == [0, 3]
-    assert trio.current_time() < began + 0.1
+    answer = await client.ask(fetch_request([("t", 0, 0), ("t", 9, 0)], max_wait_ms=1000, session=session), 12)
+    assert [row.error_code for _, row in fetched(answer)] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert trio.current_time() == pytest.approx(began + 1, abs=0.01)
+    await client.ask(fetch_request([("t", 9, 0)], max_wait_ms=1000, session=session), 12)
+    assert trio.current_time() == pytest.approx(began + 1, abs=0.01)
 
 
 async def test_records_above_the_high_watermark_wake_nobody_until_they_are_committed(nursery, autojump_clock):

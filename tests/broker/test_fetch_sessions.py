@@ -88,3 +88,11 @@ def test_use_keeps_a_session_from_being_the_oldest() -> None:
     assert sessions.create(EVICTION_IDLE_SECONDS + 50, slots=2) is not None
     assert sessions.continue_session(second.session_id, 1, 200.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert sessions.continue_session(first.session_id, 2, 200.0) is first
+
+
+def test_a_session_keeps_to_names_and_refusing_ids_costs_no_epoch() -> None:
+    sessions = FetchSessions(random.Random(1))
+    session = session_of(sessions)
+    refused = sessions.continue_session(session.session_id, 1, 0.0, uses_topic_ids=True)
+    assert refused == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert sessions.continue_session(session.session_id, 1, 0.0) is session

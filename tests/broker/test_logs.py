@@ -519,6 +519,22 @@ async def test_a_failing_directory_passes_a_new_log_on_to_the_next(autojump_cloc
     assert list(scene.logs.offline_directories) == ["/d1"]
 
 
+async def test_a_shortage_of_descriptors_fails_what_needed_one_and_no_directory(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    for _ in range(2):  # each of the directories refuses
+        scene.disk.fail_next("open", "EMFILE", path_part="t-0")
+    with pytest.raises(StorageError):
+        await scene.create(T0)
+    assert scene.logs.offline_directories == {}
+    await scene.create(T0)
+    scene.append(T0)
+    scene.disk.fail_next("sync_directory", "EMFILE")
+    scene.flusher.want(scene.logs.get(T0))
+    await trio.sleep(1)
+    assert scene.logs.get(T0).recovery_point == 1
+    assert scene.failed == []
+
+
 async def test_a_failed_flush_takes_its_directory_offline(autojump_clock, nursery):
     scene = await Scene().start(nursery)
     await scene.create(T0)

@@ -224,12 +224,12 @@ async def test_a_plan_that_cannot_be_made_fails_the_directory(scene, autojump_cl
     log = scene.log()
 
     def flush_plan():
-        raise StorageError(log.directory, "open", "EMFILE")
+        raise StorageError(log.directory, "open", "EIO")
 
     log.flush_plan = flush_plan
     scene.flusher.want(log)
     await trio.sleep(1)
-    assert scene.failed == [(log, "open /d1/t-0: EMFILE")]
+    assert scene.failed == [(log, "open /d1/t-0: EIO")]
 
 
 async def test_a_failed_round_gives_its_files_back(scene, autojump_clock):
