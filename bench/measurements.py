@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -295,6 +296,7 @@ def installed(directory: pathlib.Path) -> tuple[str, dict[str, str]]:
     """A wheel of this checkout installed into an environment of its own, byte code written."""
     root = pathlib.Path(__file__).parent.parent
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    shutil.rmtree(root / "build", ignore_errors=True)  # what an earlier wheel was made of would go into this one
     pip = [sys.executable, "-m", "pip", "--quiet"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(directory), str(root)], check=True, env=environment)
     wheel = next(directory.glob("barnabas-*.whl"))

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.log_directory import (
     OFFSET_CHECKPOINTS,
     Contents,
@@ -370,7 +371,7 @@ class Logs:
         config, checkpoint = self._config, self._checkpoint_all
         return [
             (config.log_retention_check_interval_ms, self._delete_old_segments),
-            (config.log_flush_scheduler_interval_ms, _FlushMs(self, self._flusher).step),
+            (config.log_flush_scheduler_interval_ms, FlushSchedule(self, self._flusher).step),
             (config.log_flush_offset_checkpoint_interval_ms, partial(checkpoint, RECOVERY_POINT_CHECKPOINT)),
             (config.log_flush_start_offset_checkpoint_interval_ms, partial(checkpoint, LOG_START_CHECKPOINT)),
             (config.replica_high_watermark_checkpoint_interval_ms, partial(checkpoint, HIGH_WATERMARK_CHECKPOINT)),
@@ -567,32 +568,6 @@ class Logs:
         for log in todo:
             if directory.failure is not None or not await self._try(directory, log.close, self._world.now_ms()):
                 return
-
-
-class _FlushMs:
-    """`flush.ms`: have a log flushed when it has held unflushed records for so long.
-
-    As in Kafka the topic's setting acts only as often as `log.flush.scheduler.interval.ms` has the logs looked at,
-    which by default is never.
-    """
-
-    def __init__(self, logs: Logs, flusher: "Flusher") -> None:
-        self._logs = logs
-        self._flusher = flusher
-        self._since: dict[PartitionLog, tuple[int, float]] = {}  # recovery point, and when it was first seen to lag
-
-    async def step(self) -> None:
-        now = trio.current_time()
-        before, self._since = self._since, {}
-        for log in self._logs:
-            if log.recovery_point == log.log_end_offset:
-                continue
-            recovery_point, since = before.get(log, (-1, now))
-            if recovery_point != log.recovery_point:
-                since = now
-            self._since[log] = log.recovery_point, since
-            if (now - since) * 1000 >= log.config.flush_ms:
-                self._flusher.want(log)
 
 
 def _give_up(directory: _Directory, logs: Sequence[PartitionLog]) -> None:

@@ -128,7 +128,7 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Whether a client's idea of the leader epoch is ours; -1 means that it does not say (KIP-320)."""
-        if current_leader_epoch in (-1, self.leader_epoch):
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH

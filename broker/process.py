@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 FREEZE_LOOK_SECONDS = 10.0
 FREEZE_LOAD_MIN = 500  # connections and partitions: below, the collector has little to look through
 STATUS_STOPPED_AT_ONCE = 1
+THREAD_SWITCH_SECONDS = 0.0005  # how long a thread that checks a large batch may keep the loop from running
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -57,6 +59,7 @@ class ReadyReport:
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
     """Serve until a signal asks to stop; the failure that ended it otherwise."""
     raise_descriptor_limit()
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     for warning in config.warnings():
         logger.warning("%s", warning)
     try:

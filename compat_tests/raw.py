@@ -2,12 +2,15 @@
 
 import socket
 import struct
-from typing import TypeVar
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
 
 Response = TypeVar("Response", bound=m.Message)
+Seen = TypeVar("Seen")
 TIMEOUT_SECONDS = 20.0
 
 
@@ -73,6 +76,21 @@ class RawClient:
                 raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
             data += more
         return data
+
+
+def ask(client: RawClient, request: m.Message, version: int) -> Any:
+    """Send one request and read its response, of the type that belongs to the request."""
+    assert request.API_KEY is not None
+    return client.ask(request, version, response_class(APIS[request.API_KEY]))
+
+
+def eventually(look: Callable[[], Seen], is_there: Callable[[Seen], bool]) -> Seen:
+    """What `look` sees once it is there; whoever waits says how to look and what for."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not is_there(seen := look()):
+        assert time.monotonic() < deadline, f"{seen!r} has not become what was waited for"
+        time.sleep(0.02)  # the pace of looking
+    return seen
 
 
 def produce_request(topic: str, records: bytes, *, acks: int = -1, partition: int = 0) -> m.ProduceRequest:

@@ -72,7 +72,6 @@ def test_a_frame_that_is_no_request_closes_its_connection_alone(shared_broker: B
         struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">ih", 1, 32000) + b"short",
         struct.pack(">hhih", 3, 9, 1, -1) + b"\x00" + b"\xff\xff\xff\xff\x0f",
         struct.pack(">hhih", 3, 1, 1, 32000) + b"client",
-        struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">ih", 1, 2) + b"\xff\xfe",
     ],
     ids=[
         "array beyond the frame",
@@ -80,13 +79,21 @@ def test_a_frame_that_is_no_request_closes_its_connection_alone(shared_broker: B
         "string beyond the frame",
         "compact array beyond the frame",
         "client id beyond the frame",
-        "not utf-8",
     ],
 )
 def test_lengths_and_counts_that_lie_close_their_connection_alone(shared_broker: BrokerProcess, body: bytes) -> None:
     with RawClient(shared_broker.port) as client:
         client.send_frame(body)
         assert client.is_closed_by_broker()
+    assert serves_on(shared_broker)
+
+
+def test_a_name_that_is_no_utf_8_is_an_invalid_name_and_no_broken_frame(shared_broker: BrokerProcess) -> None:
+    with RawClient(shared_broker.port) as client:
+        client.send_frame(struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">ih", 1, 2) + b"\xff\xfe")
+        frame = client.read_frame()
+        (topic,) = m.decode(m.MetadataResponse, 1, frame, 4).topics
+        assert (topic.name, topic.error_code) == ("\ufffd\ufffd", ErrorCode.INVALID_TOPIC_EXCEPTION)
     assert serves_on(shared_broker)
 
 
@@ -137,24 +144,24 @@ def seal(batch: bytearray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "codes"),
-    [
-        ("crc", {ErrorCode.CORRUPT_MESSAGE}),
-        ("length too long", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
-        ("length too short", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
-        ("negative length", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
-        ("count", {ErrorCode.INVALID_RECORD}),
-        ("gzip garbage", {ErrorCode.UNKNOWN_SERVER_ERROR}),
-        ("magic 3", {ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD}),
+    ("change", "code"),
+    [  # as a running Apache Kafka 3.9.1 answers
+        ("crc", ErrorCode.CORRUPT_MESSAGE),
+        ("length too long", ErrorCode.INVALID_RECORD),
+        ("length too short", ErrorCode.CORRUPT_MESSAGE),
+        ("negative length", ErrorCode.CORRUPT_MESSAGE),
+        ("count", ErrorCode.INVALID_RECORD),
+        ("gzip garbage", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("magic 3", ErrorCode.CORRUPT_MESSAGE),
     ],
 )
 def test_a_damaged_batch_is_refused_and_the_log_stays_empty(
-    shared_broker: BrokerProcess, topic: str, change: str, codes: set[ErrorCode]
+    shared_broker: BrokerProcess, topic: str, change: str, code: ErrorCode
 ) -> None:
     create_topic(shared_broker.port, topic)
     with RawClient(shared_broker.port) as client:
         (answered,) = client.ask(produce_request(topic, damaged(change)), 9, m.ProduceResponse).responses
-        assert answered.partition_responses[0].error_code in codes
+        assert answered.partition_responses[0].error_code == code
         good = bytes(build_batch([(None, b"good")], timestamp_ms=1000).data)
         (answered,) = client.ask(produce_request(topic, good), 9, m.ProduceResponse).responses
         assert (answered.partition_responses[0].error_code, answered.partition_responses[0].base_offset) == (0, 0)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
-FIRST_TIMESTAMP_MS = 1_700_000_000_000
+FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # an hour ago: much older records would not be retained
 
 
 class Sent(NamedTuple):

@@ -57,6 +57,7 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision
 
 
 def complete_join_if_all_joined(group: Group, now_ms: int, decision: Decision) -> None:
+    """End the first round early, when nobody is missing. The initial delay is waited for to its end."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.join_extension_ms is None

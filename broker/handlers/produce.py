@@ -27,7 +27,8 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
-INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may
+INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may,
+INLINE_CHECK_RECORDS_MAX = 1000  # and so does that of a compressed one with many records
 TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
@@ -115,6 +116,10 @@ def _is_transactional(data: m.ProduceRequest.PartitionProduceData) -> bool:
     return header.magic == BATCH_MAGIC and header.is_transactional
 
 
+def _record_count(records: memoryview) -> int:
+    return read_batch_header(records).record_count if len(records) >= BATCH_OVERHEAD_BYTES else 0
+
+
 async def _append(
     broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
 ) -> Waiting | None:
@@ -158,7 +163,7 @@ async def _checked_batch(
     if records is None:
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", [])
     now_ms = broker.world.now_ms()
-    if len(records) <= INLINE_CHECK_BYTES_MAX:
+    if len(records) <= INLINE_CHECK_BYTES_MAX and _record_count(records) <= INLINE_CHECK_RECORDS_MAX:
         return check_produced(records, partition.config, now_ms, call.version)
     return await broker.world.in_thread(check_produced, records, partition.config, now_ms, call.version)
 

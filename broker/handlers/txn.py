@@ -2,7 +2,7 @@
 
 Behaviour: a producer without transactional id gets a fresh producer id with epoch 0 from this broker's block; blocks
     of a thousand come from the controller (reference E.5). A client that asks again with its own id and epoch
-    (KIP-360) gets a fresh id as well, as in Kafka.
+    (KIP-360) gets a fresh id as well, as in Kafka; with only one of the two it gets INVALID_REQUEST.
 Versions: InitProducerId 0-5, AllocateProducerIds 0.
 Not done: transactional ids, whose coordinator does not exist yet: UNSUPPORTED_VERSION, which ends a client's attempt.
 """
@@ -12,6 +12,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
 NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 
 
 async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
@@ -24,6 +25,8 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
         return refuse_init_producer_id(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
     if not call.authorize("IdempotentWrite", "Cluster"):
         return refuse_init_producer_id(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return refuse_init_producer_id(request, call.version, ErrorCode.INVALID_REQUEST)
     producer_id = await broker.producer_ids.next_id()
     if isinstance(producer_id, ErrorCode):
         return refuse_init_producer_id(request, call.version, producer_id)
@@ -46,7 +49,7 @@ def refuse_init_producer_id(
     request: m.InitProducerIdRequest, version: int, code: ErrorCode
 ) -> m.InitProducerIdResponse:
     """One error and no id."""
-    return m.InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=-1)
+    return m.InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def refuse_allocate_producer_ids(

@@ -24,12 +24,12 @@ import trio
 import trio.testing
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import ConnectionLost
+from barnabas.broker.net import ConnectionLost, Net, Stream
 from barnabas.broker.serve import serve
 from barnabas.broker.world import World
 from barnabas.controller import paths
 from barnabas.controller.sqlitestore import SqliteDatabase, open_sqlite_database
-from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.disk import Disk, FileSlice, StorageError
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
@@ -202,9 +202,17 @@ class CrashRecorder(MemDisk):
 class Machine:
     """Disk, store, network, and at most one broker. Properties as `num_partitions="3"`; underscores are dots."""
 
-    def __init__(self, nursery: trio.Nursery, *, disk: MemDisk | None = None, seed: int = 0, **properties: str) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        *,
+        disk: Disk | None = None,
+        net: Net | None = None,
+        seed: int = 0,
+        **properties: str,
+    ) -> None:
         self.disk = disk or MemDisk(now_ms=now_ms)
-        self.net = MemNet()
+        self.net = net or MemNet()
         self.properties = {
             "log.dirs": "/data",
             "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -215,6 +223,7 @@ class Machine:
         self.serving = None
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
+        self.threads = 0  # how often work went into one
         self.leader_epochs: dict[tuple[str, int], int] = {}  # that tests gave out in the controller's name
         self._nursery = nursery
         self._database: SqliteDatabase | None = None
@@ -257,6 +266,9 @@ class Machine:
 
     async def connect(self, listener: str = "PLAINTEXT", *, address: str = "127.0.0.1") -> "Client":
         """A client of one of the listeners."""
+        if not isinstance(self.net, MemNet):
+            (port,) = [each.port for each in self.serving.advertised if each.listener == listener]
+            return Client(await self.net.connect("127.0.0.1", port))
         ports = {each.listener: each.port for each in BrokerConfig(self.properties).listener_endpoints}
         return Client(await self.net.connect("127.0.0.1", ports[listener], address=address))
 
@@ -297,6 +309,7 @@ class Machine:
     async def _in_thread(self, function, /, *args):
         """As trio does it: a thread that began is waited for, cancelled or not."""
         await trio.lowlevel.checkpoint_if_cancelled()
+        self.threads += 1
         with trio.CancelScope(shield=True):
             await trio.sleep(self.thread_seconds)
         return function(*args)
@@ -330,7 +343,7 @@ def dotted(properties: dict[str, str]) -> dict[str, str]:
 class Client:
     """A client that says what it is told to; the highest version that is served when none is said."""
 
-    def __init__(self, stream: MemStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._correlation_id = 0
         self._received = bytearray()

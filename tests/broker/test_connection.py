@@ -247,7 +247,7 @@ async def test_half_sent_frames_that_use_up_the_memory_are_closed_and_the_others
     client = await machine.connect()
     await client.create_topic("t")
     assert (await client.produce("t", bytes(80_000))).error_code == 0
-    assert STALLED_SECONDS - 1 <= trio.current_time() <= 2 * STALLED_SECONDS
+    assert STALLED_SECONDS - 1 <= trio.current_time() <= 5 * STALLED_SECONDS  # each of those who wait may get a turn
     assert any([await client.is_closed(within_seconds=0.1) for client in crowd])
 
 

@@ -5,6 +5,8 @@ import random
 import pytest
 import trio
 
+from barnabas.broker.net import OsNet, SocketBuffers
+from barnabas.storage.disk import OsDisk
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
@@ -578,7 +580,7 @@ async def test_slices_of_segments_that_retention_deletes_are_sent_as_they_were(n
     """Fifty slow readers, each in the middle of a segment, while all segments but the last are deleted."""
     properties = {"log_retention_check_interval_ms": "1000", "log_initial_task_delay_ms": "0"}
     machine, client, _ = await with_topic(
-        nursery, properties=properties, segment_bytes="200000", retention_ms="60000", file_delete_delay_ms="0"
+        nursery, properties=properties, segment_bytes="200000", retention_ms="60000", file_delete_delay_ms="10000"
     )
     for number in range(60):
         await client.produce("t", bytes([number]) * 180_000)
@@ -607,6 +609,27 @@ async def test_slices_of_a_deleted_topic_are_sent_as_they_were(nursery, autojump
     await client.produce("t", b"new" * 100_000)
     await trio.sleep(120)
     assert values_in(only_row(await reader.receive())) == [b"old" * 100_000]
+
+
+async def test_descriptors_that_are_used_again_do_not_mix_files(nursery, tmp_path):
+    """Fifty slow readers on real sockets and files; while they wait, their files go and others take their numbers."""
+    small = SocketBuffers(send_bytes=1 << 16, receive_bytes=1 << 16)
+    real = {"log_dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    machine = await Machine(nursery, disk=OsDisk(), net=OsNet(small), **real).start()
+    client = await machine.connect()
+    await client.create_topic("t", segment_bytes="450000")
+    for number in range(50):
+        await client.produce("t", bytes([number]) * 440_000)
+    readers = [await machine.connect() for _ in range(50)]
+    for number, reader in enumerate(readers):
+        await reader.send(fetch_request([("t", 0, number)]), 12)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    await client.delete_topic("t")
+    await client.create_topic("u", segment_bytes="450000")
+    for _ in range(60):
+        await client.produce("u", b"?" * 440_000)
+    for number, reader in enumerate(readers):
+        assert values_in(only_row(await reader.receive())) == [bytes([number]) * 440_000]
 
 
 async def test_a_plan_that_is_not_sent_gives_its_files_back(nursery, autojump_clock):

@@ -92,6 +92,8 @@ async def test_other_acknowledgements_are_refused_for_each_partition(nursery, au
 async def test_each_partition_has_its_own_error(nursery, autojump_clock):
     _, client = await with_topic(nursery, 2, max_message_bytes="1000")
     await client.create_topic("compacted", cleanup_policy="compact")
+    await client.metadata("__consumer_offsets", create=True)
+    await trio.sleep(1)
     damaged = batch_of(b"v")
     damaged[-1] ^= 1
     answer = await client.ask(
@@ -103,6 +105,7 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock):
                 ("unknown", 0): b"v",
                 ("compacted", 0): b"no key",
                 ("__consumer_offsets", 0): b"v",
+                ("__transaction_state", 0): b"not there yet",
             }
         )
     )
@@ -114,6 +117,7 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock):
         ("unknown", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("compacted", 0): ErrorCode.INVALID_RECORD,
         ("__consumer_offsets", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ("__transaction_state", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert (await client.produce("t", damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert (await client.produce("t", None)).error_code == ErrorCode.INVALID_RECORD

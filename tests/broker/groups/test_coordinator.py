@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.broker.groups.events import Join, Leave, LeavingMember, Sync, Waiting
 from barnabas.broker.groups.state import GroupState
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
@@ -197,6 +198,16 @@ async def test_shares_that_are_not_replicated_in_time_make_everybody_join_again(
     assert (await described(house)).group_state == "PreparingRebalance"
 
 
+async def test_a_session_does_not_run_while_the_answer_is_held(open_house, nursery, autojump_clock):
+    house = await open_house(replicas=(0, 1))
+    joined = await member_of(house, session_timeout_ms=6_000)
+    nursery.start_soon(house.ask, sync(joined))
+    await trio.sleep(4)
+    house.replicate()
+    await trio.sleep(5)
+    assert (await house.ask(beat(joined))).error_code == 0
+
+
 async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
@@ -302,9 +313,81 @@ async def test_leadership_that_goes_while_groups_are_loaded_leaves_nothing_behin
     assert (await after.ask(fetch(0))).groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_partition_whose_log_was_replaced_is_loaded_anew(house, nursery, autojump_clock):
+    await house.ask(commit(5))
+    answers = []
+    nursery.start_soon(_note, answers, house.ask, join(group_instance_id="i"))
+    await trio.testing.wait_all_tasks_blocked()
+    house.partition = house.open_partition()
+    house.lead(2)
+    await trio.sleep(1)
+    assert answers[0].error_code == ErrorCode.NOT_COORDINATOR
+    assert offsets_of(await house.ask(fetch(0))) == {0: 5}
+
+
+async def test_groups_that_could_not_be_loaded_are_tried_again_at_the_next_election(open_house, autojump_clock):
+    house = await open_house()
+    house.partition.append_as_leader(build_batch([(b"?", b"")], timestamp_ms=0), Origin.COORDINATOR)
+    after = await open_house(house.disk.crash_process(), leader_epoch=2)
+    await trio.sleep(1)
+    assert error_of(await after.ask(commit(5))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    after.lead(3)
+    assert error_of(await after.ask(commit(5))) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("asked", [m.ListGroupsRequest(), m.DescribeGroupsRequest(groups=["g"])])
+async def test_a_generation_is_shown_once_it_is_replicated(open_house, nursery, asked, autojump_clock):
+    house = await open_house(replicas=(0, 1))
+    nursery.start_soon(house.ask, sync(await member_of(house)))
+    await trio.testing.wait_all_tasks_blocked()
+    answers = []
+    nursery.start_soon(_note, answers, house.ask, asked)
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers == []
+    house.replicate()
+    await trio.testing.wait_all_tasks_blocked()
+    assert answers[0].groups[0].group_state == "Stable"
+
+
 async def test_news_of_an_older_epoch_is_ignored(house, autojump_clock):
     house.groups.on_resigned(0, 0)
     assert error_of(await house.ask(commit(5))) == 0
+    house.groups.on_resigned(0, 5)
+    house.groups.on_elected(house.partition)
+    assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_news_of_the_same_epoch_counts(house, autojump_clock):
+    house.groups.on_resigned(0, 1)
+    assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
+    house.groups.on_elected(house.partition)
+    assert error_of(await house.ask(commit(5))) == 0
+
+
+async def test_whoever_waits_is_told_even_when_leadership_comes_back_at_once(open_house, nursery, autojump_clock):
+    house = await open_house(replicas=(0, 1))
+    answers = []
+    nursery.start_soon(_note, answers, house.ask, commit(5))
+    await trio.testing.wait_all_tasks_blocked()
+    log = house.partition.log
+    house.resign()
+    house.partition.log = log
+    house.lead(2, (0, 1))
+    await trio.testing.wait_all_tasks_blocked()
+    assert error_of(answers[0]) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_groups_that_are_gone_leave_no_timers_behind(open_house, autojump_clock):
+    house = await open_house(settings={"offsets.retention.check.interval.ms": "20000"})
+    joined = await alone_in_group(house)
+    timers = house.groups._shards._timers
+    assert len(timers._owners) == 1
+    await house.ask(leave(joined.member_id))
+    await trio.sleep(20)
+    assert len(timers._owners) == len(house.groups._shards._shard_of) == 0
+    await alone_in_group(house)
+    house.resign()
+    assert len(timers._owners) == len(house.groups._shards._shard_of) == 0
 
 
 async def test_a_disk_that_fails_takes_the_groups_away(open_house, autojump_clock):
@@ -405,3 +488,14 @@ async def test_what_clients_call_themselves_cannot_forge_a_line_of_the_log(house
     await house.ask(join(group_id="g\nERROR all is lost", group_instance_id="i" * 1000))
     assert all("\n" not in line.message and len(line.message) < 700 for line in caplog.records)
     assert any("all is lost" in line.message for line in caplog.records)
+
+
+async def test_a_name_too_long_for_its_record_is_refused_and_the_group_goes_on(open_house, autojump_clock):
+    house = await open_house(settings={"group.initial.rebalance.delay.ms": "0"})
+    name = "r" * 40_000
+    who = ("c", "/h", 10_000, 60_000, "consumer", ((name, b""),), False, True)
+    member_id = (await house.groups.join("g", Join(Waiting(), "", None, *who))).member_id
+    answer = await house.groups.sync("g", Sync(Waiting(), member_id, None, 1, "consumer", name, {}))
+    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert house.groups.leave("g", Leave(Waiting(), [LeavingMember(member_id, None)])).member_errors == (0,)
+    assert (await described(house)).group_state == "Empty"

@@ -90,6 +90,13 @@ async def test_every_version_of_join_is_refused_in_its_own_form(house, version, 
     assert answer.protocol_name == (None if version >= 7 else "")
 
 
+@pytest.mark.parametrize(
+    ("asked_ms", "code"), [(5_999, 26), (6_000, 79), (1_800_000, 79), (1_800_001, ErrorCode.INVALID_SESSION_TIMEOUT)]
+)
+async def test_a_session_timeout_has_bounds(house, asked_ms, code, autojump_clock):
+    assert (await house.ask(join(9, session_timeout_ms=asked_ms))).error_code == code
+
+
 async def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it(house, autojump_clock):
     await house.ask(join(0, session_timeout_ms=12_345), 0)
     (group,) = (shard.groups.by_id["g"] for shard in house.groups._shards.serving())
@@ -155,18 +162,6 @@ async def test_a_group_that_does_not_exist_has_no_members(house, autojump_clock)
     assert (await house.ask(m.HeartbeatRequest(group_id="no"))).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     answer = await house.ask(m.LeaveGroupRequest(group_id="no", members=leaving))
     assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-
-async def test_a_name_too_long_for_its_record_is_refused_and_the_group_goes_on(house, autojump_clock):
-    protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="r" * 40_000, metadata=b"")]
-    asked = join(9)
-    asked.protocols = protocols
-    asked.member_id = (await house.ask(asked)).member_id
-    member = await house.ask(asked)
-    answer = await house.ask(sync(member, 5, protocol_name="r" * 40_000))
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    leave = m.LeaveGroupRequest(members=[m.LeaveGroupRequest.MemberIdentity(member_id=member.member_id)], group_id="g")
-    assert (await house.ask(leave)).members[0].error_code == 0
 
 
 # -- what administrators see
@@ -330,6 +325,20 @@ async def test_partitions_that_do_not_exist_are_refused_alone(house, autojump_cl
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows = [(topic.name, row.partition_index, row.error_code) for topic in answer.topics for row in topic.partitions]
     assert rows == [("t", 9, unknown), ("t", 0, 0), ("no", 0, unknown)]
+
+
+async def test_a_group_without_name_may_keep_offsets(house, autojump_clock):
+    asked, wanted = commit(5), fetch(7, 0)
+    asked.group_id = wanted.group_id = ""
+    assert (await house.ask(asked, 5)).topics[0].partitions[0].error_code == 0
+    assert rows_of(await house.ask(wanted, 7), 7)[0].committed_offset == 5
+    assert (await house.ask(m.DescribeGroupsRequest(groups=[""]))).groups[0].group_state == "Empty"
+
+
+async def test_only_a_simple_commit_makes_a_group(house, autojump_clock):
+    asked = commit(9, member_id="gone", generation_id_or_member_epoch=0)
+    assert (await house.ask(asked)).topics[0].partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
+    assert (await house.ask(m.ListGroupsRequest())).groups == []
 
 
 async def test_metadata_that_are_too_large_are_refused(house, autojump_clock):

@@ -96,6 +96,12 @@ def test_the_most_patient_member_decides_how_long_a_rebalance_may_take(scene):
     assert scene.timers[SYNC_TIMER] == 70_000
 
 
+def test_a_member_may_change_its_patience_and_its_session(scene):
+    (a,) = scene.stable("a")
+    scene.ask_to_join(a, rebalance_timeout_ms=30_000, session_timeout_ms=7_000)
+    assert scene.timers == {SYNC_TIMER: 30_000, Timer(TimerKind.MEMBER, a): 7_000}
+
+
 def test_a_static_member_that_does_not_rejoin_keeps_its_place_but_not_the_lead(scene):
     a, b = scene.stable("a", "b", instance_ids=["i", None])
     scene.ask_to_join(b, protocols=(("range", b"new"),))

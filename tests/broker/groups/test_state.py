@@ -76,6 +76,14 @@ def test_what_is_forgotten_is_the_round_and_not_the_generation(scene):
     assert scene.group.joins == {}
 
 
+def test_a_fail_over_keeps_who_leads_and_since_when_a_group_is_empty(scene):
+    a, b = scene.stable("a", "b")
+    assert scene.reloaded().leader_id == a
+    scene.now_ms += 77
+    scene.leave(a, b)
+    assert scene.reloaded().state_timestamp_ms == scene.now_ms
+
+
 def test_of_protocols_with_equal_votes_the_first_named_is_chosen():
     assert choose_protocol([member("x", "y"), member("y", "x")]) == "x"
     assert choose_protocol([member("y", "x"), member("x", "y")]) == "y"
