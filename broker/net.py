@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -269,19 +269,25 @@ class OsNet:
     async def connect(self, host: str, port: int) -> OsStream:
         try:
             addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, kind, protocol, _, address = addresses[0]
-            connecting = trio.socket.socket(family, kind, protocol)
-            try:
-                await connecting.connect(address)
-                descriptor = connecting.detach()
-            except BaseException:
-                connecting.close()
-                raise
+            connected = await _connect_to_any(addresses)
         except OSError as error:
             raise ConnectionLost(f"{host}:{port}: {error}") from error
-        connected = socket.socket(fileno=descriptor)
         self.buffers.apply(connected)
         return OsStream(connected, host)
+
+
+async def _connect_to_any(addresses: Sequence[tuple[int, int, int, str, object]]) -> socket.socket:
+    """A connection to the first of these addresses that answers; OSError when none does."""
+    failure = OSError("it has no address")
+    for family, kind, protocol, _, address in addresses:
+        with trio.socket.socket(family, kind, protocol) as connecting:
+            try:
+                await connecting.connect(address)
+            except OSError as error:
+                failure = error
+            else:
+                return socket.socket(fileno=connecting.detach())
+    raise failure
 
 
 async def resolves(host: str) -> bool:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
+JOIN_SECONDS = 3.0
 FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # an hour ago: much older records would not be retained
 
 
@@ -252,31 +253,33 @@ def main() -> int:
     parser.add_argument("--client", choices=CLIENTS, default="kafka-python")
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--records", type=int, default=100_000, help="for each codec")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for reading everything back")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for everything")
     options = parser.parse_args()
     create, produce, consume = CLIENTS[options.client]
     topic = f"roundtrip-{uuid.uuid4().hex[:8]}"
 
     create(options.bootstrap, topic)
-    places: dict[Sent, tuple[int, int]] = {}
-    for codec in CODECS:
-        began = time.monotonic()
-        places |= produce(options.bootstrap, topic, codec, options.records)
-        print(f"{codec}: {options.records} records produced in {time.monotonic() - began:.1f} s", flush=True)
-
     expected = options.records * len(CODECS)
     received = Received(expected, time.monotonic() + options.timeout)
-    began = time.monotonic()
     members = [
         threading.Thread(target=consume, args=(options.bootstrap, topic, f"{topic}-group", received.receiver(name)))
         for name in ("first", "second")
     ]
     for member in members:
         member.start()
+    time.sleep(JOIN_SECONDS)  # a member that comes late would find everything read by the other
+
+    places: dict[Sent, tuple[int, int]] = {}
+    for codec in CODECS:
+        began = time.monotonic()
+        places |= produce(options.bootstrap, topic, codec, options.records)
+        print(f"{codec}: {options.records} records produced in {time.monotonic() - began:.1f} s", flush=True)
+    began = time.monotonic()
     for member in members:
         member.join()
     shares = collections.Counter(name for (name, _), offsets in received.order.items() for _ in offsets)
-    print(f"{len(received.by_place)} records read in {time.monotonic() - began:.1f} s, shares {dict(shares)}")
+    waited = time.monotonic() - began
+    print(f"{len(received.by_place)} records read, the last {waited:.1f} s after they were sent, shares {dict(shares)}")
 
     found = list(complaints(places, received, expected))
     print("\n".join(found) or f"all {expected} records came back identical, in order per partition")

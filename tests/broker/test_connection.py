@@ -1,5 +1,6 @@
 """Connections: order, limits, idleness, memory, hostile bytes; and the network of these tests beside the real one."""
 
+import socket
 import struct
 
 import pytest
@@ -451,3 +452,27 @@ async def test_an_address_is_taken_once_and_free_after_closing(ends):
     (await net.listen("127.0.0.1", other.port, backlog=1)).close()
     with pytest.raises(ConnectionLost):
         await net.connect("127.0.0.1", other.port)
+
+
+class SeveralAddresses:
+    """A resolver of names by which every host has these ports of this machine."""
+
+    def __init__(self, *ports: int) -> None:
+        self.ports = ports
+
+    async def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", each)) for each in self.ports]
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise NotImplementedError
+
+
+async def test_a_host_with_several_addresses_is_tried_at_each():
+    net = OsNet()
+    open_one, closed_one = [await net.listen("127.0.0.1", 0, backlog=1) for _ in range(2)]
+    closed_one.close()
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, open_one.port))
+    (await net.connect("several.example", 1)).close()
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, closed_one.port))
+    with pytest.raises(ConnectionLost, match=r"several\.example:1"):
+        await net.connect("several.example", 1)
