@@ -26,6 +26,7 @@ from barnabas.storage.checkpoint import (
     write_meta_properties,
 )
 from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
+from barnabas.storage.files import LOG
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -163,3 +164,12 @@ def remove_durably(disk: Disk, path: str) -> None:
     """Remove the directory of a log, with all it holds."""
     disk.remove_tree(path)
     disk.sync_directory(parent_of(path))
+
+
+def remove_half_made(disk: Disk, path: str) -> bool:
+    """Remove what is left of a log that could not be made; False if it holds records, which nobody may throw away."""
+    if disk.exists(path):
+        if any(name.endswith(LOG) and disk.size(join(path, name)) for name in disk.list(path)):
+            return False
+        remove_durably(disk, path)
+    return True

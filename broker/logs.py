@@ -38,6 +38,7 @@ from barnabas.broker.log_directory import (
     read_contents,
     refuse_duplicates,
     remove_durably,
+    remove_half_made,
     rename_durably,
     take,
 )
@@ -295,6 +296,8 @@ class Logs:
                 return await self._create_in(directory, key, topic_id, config)
             except StorageError as refused:
                 error = refused
+                if not await self._unmake(directory, key):
+                    raise
             finally:
                 directory.creating -= 1
         raise error or StorageError(str(key), "create", "ENODEV")
@@ -309,11 +312,26 @@ class Logs:
 
         def make() -> PartitionLog:
             log = opened()
-            if topic_id != ZERO_TOPIC_ID:
-                log.assign_topic_id(topic_id)
+            try:
+                if topic_id != ZERO_TOPIC_ID:
+                    log.assign_topic_id(topic_id)
+            except StorageError:
+                log.abandon()
+                raise
             return log
 
         return self._add(directory, await self._in_directory(directory, make))
+
+    async def _unmake(self, directory: _Directory, key: TopicPartition) -> bool:
+        """Remove what is left of a log that could not be made here, the directory offline or not; whether nothing is.
+
+        Otherwise it is made nowhere else: the next start would find it twice, and refuse.
+        """
+        try:
+            path = join(directory.path, str(key))
+            return await self._world.in_thread(remove_half_made, self._world.disk, path)
+        except StorageError:
+            return False
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         """Note the topic id of a log that an older broker made; StorageError takes its directory offline."""

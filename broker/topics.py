@@ -13,7 +13,7 @@ import trio
 
 from barnabas.broker.config.live import topic_warnings
 from barnabas.controller.placement import RackAwareness
-from barnabas.controller.store import StoreUnavailable
+from barnabas.controller.store import SessionExpired, StoreUnavailable
 from barnabas.controller.topics import (
     CreatedTopic,
     NewTopic,
@@ -72,7 +72,7 @@ class Topics:
             return await refuse_existing(self._store, plan.name) or plan
         for warning in topic_warnings(plan.configs):
             logger.warning("topic %s: %s", plan.name, warning)
-        return await create_topic(self._store, plan, self._rng)
+        return await self._write(plan)
 
     async def auto_create(self, name: str) -> ErrorCode:
         """Create a topic that was asked for; what a client is told, which retries until it has leaders."""
@@ -81,7 +81,7 @@ class Topics:
         plan = self.plan(new, awareness)
         if isinstance(plan, TopicRefused):
             return plan.code
-        created = await create_topic(self._store, plan, self._rng)
+        created = await self._write(plan)
         if isinstance(created, TopicRefused) and created.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             return created.code
         return ErrorCode.LEADER_NOT_AVAILABLE
@@ -89,10 +89,15 @@ class Topics:
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it is there; whoever needs it sees in the metadata whether that worked."""
         if name not in self._metadata.topics:
-            try:
-                await self.auto_create(name)
-            except StoreUnavailable:
-                return  # the client is told that there is no coordinator, and retries
+            await self.auto_create(name)
+
+    async def _write(self, plan: TopicPlan) -> CreatedTopic | TopicRefused:
+        """Create a planned topic; a store that cannot be used (its disk is full, say) refuses this one topic."""
+        try:
+            return await create_topic(self._store, plan, self._rng)
+        except (StoreUnavailable, SessionExpired) as error:
+            logger.warning("topic %s cannot be created: %s", plan.name, error, extra={"peer": "metadata store"})
+            return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
     async def await_leaders(self, partition_counts: Mapping[str, int], deadline: float) -> set[str]:
         """Wait until every partition of these topics has a leader; the topics that have not at `deadline`."""

@@ -28,7 +28,7 @@ from barnabas.broker.net import ConnectionLost, Net, Stream
 from barnabas.broker.serve import serve
 from barnabas.broker.world import World
 from barnabas.controller import paths
-from barnabas.controller.sqlitestore import SqliteDatabase, open_sqlite_database
+from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
 from barnabas.storage.disk import Disk, FileSlice, StorageError
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
@@ -223,6 +223,7 @@ class Machine:
         self.serving = None
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
+        self.store_max_bytes = STORE_MAX_BYTES
         self.threads = 0  # how often work went into one
         self.leader_epochs: dict[tuple[str, int], int] = {}  # that tests gave out in the controller's name
         self._nursery = nursery
@@ -250,6 +251,10 @@ class Machine:
     def ask_to_stop(self) -> None:
         """The same, without waiting for the end."""
         self._stop.set()
+
+    def give_up(self) -> None:
+        """Cancel the broker, as a second signal does."""
+        self._scope.cancel()
 
     async def crash(self) -> None:
         """The process dies; the kernel and what it was given survive."""
@@ -303,7 +308,8 @@ class Machine:
 
     async def _open_store(self, embedded_path: str):
         if self._database is None:
-            self._database = await open_sqlite_database(":memory:", run_inline, now_ms)
+            limit = {"max_bytes": self.store_max_bytes}
+            self._database = await open_sqlite_database(":memory:", run_inline, now_ms, **limit)
         return self._database.session()
 
     async def _in_thread(self, function, /, *args):

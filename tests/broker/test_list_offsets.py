@@ -196,6 +196,19 @@ async def test_a_disk_that_fails_under_a_search_takes_its_directory_offline(nurs
     assert (await client.list_offset("t", START_MS + 5, 1)).offset == 1
 
 
+async def test_a_topic_that_is_deleted_under_a_search_takes_no_directory_offline(nursery, autojump_clock):
+    machine, client = await with_records(nursery, at(0), at(10))
+    other = await machine.connect()
+    machine.thread_seconds = 5.0
+    await client.send(list_offsets_request([("t", 0, START_MS + 5)]))
+    await trio.sleep(1)
+    machine.thread_seconds = 0.001
+    await other.delete_topic("t")
+    assert (await client.receive()).topics[0].partitions[0].error_code in (3, 6, ErrorCode.KAFKA_STORAGE_ERROR)
+    await other.create_topic("t")
+    assert (await other.produce("t", at(0))).error_code == 0
+
+
 # -- never backwards
 
 

@@ -519,6 +519,28 @@ async def test_a_failing_directory_passes_a_new_log_on_to_the_next(autojump_cloc
     assert list(scene.logs.offline_directories) == ["/d1"]
 
 
+@pytest.mark.parametrize("operation", ["make_directory", "open", "sync_directory", "replace_file"])
+@pytest.mark.parametrize("cause", ["ENOSPC", "EMFILE"])
+async def test_a_log_that_was_passed_on_is_found_once_at_the_next_start(operation, cause, autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    scene.disk.fail_next(operation, cause, path_part="/d1/t-0")
+    await scene.create(T0)
+    scene.append(T0)
+    again = await Scene(scene.disk.crash_process()).start()
+    assert again.logs.get(T0).log_end_offset == 1
+    assert again.directory_of(T0) == scene.directory_of(T0)
+
+
+async def test_a_half_made_log_that_cannot_be_removed_is_made_nowhere_else(autojump_clock, nursery):
+    scene = await Scene().start(nursery)
+    scene.disk.fail_next("open", "ENOSPC", path_part="/d1/t-0")
+    scene.disk.fail_next("remove_tree", path_part="/d1/t-0")
+    with pytest.raises(StorageError):
+        await scene.create(T0)
+    assert not scene.disk.exists("/d2/t-0")
+    await Scene(scene.disk.crash_process()).start()
+
+
 async def test_a_shortage_of_descriptors_fails_what_needed_one_and_no_directory(autojump_clock, nursery):
     scene = await Scene().start(nursery)
     for _ in range(2):  # each of the directories refuses

@@ -235,6 +235,36 @@ async def test_a_produce_that_waits_is_told_when_the_leadership_is_lost(nursery,
     assert trio.current_time() < began + 1
 
 
+@pytest.mark.parametrize("lose", [lose_by_new_leader, lose_by_stop, lose_by_deletion])
+async def test_a_leadership_that_is_lost_while_a_large_batch_is_checked_appends_nothing(nursery, autojump_clock, lose):
+    machine, client = await with_topic(nursery)
+    other = await machine.connect()
+    await other.give_role(machine, "t")
+    machine.thread_seconds = 5.0
+    await client.send(produce_request("t", bytes(300_000)))
+    await trio.sleep(1)
+    machine.thread_seconds = 0.001
+    await lose(machine, other)
+    row = (await client.receive()).responses[0].partition_responses[0]
+    assert (row.error_code, row.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    if lose is not lose_by_deletion:
+        await other.give_role(machine, "t")
+        assert await other.read_values("t") == []
+
+
+async def test_a_topic_made_again_while_a_large_batch_is_checked_does_not_get_it(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    other = await machine.connect()
+    machine.thread_seconds = 5.0
+    await client.send(produce_request("t", bytes(300_000)))
+    await trio.sleep(1)
+    machine.thread_seconds = 0.001
+    await other.delete_topic("t")
+    await other.create_topic("t")
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 6
+    assert await other.read_values("t") == []
+
+
 async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
     machine, client = await with_topic(nursery)
     await lose_by_new_leader(machine, client)

@@ -290,6 +290,30 @@ async def test_what_prevents_the_start_is_raised_as_it_is(nursery, autojump_cloc
     assert not isinstance(caught.value, BaseExceptionGroup)
 
 
+@pytest.mark.parametrize("filled_before", [False, True])
+async def test_a_start_that_is_given_up_at_any_moment_leaves_everything_free(nursery, autojump_clock, filled_before):
+    machine = Machine(nursery)
+    if filled_before:
+        await machine.start()
+        await filled(machine)
+        await machine.stop()
+    machine.thread_seconds = 0.01
+    for steps in range(12):
+        with trio.CancelScope() as starting:
+            nursery.start_soon(give_up, machine, steps * 0.009, starting)
+            await machine.start()
+        await machine.ended()
+        assert machine.failure is None and machine.net.listeners == {}
+    client = await (await machine.start()).connect()
+    assert (await client.metadata("t"))["t"].error_code == (0 if filled_before else 3)
+
+
+async def give_up(machine, seconds, starting):
+    await trio.sleep(seconds)
+    machine.give_up()
+    starting.cancel()
+
+
 # -- listeners
 
 
@@ -525,6 +549,16 @@ async def test_during_a_stop_nobody_new_is_let_in(nursery, autojump_clock):
     machine.ask_to_stop()
     await trio.sleep(1)
     assert machine.net.listeners == {}
+
+
+async def test_a_stop_does_not_wait_for_those_who_were_not_let_in(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    clients = [await machine.connect() for _ in range(3)]
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await machine.stop()
+    assert trio.current_time() < began + 1
+    assert [await client.is_closed(within_seconds=1) for client in clients] == [True] * 3
 
 
 async def test_a_broker_that_is_stopped_at_once_leaves_a_clean_disk(nursery, autojump_clock):

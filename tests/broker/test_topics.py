@@ -158,6 +158,23 @@ async def test_clients_that_create_the_same_topic_at_once_get_one(nursery, autoj
     assert sorted(codes) == [0] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 9
 
 
+async def test_a_full_store_refuses_topics_and_leaves_the_others_alone(nursery, autojump_clock, caplog):
+    machine = Machine(nursery)
+    machine.store_max_bytes = 300_000
+    client = await (await machine.start()).connect()
+    await client.create_topic("t")
+    codes = []
+    while not {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NOT_CONTROLLER} & set(codes):
+        row = (await client.ask(new_topics(f"large-{len(codes)}", 100, timeout_ms=5000))).topics[0]
+        codes.append(row.error_code)
+    assert len(codes) > 3
+    found = await client.metadata("t", *[f"auto-{number}" for number in range(100)], create=True)
+    assert found.pop("t").error_code == 0
+    assert ErrorCode.UNKNOWN_SERVER_ERROR in {topic.error_code for topic in found.values()}
+    assert (await client.produce("t", b"v")).error_code == 0
+    assert "Traceback" not in caplog.text
+
+
 # -- delete
 
 
