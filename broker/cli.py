@@ -10,6 +10,7 @@ status 1, each with one message and no traceback.
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -91,8 +92,10 @@ def serve(
     from barnabas.broker.log_output import logging_to, standard_error
     from barnabas.broker.process import run_broker
 
-    with logging_to(standard_error(), log_level.upper()):
+    with logging_to(standard_error(), log_level.upper()) as output:
         failure = run_broker(config, click.echo)
+    if output.is_stuck:  # the interpreter's own flush of standard error would wait for its reader, too
+        os._exit(STATUS_FAILED if failure else 0)
     if failure is not None:
         fail(failure.message, STATUS_MISCONFIGURED if failure.misconfigured else STATUS_FAILED)
 

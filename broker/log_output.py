@@ -60,6 +60,11 @@ class QueueingHandler(logging.Handler):
             return  # the reader hangs: nobody would see the rest
         self._writer.join(CLOSE_SECONDS_MAX)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether, after `close`, the writer still waits for a reader that does not read."""
+        return self._writer.is_alive()
+
     def _write_lines(self) -> None:
         told = 0
         while (line := self._lines.get()) is not None:

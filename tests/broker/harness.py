@@ -130,18 +130,24 @@ class MemListener:
         self.host = host
         self.port = port
         self._net = net
-        self._waiting_in, self._waiting = trio.open_memory_channel[MemStream](1000)
+        self._arrived: list[MemStream] = []
+        self._changed = trio.Event()
 
     async def serve(self, handle: Callable[[MemStream], object], nursery: trio.Nursery) -> None:
-        async for stream in self._waiting:
-            nursery.start_soon(handle, stream)
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            while self._arrived:
+                nursery.start_soon(handle, self._arrived.pop(0))
 
     def offer(self, stream: MemStream) -> None:
-        self._waiting_in.send_nowait(stream)
+        self._arrived.append(stream)
+        self._changed.set()
 
     def close(self) -> None:
-        self._waiting_in.close()
         self._net.listeners.pop(self.port, None)
+        for stream in self._arrived:
+            stream.close()
 
 
 class MemNet:
