@@ -458,7 +458,7 @@ class Logs:
             except StorageError as error:
                 self.fail_directory_of(log, error)
                 return
-            if not removed:  # the wall clock was set back
+            if not removed and log.has_deleted_files:  # the wall clock was set back
                 self._doom(directory, log.config.file_delete_delay_ms, log=log)
 
     # -- checkpoints

@@ -101,15 +101,21 @@ class OsStream:
         self.peer_address = peer_address
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        try:
+        waited = False
+        while True:
             try:
                 data = self._socket.recv(max_bytes)
+                break
             except BlockingIOError:
+                waited = True
+            except OSError as error:
+                raise ConnectionLost(str(error)) from error
+            try:
                 await trio.lowlevel.wait_readable(self._socket)
-                return self._socket.recv(max_bytes)
-        except (OSError, trio.ClosedResourceError) as error:
-            raise ConnectionLost(str(error)) from error
-        await trio.lowlevel.checkpoint()
+            except trio.ClosedResourceError as error:
+                raise ConnectionLost(str(error)) from error
+        if not waited:
+            await trio.lowlevel.checkpoint()
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

@@ -194,13 +194,13 @@ class Partition:
         wake(self)
 
     def _lacks_replicas(self) -> bool:
-        """Whether acks=all is refused; a partition with fewer replicas than min.insync.replicas needs them all."""
+        """Whether too few are in sync for acks=all, and for a commit; a partition with fewer replicas than min.insync.replicas needs them all."""
         in_sync = len(self.in_sync_replicas)
         return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def _advance_high_watermark(self) -> None:
-        if not self.is_leader or self.log is None:
-            return
+        if not self.is_leader or self.log is None or self._lacks_replicas():
+            return  # Kafka 3.9 commits nothing that too few replicas hold (the first part of KIP-966)
         self.high_watermark = decide_high_watermark(
             self.high_watermark,
             self._broker_id,

@@ -49,8 +49,8 @@ from barnabas.controller.candidate import Candidate
 from barnabas.controller.controller import Surroundings
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import register_broker
-from barnabas.controller.store import MetadataStore
-from barnabas.storage.disk import join
+from barnabas.controller.store import MetadataStore, StoreError, StoreUnavailable
+from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
 STOP_SECONDS = 5.0
+REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
 
@@ -119,7 +120,8 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         async with _listening(config, world) as listeners, trio.open_nursery() as background:
             advertised = await _advertised(config, listeners)
             await background.start(flusher.run)
-            await background.start(logs.run, broker.replicas.high_watermarks, broker.replicas.directory_failed)
+            lost = partial(_directory_failed, broker, background)
+            await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
             await _join_cluster(broker, advertised, background)
@@ -225,7 +227,10 @@ async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[Metad
         yield store
     finally:
         with trio.CancelScope(shield=True):
-            await store.close()
+            try:
+                await store.close()
+            except StoreError as error:  # what we end for matters more; the next start ends what this session left
+                logger.warning("the session with the metadata store could not be ended: %s", error)
 
 
 @asynccontextmanager
@@ -287,6 +292,25 @@ def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
         f"barnabas {__version__} ready: broker {broker.broker_id} at {', '.join(map(str, advertised))},"
         f" cluster {broker.cluster_id}, data {', '.join(broker.config.log_directories)}"
     )
+
+
+def _directory_failed(broker: Broker, background: trio.Nursery, directory: str, error: StorageError) -> None:
+    """A log directory went offline: its partitions are served no more, and the controller is told."""
+    broker.replicas.directory_failed(directory, error)
+    background.start_soon(_report_directory, broker)
+
+
+async def _report_directory(broker: Broker) -> None:
+    """Say in the store that this broker lost a directory; the controller then asks for what was in it (B.9)."""
+    event = paths.LogDirEvent(broker.broker_id).encode()
+    while True:
+        try:
+            await broker.store.create(paths.LOG_DIR_EVENT_PREFIX, event, sequential=True)
+        except StoreUnavailable as error:  # the embedded store may lie on the same disk
+            logger.warning("the controller cannot be told of the lost directory yet: %s", error)
+            await trio.sleep(REPORT_RETRY_SECONDS)
+        else:
+            return
 
 
 # -- connections

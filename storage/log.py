@@ -469,6 +469,11 @@ class PartitionLog:
         """Remove the files that were deleted `file.delete.delay.ms` ago. Blocking: long; beside the loop."""
         return self.segments.remove_deleted(now_ms)
 
+    @property
+    def has_deleted_files(self) -> bool:
+        """Whether files of deleted segments still wait for their removal."""
+        return self.segments.has_deleted_files
+
     # -- truncation, in a thread that has the log for itself
 
     def truncate_to(self, offset: int) -> bool:

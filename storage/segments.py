@@ -268,6 +268,11 @@ class LogSegments:
             segment.is_removed = True
             self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment)))
 
+    @property
+    def has_deleted_files(self) -> bool:
+        """Whether files of deleted segments still wait for their removal."""
+        return bool(self._doomed)
+
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files whose delay is over; returns how many. Blocking: long; beside the loop."""
         count = 0

@@ -167,7 +167,6 @@ def test_a_follower_that_leaves_the_in_sync_replicas_no_longer_holds_the_high_wa
     assert scene.partition.high_watermark == 3
 
 
-@pytest.mark.xfail(strict=True, reason="partition.py: in Kafka 3.9 min.insync.replicas hold the high watermark")
 def test_too_few_in_sync_replicas_hold_the_high_watermark():
     scene = Scene(min_insync_replicas="2").lead(isr=(ME,))
     scene.append(acks=ACKS_LEADER)

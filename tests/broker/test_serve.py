@@ -493,7 +493,6 @@ async def test_a_full_disk_refuses_records_and_loses_none(nursery, autojump_cloc
 # -- nothing to do
 
 
-@pytest.mark.xfail(strict=True, reason="logs.py: removals that find nothing to remove are put off again and again")
 async def test_after_retention_and_removal_nothing_is_left_to_do(nursery, autojump_clock):
     machine = await Machine(nursery, log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0").start()
     client = await machine.connect()
