@@ -194,7 +194,10 @@ class Partition:
         wake(self)
 
     def _lacks_replicas(self) -> bool:
-        """Whether too few are in sync for acks=all, and for a commit; a partition with fewer replicas than min.insync.replicas needs them all."""
+        """Whether too few are in sync for acks=all and for a commit.
+
+        A partition with fewer replicas than min.insync.replicas needs them all.
+        """
         in_sync = len(self.in_sync_replicas)
         return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
