@@ -215,7 +215,7 @@ async def settled(machine, address):
 
 async def test_above_max_connections_a_connection_waits_until_another_one_ends(nursery, autojump_clock):
     machine = await Machine(nursery, max_connections="1").start()
-    first, second = await machine.connect(), await machine.connect()
+    first, second = [await settled(machine, "127.0.0.1") for _ in range(2)]
     await second.send(m.MetadataRequest(topics=[]))
     assert await second.is_quiet(10)
     first.close()
