@@ -12,25 +12,10 @@ import sqlite3
 import sys
 import time
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError
 
 BATCH = 10
-
-
-class OnePartitionEach(ConsumerRebalanceListener):
-    """Reads nothing until the group has both its members: a member alone has both partitions, and leaves them be."""
-
-    def __init__(self, consumer: KafkaConsumer) -> None:
-        self._consumer = consumer
-
-    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        pass
-
-    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        if len(assigned) > 1:
-            self._consumer.pause(*assigned)
-        else:
-            self._consumer.resume(*assigned)
 
 
 def main() -> None:
@@ -45,12 +30,12 @@ def main() -> None:
         session_timeout_ms=6000,
         heartbeat_interval_ms=500,
     )
-    consumer.subscribe([topic], listener=OnePartitionEach(consumer))
+    consumer.subscribe([topic])
     done = 0
     while True:
         batch = [record for records in consumer.poll(timeout_ms=200).values() for record in records]
-        if mode == "before" and batch:
-            consumer.commit()
+        if mode == "before" and batch and not committed(consumer):
+            continue  # the group changes: what is not committed must not be worked on
         for record in batch:
             if int(halt_after) and done >= int(halt_after):
                 halt()
@@ -63,7 +48,16 @@ def main() -> None:
         if mode != "before" and batch:
             if int(halt_after) and done >= int(halt_after):
                 halt()
-            consumer.commit()
+            committed(consumer)
+
+
+def committed(consumer: KafkaConsumer) -> bool:
+    """Commit what was polled; False while the group rebalances, and then somebody gets these records again."""
+    try:
+        consumer.commit()
+    except KafkaError:
+        return False
+    return True
 
 
 def halt() -> None:

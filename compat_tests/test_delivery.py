@@ -5,6 +5,7 @@ SIGKILL at the worst moment for its order, starts two new ones, and looks at the
 """
 
 import pathlib
+import select
 import sqlite3
 import subprocess
 import sys
@@ -68,10 +69,10 @@ def start_workers(
 
 
 def kill_in_the_middle(workers: list["subprocess.Popen[str]"]) -> None:
-    """SIGKILL every member once it stands still at its worst moment."""
-    for worker in workers:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "halted\n"
+    """SIGKILL both members as soon as one of them stands still at its worst moment."""
+    halted, _, _ = select.select([worker.stdout for worker in workers], [], [], 60)
+    assert halted, "no member got so far within 60 s"
+    assert halted[0].readline() == "halted\n"
     for worker in workers:
         worker.kill()
         worker.wait()
