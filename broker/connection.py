@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.call import Broker, Call
+from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.dispatch import Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.storage.disk import FileSlice
@@ -30,7 +30,6 @@ LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-
 STALLED_SECONDS = 30.0
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
-ANONYMOUS = "User:ANONYMOUS"
 
 
 class Connection:

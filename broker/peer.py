@@ -9,13 +9,11 @@ from collections.abc import Callable
 
 import trio
 
-from barnabas.broker.call import Broker, Call
+from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.dispatch import answer
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.errors import PeerLost
-
-BROKER_PRINCIPAL = "User:ANONYMOUS"
 
 
 class SelfPeer:
@@ -35,7 +33,7 @@ class SelfPeer:
             api_key=key,
             version=inter_broker_versions(broker.config.inter_broker_protocol_version)[key],
             client_id=str(broker.broker_id),
-            principal=BROKER_PRINCIPAL,
+            principal=ANONYMOUS,
             client_address="localhost",
             listener=self._listener,
             arrived_at=trio.current_time(),
