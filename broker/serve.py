@@ -31,7 +31,7 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.groups.coordinator import GROUP_TOPIC, GroupCoordinator
+from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.identity import settle_identity
 from barnabas.broker.log_directory import StoredIdentity
 from barnabas.broker.logs import Logs
@@ -41,7 +41,7 @@ from barnabas.broker.peer import SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topic_configs import TopicConfigs
-from barnabas.broker.topics import Topics
+from barnabas.broker.topics import GROUP_TOPIC, Topics
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths

@@ -42,15 +42,14 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.offsets import OffsetsRead, ReadOffset, read_offsets
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
-from barnabas.broker.groups.shards import GROUP_TOPIC, Shard, Shards
+from barnabas.broker.groups.shards import Shard, Shards
 from barnabas.broker.groups.state import Group
+from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition, partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
-
-__all__ = ["GROUP_TOPIC", "GroupCoordinator"]
 
 ACKS_ALL = -1
 

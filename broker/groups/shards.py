@@ -40,6 +40,7 @@ from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.timers import Timers
+from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec
@@ -49,7 +50,6 @@ from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-GROUP_TOPIC = "__consumer_offsets"
 ACKS_NONE = 0
 MS_PER_MINUTE = 60_000
 GROUPS_AT_A_TIME = 50  # between two checkpoints: a step over all groups must not hold the loop

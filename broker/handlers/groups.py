@@ -14,9 +14,9 @@ Not done: transactional ids have no coordinator yet. They are refused with UNSUP
 """
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
-from barnabas.broker.groups.coordinator import GROUP_TOPIC
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, Leave, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 

@@ -14,7 +14,7 @@ import trio
 
 from barnabas.broker.call import Call
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.groups.coordinator import GROUP_TOPIC, GroupCoordinator
+from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
     JOIN_TIMER,
@@ -33,6 +33,7 @@ from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, Endpoint, PartitionInfo, TopicInfo
 from barnabas.broker.partition import Partition
+from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
