@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 FAMILIES = (
+    "acls",
     "consumer_protocol",
     "fetch",
     "group_records",
@@ -45,6 +46,9 @@ FAMILIES = (
     "offsets",
     "produce",
     "replication",
+    "sasl",
+    "scram",
+    "tokens",
     "topics",
     "txn",
     "versions",

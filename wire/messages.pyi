@@ -152,6 +152,64 @@ class AlterPartitionResponse(Message):
         topics: Sequence[AlterPartitionResponse.TopicData] = ...,
     ) -> None: ...
 
+class AlterUserScramCredentialsRequest(Message):
+    class ScramCredentialDeletion(Struct):
+        name: str
+        mechanism: int
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            mechanism: int = ...,
+        ) -> None: ...
+
+    class ScramCredentialUpsertion(Struct):
+        name: str
+        mechanism: int
+        iterations: int
+        salt: bytes
+        salted_password: bytes
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            mechanism: int = ...,
+            iterations: int = ...,
+            salt: bytes = ...,
+            salted_password: bytes = ...,
+        ) -> None: ...
+
+    deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion]
+    upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]
+    def __init__(
+        self,
+        *,
+        deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ...,
+        upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...,
+    ) -> None: ...
+
+class AlterUserScramCredentialsResponse(Message):
+    class AlterUserScramCredentialsResult(Struct):
+        user: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            user: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...,
+    ) -> None: ...
+
 class ApiVersionsRequest(Message):
     client_software_name: str
     client_software_version: str
@@ -294,6 +352,106 @@ class ControlledShutdownResponse(Message):
         remaining_partitions: Sequence[ControlledShutdownResponse.RemainingPartition] = ...,
     ) -> None: ...
 
+class CreateAclsRequest(Message):
+    class AclCreation(Struct):
+        resource_type: int
+        resource_name: str
+        resource_pattern_type: int
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            resource_pattern_type: int = ...,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    creations: Sequence[CreateAclsRequest.AclCreation]
+    def __init__(
+        self,
+        *,
+        creations: Sequence[CreateAclsRequest.AclCreation] = ...,
+    ) -> None: ...
+
+class CreateAclsResponse(Message):
+    class AclCreationResult(Struct):
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[CreateAclsResponse.AclCreationResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[CreateAclsResponse.AclCreationResult] = ...,
+    ) -> None: ...
+
+class CreateDelegationTokenRequest(Message):
+    class CreatableRenewers(Struct):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            *,
+            principal_type: str = ...,
+            principal_name: str = ...,
+        ) -> None: ...
+
+    owner_principal_type: str | None
+    owner_principal_name: str | None
+    renewers: Sequence[CreateDelegationTokenRequest.CreatableRenewers]
+    max_lifetime_ms: int
+    def __init__(
+        self,
+        *,
+        owner_principal_type: str | None = ...,
+        owner_principal_name: str | None = ...,
+        renewers: Sequence[CreateDelegationTokenRequest.CreatableRenewers] = ...,
+        max_lifetime_ms: int = ...,
+    ) -> None: ...
+
+class CreateDelegationTokenResponse(Message):
+    error_code: int
+    principal_type: str
+    principal_name: str
+    token_requester_principal_type: str
+    token_requester_principal_name: str
+    issue_timestamp_ms: int
+    expiry_timestamp_ms: int
+    max_timestamp_ms: int
+    token_id: str
+    hmac: bytes
+    throttle_time_ms: int
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        principal_type: str = ...,
+        principal_name: str = ...,
+        token_requester_principal_type: str = ...,
+        token_requester_principal_name: str = ...,
+        issue_timestamp_ms: int = ...,
+        expiry_timestamp_ms: int = ...,
+        max_timestamp_ms: int = ...,
+        token_id: str = ...,
+        hmac: bytes = ...,
+        throttle_time_ms: int = ...,
+    ) -> None: ...
+
 class CreateTopicsRequest(Message):
     class CreatableReplicaAssignment(Struct):
         partition_index: int
@@ -390,6 +548,108 @@ class CreateTopicsResponse(Message):
         topics: Sequence[CreateTopicsResponse.CreatableTopicResult] = ...,
     ) -> None: ...
 
+class DeleteAclsRequest(Message):
+    class DeleteAclsFilter(Struct):
+        resource_type_filter: int
+        resource_name_filter: str | None
+        pattern_type_filter: int
+        principal_filter: str | None
+        host_filter: str | None
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            resource_type_filter: int = ...,
+            resource_name_filter: str | None = ...,
+            pattern_type_filter: int = ...,
+            principal_filter: str | None = ...,
+            host_filter: str | None = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    filters: Sequence[DeleteAclsRequest.DeleteAclsFilter]
+    def __init__(
+        self,
+        *,
+        filters: Sequence[DeleteAclsRequest.DeleteAclsFilter] = ...,
+    ) -> None: ...
+
+class DeleteAclsResponse(Message):
+    class DeleteAclsMatchingAcl(Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        pattern_type: int
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            pattern_type: int = ...,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    class DeleteAclsFilterResult(Struct):
+        error_code: int
+        error_message: str | None
+        matching_acls: Sequence[DeleteAclsResponse.DeleteAclsMatchingAcl]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            matching_acls: Sequence[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    filter_results: Sequence[DeleteAclsResponse.DeleteAclsFilterResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        filter_results: Sequence[DeleteAclsResponse.DeleteAclsFilterResult] = ...,
+    ) -> None: ...
+
+class DeleteGroupsRequest(Message):
+    groups_names: Sequence[str]
+    def __init__(
+        self,
+        *,
+        groups_names: Sequence[str] = ...,
+    ) -> None: ...
+
+class DeleteGroupsResponse(Message):
+    class DeletableGroupResult(Struct):
+        group_id: str
+        error_code: int
+        def __init__(
+            self,
+            *,
+            group_id: str = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[DeleteGroupsResponse.DeletableGroupResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[DeleteGroupsResponse.DeletableGroupResult] = ...,
+    ) -> None: ...
+
 class DeleteTopicsRequest(Message):
     class DeleteTopicState(Struct):
         name: str | None
@@ -434,6 +694,134 @@ class DeleteTopicsResponse(Message):
         *,
         throttle_time_ms: int = ...,
         responses: Sequence[DeleteTopicsResponse.DeletableTopicResult] = ...,
+    ) -> None: ...
+
+class DescribeAclsRequest(Message):
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+    def __init__(
+        self,
+        *,
+        resource_type_filter: int = ...,
+        resource_name_filter: str | None = ...,
+        pattern_type_filter: int = ...,
+        principal_filter: str | None = ...,
+        host_filter: str | None = ...,
+        operation: int = ...,
+        permission_type: int = ...,
+    ) -> None: ...
+
+class DescribeAclsResponse(Message):
+    class AclDescription(Struct):
+        principal: str
+        host: str
+        operation: int
+        permission_type: int
+        def __init__(
+            self,
+            *,
+            principal: str = ...,
+            host: str = ...,
+            operation: int = ...,
+            permission_type: int = ...,
+        ) -> None: ...
+
+    class DescribeAclsResource(Struct):
+        resource_type: int
+        resource_name: str
+        pattern_type: int
+        acls: Sequence[DescribeAclsResponse.AclDescription]
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            pattern_type: int = ...,
+            acls: Sequence[DescribeAclsResponse.AclDescription] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    resources: Sequence[DescribeAclsResponse.DescribeAclsResource]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        resources: Sequence[DescribeAclsResponse.DescribeAclsResource] = ...,
+    ) -> None: ...
+
+class DescribeDelegationTokenRequest(Message):
+    class DescribeDelegationTokenOwner(Struct):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            *,
+            principal_type: str = ...,
+            principal_name: str = ...,
+        ) -> None: ...
+
+    owners: Sequence[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None
+    def __init__(
+        self,
+        *,
+        owners: Sequence[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = ...,
+    ) -> None: ...
+
+class DescribeDelegationTokenResponse(Message):
+    class DescribedDelegationTokenRenewer(Struct):
+        principal_type: str
+        principal_name: str
+        def __init__(
+            self,
+            *,
+            principal_type: str = ...,
+            principal_name: str = ...,
+        ) -> None: ...
+
+    class DescribedDelegationToken(Struct):
+        principal_type: str
+        principal_name: str
+        token_requester_principal_type: str
+        token_requester_principal_name: str
+        issue_timestamp: int
+        expiry_timestamp: int
+        max_timestamp: int
+        token_id: str
+        hmac: bytes
+        renewers: Sequence[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
+        def __init__(
+            self,
+            *,
+            principal_type: str = ...,
+            principal_name: str = ...,
+            token_requester_principal_type: str = ...,
+            token_requester_principal_name: str = ...,
+            issue_timestamp: int = ...,
+            expiry_timestamp: int = ...,
+            max_timestamp: int = ...,
+            token_id: str = ...,
+            hmac: bytes = ...,
+            renewers: Sequence[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...,
+        ) -> None: ...
+
+    error_code: int
+    tokens: Sequence[DescribeDelegationTokenResponse.DescribedDelegationToken]
+    throttle_time_ms: int
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        tokens: Sequence[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...,
+        throttle_time_ms: int = ...,
     ) -> None: ...
 
 class DescribeGroupsRequest(Message):
@@ -492,6 +880,132 @@ class DescribeGroupsResponse(Message):
         *,
         throttle_time_ms: int = ...,
         groups: Sequence[DescribeGroupsResponse.DescribedGroup] = ...,
+    ) -> None: ...
+
+class DescribeTransactionsRequest(Message):
+    transactional_ids: Sequence[str]
+    def __init__(
+        self,
+        *,
+        transactional_ids: Sequence[str] = ...,
+    ) -> None: ...
+
+class DescribeTransactionsResponse(Message):
+    class TopicData(Struct):
+        topic: str
+        partitions: Sequence[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: Sequence[int] = ...,
+        ) -> None: ...
+
+    class TransactionState(Struct):
+        error_code: int
+        transactional_id: str
+        transaction_state: str
+        transaction_timeout_ms: int
+        transaction_start_time_ms: int
+        producer_id: int
+        producer_epoch: int
+        topics: Sequence[DescribeTransactionsResponse.TopicData]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            transactional_id: str = ...,
+            transaction_state: str = ...,
+            transaction_timeout_ms: int = ...,
+            transaction_start_time_ms: int = ...,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            topics: Sequence[DescribeTransactionsResponse.TopicData] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    transaction_states: Sequence[DescribeTransactionsResponse.TransactionState]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        transaction_states: Sequence[DescribeTransactionsResponse.TransactionState] = ...,
+    ) -> None: ...
+
+class DescribeUserScramCredentialsRequest(Message):
+    class UserName(Struct):
+        name: str
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+        ) -> None: ...
+
+    users: Sequence[DescribeUserScramCredentialsRequest.UserName] | None
+    def __init__(
+        self,
+        *,
+        users: Sequence[DescribeUserScramCredentialsRequest.UserName] | None = ...,
+    ) -> None: ...
+
+class DescribeUserScramCredentialsResponse(Message):
+    class CredentialInfo(Struct):
+        mechanism: int
+        iterations: int
+        def __init__(
+            self,
+            *,
+            mechanism: int = ...,
+            iterations: int = ...,
+        ) -> None: ...
+
+    class DescribeUserScramCredentialsResult(Struct):
+        user: str
+        error_code: int
+        error_message: str | None
+        credential_infos: Sequence[DescribeUserScramCredentialsResponse.CredentialInfo]
+        def __init__(
+            self,
+            *,
+            user: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            credential_infos: Sequence[DescribeUserScramCredentialsResponse.CredentialInfo] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...,
+    ) -> None: ...
+
+class ExpireDelegationTokenRequest(Message):
+    hmac: bytes
+    expiry_time_period_ms: int
+    def __init__(
+        self,
+        *,
+        hmac: bytes = ...,
+        expiry_time_period_ms: int = ...,
+    ) -> None: ...
+
+class ExpireDelegationTokenResponse(Message):
+    error_code: int
+    expiry_timestamp_ms: int
+    throttle_time_ms: int
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        expiry_timestamp_ms: int = ...,
+        throttle_time_ms: int = ...,
     ) -> None: ...
 
 class FetchRequest(Message):
@@ -1174,6 +1688,44 @@ class ListOffsetsResponse(Message):
         topics: Sequence[ListOffsetsResponse.ListOffsetsTopicResponse] = ...,
     ) -> None: ...
 
+class ListTransactionsRequest(Message):
+    state_filters: Sequence[str]
+    producer_id_filters: Sequence[int]
+    duration_filter: int
+    def __init__(
+        self,
+        *,
+        state_filters: Sequence[str] = ...,
+        producer_id_filters: Sequence[int] = ...,
+        duration_filter: int = ...,
+    ) -> None: ...
+
+class ListTransactionsResponse(Message):
+    class TransactionState(Struct):
+        transactional_id: str
+        producer_id: int
+        transaction_state: str
+        def __init__(
+            self,
+            *,
+            transactional_id: str = ...,
+            producer_id: int = ...,
+            transaction_state: str = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    unknown_state_filters: Sequence[str]
+    transaction_states: Sequence[ListTransactionsResponse.TransactionState]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        unknown_state_filters: Sequence[str] = ...,
+        transaction_states: Sequence[ListTransactionsResponse.TransactionState] = ...,
+    ) -> None: ...
+
 class MetadataRequest(Message):
     class MetadataRequestTopic(Struct):
         topic_id: bytes
@@ -1368,6 +1920,66 @@ class OffsetCommitValue(Message):
         metadata: str = ...,
         commit_timestamp: int = ...,
         expire_timestamp: int = ...,
+    ) -> None: ...
+
+class OffsetDeleteRequest(Message):
+    class OffsetDeleteRequestPartition(Struct):
+        partition_index: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+        ) -> None: ...
+
+    class OffsetDeleteRequestTopic(Struct):
+        name: str
+        partitions: Sequence[OffsetDeleteRequest.OffsetDeleteRequestPartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[OffsetDeleteRequest.OffsetDeleteRequestPartition] = ...,
+        ) -> None: ...
+
+    group_id: str
+    topics: Sequence[OffsetDeleteRequest.OffsetDeleteRequestTopic]
+    def __init__(
+        self,
+        *,
+        group_id: str = ...,
+        topics: Sequence[OffsetDeleteRequest.OffsetDeleteRequestTopic] = ...,
+    ) -> None: ...
+
+class OffsetDeleteResponse(Message):
+    class OffsetDeleteResponsePartition(Struct):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class OffsetDeleteResponseTopic(Struct):
+        name: str
+        partitions: Sequence[OffsetDeleteResponse.OffsetDeleteResponsePartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[OffsetDeleteResponse.OffsetDeleteResponsePartition] = ...,
+        ) -> None: ...
+
+    error_code: int
+    throttle_time_ms: int
+    topics: Sequence[OffsetDeleteResponse.OffsetDeleteResponseTopic]
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        throttle_time_ms: int = ...,
+        topics: Sequence[OffsetDeleteResponse.OffsetDeleteResponseTopic] = ...,
     ) -> None: ...
 
 class OffsetFetchRequest(Message):
@@ -1674,6 +2286,28 @@ class ProduceResponse(Message):
         node_endpoints: Sequence[ProduceResponse.NodeEndpoint] = ...,
     ) -> None: ...
 
+class RenewDelegationTokenRequest(Message):
+    hmac: bytes
+    renew_period_ms: int
+    def __init__(
+        self,
+        *,
+        hmac: bytes = ...,
+        renew_period_ms: int = ...,
+    ) -> None: ...
+
+class RenewDelegationTokenResponse(Message):
+    error_code: int
+    expiry_timestamp_ms: int
+    throttle_time_ms: int
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        expiry_timestamp_ms: int = ...,
+        throttle_time_ms: int = ...,
+    ) -> None: ...
+
 class RequestHeader(Message):
     request_api_key: int
     request_api_version: int
@@ -1694,6 +2328,46 @@ class ResponseHeader(Message):
         self,
         *,
         correlation_id: int = ...,
+    ) -> None: ...
+
+class SaslAuthenticateRequest(Message):
+    auth_bytes: bytes
+    def __init__(
+        self,
+        *,
+        auth_bytes: bytes = ...,
+    ) -> None: ...
+
+class SaslAuthenticateResponse(Message):
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes
+    session_lifetime_ms: int
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        auth_bytes: bytes = ...,
+        session_lifetime_ms: int = ...,
+    ) -> None: ...
+
+class SaslHandshakeRequest(Message):
+    mechanism: str
+    def __init__(
+        self,
+        *,
+        mechanism: str = ...,
+    ) -> None: ...
+
+class SaslHandshakeResponse(Message):
+    error_code: int
+    mechanisms: Sequence[str]
+    def __init__(
+        self,
+        *,
+        error_code: int = ...,
+        mechanisms: Sequence[str] = ...,
     ) -> None: ...
 
 class StopReplicaRequest(Message):

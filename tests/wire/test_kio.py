@@ -63,11 +63,12 @@ def make_one(schema: Schema, field: Field, version: int, rng: random.Random) -> 
 
 
 def make_int(field: Field, rng: random.Random) -> int:
-    """An int that kio can represent: it has enum members for error codes, whole seconds for times of day."""
+    """An int that kio can represent: it has enum members for error codes, whole seconds in bounds for times."""
     if field.name.endswith("error_code"):
         return int(rng.choice(list(ErrorCode)))
-    if field.name in ("log_append_time_ms", "retention_time_ms"):
-        return rng.choice((-1, 0, 1_700_000_000_000))
+    if field.element == "int64" and field.name.endswith("_ms"):
+        never = () if field.name.endswith(("timestamp_ms", "start_time_ms")) else (-1,)  # kio's are always dates
+        return rng.choice((*never, 0, 1_700_000_000_000))
     top = 1 << (int(field.element[3:]) - 1)
     return rng.choice((0, 1, -1, top - 1, -top, rng.randrange(-top, top)))
 

@@ -1,4 +1,4 @@
-"""Consumer groups of the classic protocol: offsets committed, coordinator lookup, membership, listing.
+"""Consumer groups of the classic protocol: offsets committed, coordinator lookup, membership, listing, deletion.
 
 Versions that change more than a throttle time: OffsetCommit v1 generation and member, v2-4 retention time, v6 leader
 epoch (KIP-320), v7 static members (KIP-345), v8 flexible, v9 member epoch in the place of the generation (KIP-848).
@@ -6,6 +6,7 @@ OffsetFetch v2 null = all topics, v6 flexible, v7 require stable (KIP-447), v8 s
 FindCoordinator v1 transactions, v3 flexible, v4 several keys (KIP-699). JoinGroup v1 rebalance timeout, v4 the member
 id comes first (KIP-394), v5 static members, v6 flexible, v7 protocol type, v8 reason (KIP-800), v9 skip assignment.
 LeaveGroup v3 several members. SyncGroup v5 protocol type and name (KIP-559). ListGroups v4 states, v5 types.
+DeleteGroups v2 flexible (KIP-229). OffsetDelete is never flexible (KIP-496).
 """
 
 from barnabas.wire.schema import Field, Schema
@@ -216,6 +217,36 @@ SCHEMAS = (
             Field("protocol_type", "string"),
             Field("group_state", "string", "4+", ignorable=True),
             Field("group_type", "string", "5+", ignorable=True),
+        )),
+    )),
+    Schema("DeleteGroupsRequest", 42, "0-2", "2+", (
+        Field("groups_names", "[]string"),
+    )),
+    Schema("DeleteGroupsResponse", 42, "0-2", "2+", (
+        Field("throttle_time_ms", "int32"),
+        Field("results", "[]DeletableGroupResult", fields=(
+            Field("group_id", "string"),
+            Field("error_code", "int16"),
+        )),
+    )),
+    Schema("OffsetDeleteRequest", 47, "0", None, (
+        Field("group_id", "string"),
+        Field("topics", "[]OffsetDeleteRequestTopic", fields=(
+            Field("name", "string"),
+            Field("partitions", "[]OffsetDeleteRequestPartition", fields=(
+                Field("partition_index", "int32"),
+            )),
+        )),
+    )),
+    Schema("OffsetDeleteResponse", 47, "0", None, (
+        Field("error_code", "int16"),
+        Field("throttle_time_ms", "int32", ignorable=True),
+        Field("topics", "[]OffsetDeleteResponseTopic", fields=(
+            Field("name", "string"),
+            Field("partitions", "[]OffsetDeleteResponsePartition", fields=(
+                Field("partition_index", "int32"),
+                Field("error_code", "int16"),
+            )),
         )),
     )),
 )  # fmt: skip

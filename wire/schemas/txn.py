@@ -1,7 +1,9 @@
-"""InitProducerId (key 22): a producer id and epoch, for idempotent and for transactional producers (KIP-98).
+"""Producers and their transactions: InitProducerId (key 22), DescribeTransactions (65), ListTransactions (66).
 
-v2 flexible; v3 the id and epoch that the producer has, to recover from an error (KIP-360); v4 the client knows
-PRODUCER_FENCED; v5 it knows TRANSACTION_ABORTABLE (KIP-890).
+InitProducerId: a producer id and epoch, for idempotent and for transactional producers (KIP-98); v2 flexible; v3 the id
+and epoch that the producer has, to recover from an error (KIP-360); v4 the client knows PRODUCER_FENCED; v5 it knows
+TRANSACTION_ABORTABLE (KIP-890). The other two are for administrators (KIP-664); ListTransactions v1 filters by duration
+(KIP-994).
 """
 
 from barnabas.wire.schema import Field, Schema
@@ -18,5 +20,39 @@ SCHEMAS = (
         Field("error_code", "int16"),
         Field("producer_id", "int64", default=-1),
         Field("producer_epoch", "int16"),
+    )),
+    Schema("DescribeTransactionsRequest", 65, "0", "0+", (
+        Field("transactional_ids", "[]string"),
+    )),
+    Schema("DescribeTransactionsResponse", 65, "0", "0+", (
+        Field("throttle_time_ms", "int32"),
+        Field("transaction_states", "[]TransactionState", fields=(
+            Field("error_code", "int16"),
+            Field("transactional_id", "string"),
+            Field("transaction_state", "string"),
+            Field("transaction_timeout_ms", "int32"),
+            Field("transaction_start_time_ms", "int64"),
+            Field("producer_id", "int64"),
+            Field("producer_epoch", "int16"),
+            Field("topics", "[]TopicData", fields=(
+                Field("topic", "string"),
+                Field("partitions", "[]int32"),
+            )),
+        )),
+    )),
+    Schema("ListTransactionsRequest", 66, "0-1", "0+", (
+        Field("state_filters", "[]string"),
+        Field("producer_id_filters", "[]int64"),
+        Field("duration_filter", "int64", "1+", default=-1),
+    )),
+    Schema("ListTransactionsResponse", 66, "0-1", "0+", (
+        Field("throttle_time_ms", "int32"),
+        Field("error_code", "int16"),
+        Field("unknown_state_filters", "[]string"),
+        Field("transaction_states", "[]TransactionState", fields=(
+            Field("transactional_id", "string"),
+            Field("producer_id", "int64"),
+            Field("transaction_state", "string"),
+        )),
     )),
 )  # fmt: skip
