@@ -5,6 +5,7 @@ answer that the controller last gave it. A partition whose leader is `LEADER_DUR
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 
@@ -15,16 +16,14 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """Where a listener of a broker is reached."""
 
     host: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(NamedTuple):
     """A live broker: its endpoints by listener name, and its rack."""
 
     broker_id: int
@@ -32,8 +31,7 @@ class BrokerInfo:
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """What the controller decided for one partition."""
 
     leader_id: int

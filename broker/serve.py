@@ -18,9 +18,8 @@ any part ends all of them, and the first cause is raised.
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -70,8 +69,7 @@ class TaskStatus(Protocol):
     def started(self, value: "Serving") -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(NamedTuple):
     """What is known once the broker serves."""
 
     ready_line: str

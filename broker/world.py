@@ -9,8 +9,7 @@ comparisons with them.
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -34,8 +33,7 @@ class OpenStore(Protocol):
     def __call__(self, embedded_path: str) -> Awaitable[MetadataStore]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(NamedTuple):
     """Time, chance, disk, network, store and threads."""
 
     now_ms: Callable[[], int]

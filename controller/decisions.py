@@ -20,6 +20,7 @@ Differences from Kafka, which reaches the same states by more writes:
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.controller import paths
 from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
@@ -50,8 +51,7 @@ from barnabas.wire.topics import TopicPartition
 Replica = tuple[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TellLeaderAndIsr:
+class TellLeaderAndIsr(NamedTuple):
     """These brokers learn the partition's leader, and every broker its metadata."""
 
     topic_partition: TopicPartition
@@ -59,15 +59,13 @@ class TellLeaderAndIsr:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TellMetadata:
+class TellMetadata(NamedTuple):
     """Every broker learns the metadata of these partitions."""
 
     topic_partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TellStop:
+class TellStop(NamedTuple):
     """The broker stops hosting the partition, and deletes its log if told so."""
 
     topic_partition: TopicPartition
@@ -78,8 +76,7 @@ class TellStop:
 Tell = TellLeaderAndIsr | TellMetadata | TellStop
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A record, what must be written for it to be true, and what is told when it is."""
 
     record: Record
@@ -103,8 +100,7 @@ class Decision:
 # Brokers ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(NamedTuple):
     """How the registered brokers differ from the image. Bounced: registered anew before its death was noticed."""
 
     joined: tuple[LiveBroker, ...]
@@ -172,8 +168,7 @@ def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Ite
 # Leaders ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderRules:
+class LeaderRules(NamedTuple):
     """What an election depends on besides the image."""
 
     controller_epoch: int

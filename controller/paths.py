@@ -164,8 +164,7 @@ def new_cluster_id(random_bytes: bytes) -> str:
     return base64.urlsafe_b64encode(random_bytes).rstrip(b"=").decode("ascii")
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterId:
+class ClusterId(NamedTuple):
     """/cluster/id."""
 
     id: str
@@ -290,8 +289,7 @@ NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """/brokers/topics/T/partitions/P/state. The partition epoch is the node's version."""
 
     leader: int  # NO_LEADER when none is alive
@@ -318,8 +316,7 @@ class PartitionState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerNode:
+class ControllerNode(NamedTuple):
     """/controller: who won the election. Version 1 lacks the KRaft epoch."""
 
     broker_id: int
@@ -336,8 +333,7 @@ class ControllerNode:
         return cls(fields.integer("brokerid"), fields.long("timestamp", -1), fields.integer("kraftControllerEpoch", -1))
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerEpoch:
+class ControllerEpoch(NamedTuple):
     """/controller_epoch: digits, no JSON. The node's version is the fencing token."""
 
     epoch: int
@@ -352,8 +348,7 @@ class ControllerEpoch:
         return cls(int(data))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntity:
+class ConfigEntity(NamedTuple):
     """/config/<type>/<name>: overrides, all strings. A node with null data has none."""
 
     config: Mapping[str, str]
@@ -371,8 +366,7 @@ class ConfigEntity:
         return cls(fields.strings(fields.required("config")))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """/config/changes/config_change_N: which entity's configuration to read again, e.g. `topics/orders`."""
 
     entity_path: str
@@ -402,8 +396,7 @@ class ConfigChange:
         return self.entity_path.partition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionList:
+class PartitionList(NamedTuple):
     """/admin/preferred_replica_election and /isr_change_notification/isr_change_N: partitions to look at."""
 
     partitions: tuple[TopicPartition, ...]
@@ -418,8 +411,7 @@ class PartitionList:
         return cls(tuple(fields.topic_partition() for fields in each))
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignment:
+class Reassignment(NamedTuple):
     """/admin/reassign_partitions: the replicas that partitions shall get."""
 
     partitions: Mapping[TopicPartition, Sequence[int]]
@@ -437,8 +429,7 @@ class Reassignment:
         return cls({fields.topic_partition(): fields.integers("replicas") for fields in each})
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirEvent:
+class LogDirEvent(NamedTuple):
     """/log_dir_event_notification/log_dir_event_N: a broker lost a log directory (event 1, the only one there is)."""
 
     broker_id: int
@@ -451,8 +442,7 @@ class LogDirEvent:
         return cls(_Fields.parse(data, path).integer("broker"))
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """/latest_producer_id_block: the last block given out, both ends included (reference E.5)."""
 
     broker_id: int
@@ -495,8 +485,7 @@ def _keyed_by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]
     return {str(index): list(replicas[index]) for index in sorted(replicas)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(NamedTuple):
     """A JSON object of a node: its keys with their types checked."""
 
     value: dict[str, object]

@@ -18,7 +18,7 @@ StopReplica >= 3); fields that a level does not have are dropped by the encoder.
 """
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.controller.decisions import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.paths import BrokerRegistration, PartitionState
@@ -33,8 +33,7 @@ NO_EPOCH = -1
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(NamedTuple):
     """What every request says of the controller, and the listener at which brokers reach each other."""
 
     broker_id: int

@@ -35,8 +35,7 @@ from barnabas.wire.topics import TopicPartition
 # What the image is made of ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LiveBroker:
+class LiveBroker(NamedTuple):
     """A broker with a registration; `epoch` is the czxid of that, so a restarted broker is another one."""
 
     broker_id: int
@@ -82,37 +81,32 @@ class Deletion:
 # Records ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerJoined:
+class BrokerJoined(NamedTuple):
     """A broker registered."""
 
     broker: LiveBroker
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerChanged:
+class BrokerChanged(NamedTuple):
     """A live broker changed its endpoints; its epoch stays."""
 
     broker: LiveBroker
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLeft:
+class BrokerLeft(NamedTuple):
     """A broker's registration is gone; what was known of its disks is void."""
 
     broker_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicAppeared:
+class TopicAppeared(NamedTuple):
     """A topic without partitions as yet."""
 
     topic: str
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAppeared:
+class PartitionAppeared(NamedTuple):
     """A partition was assigned to replicas: with its topic, or when its topic grew."""
 
     topic_partition: TopicPartition
@@ -121,16 +115,14 @@ class PartitionAppeared:
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipChanged:
+class LeadershipChanged(NamedTuple):
     """The state node of a partition was read or written."""
 
     topic_partition: TopicPartition
     leadership: Leadership
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaMoved:
+class ReplicaMoved(NamedTuple):
     """A replica's status changed."""
 
     topic_partition: TopicPartition
@@ -138,8 +130,7 @@ class ReplicaMoved:
     move: ReplicaMove
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryReported:
+class DirectoryReported(NamedTuple):
     """A broker said whether the disk of one of its replicas works."""
 
     topic_partition: TopicPartition
@@ -147,43 +138,37 @@ class DirectoryReported:
     works: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionMarked:
+class DeletionMarked(NamedTuple):
     """Somebody marked the topic for deletion."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionBegun:
+class DeletionBegun(NamedTuple):
     """The topic's partitions are out of service for good."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionHalted:
+class DeletionHalted(NamedTuple):
     """A replica of the topic cannot be deleted for now."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionResumed:
+class DeletionResumed(NamedTuple):
     """It is worth trying again."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(NamedTuple):
     """Every replica is deleted, and the topic's nodes with its marker are gone."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicVanished:
+class TopicVanished(NamedTuple):
     """Somebody else removed the topic's node; its replicas were told nothing."""
 
     topic: str

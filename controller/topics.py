@@ -17,6 +17,7 @@ only their number and sum.
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.controller import paths
 from barnabas.controller.paths import ConfigEntity, TopicAssignment
@@ -42,16 +43,14 @@ class NewTopic:
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
+class TopicDefaults(NamedTuple):
     """What stands for BY_DEFAULT: `num.partitions` and `default.replication.factor`."""
 
     partition_count: int
     replication_factor: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPlan:
+class TopicPlan(NamedTuple):
     """A topic that may be created, unless its name is taken."""
 
     name: str
@@ -63,16 +62,14 @@ class TopicPlan:
         return len(self.assignment[0])
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
+class CreatedTopic(NamedTuple):
     """A topic that was written; the controller is about to notice it."""
 
     plan: TopicPlan
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRefused:
+class TopicRefused(NamedTuple):
     """Why there is no such topic, or no deletion."""
 
     code: ErrorCode

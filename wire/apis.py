@@ -14,8 +14,7 @@ section 0): `inter_broker_versions`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from barnabas.wire.messages import Message
@@ -24,8 +23,7 @@ API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API: its key and name, the versions of Kafka 3.9, and whether this broker answers it."""
 
     key: int

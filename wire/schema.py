@@ -11,9 +11,8 @@ stand in the field that has it, or in the schema's `structs` when two fields sha
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 # Primitives of fixed size: the format character of `struct`, and the size in bytes.
 FIXED: Final[dict[str, tuple[str, int]]] = {
@@ -48,8 +47,7 @@ def _covers(versions: str | None, version: int) -> bool:
     return first <= version <= last
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message or struct, over all versions.
 
     `nullable`: the versions in which null is legal. `tag`: the field travels in the tagged section under this number,
@@ -98,8 +96,7 @@ class Field:
         return None if self.is_struct else zeros.get(self.type, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """One message with all its versions. `flexible`: the versions with compact lengths and tagged fields (KIP-482)."""
 
     name: str

@@ -3,7 +3,7 @@
 Shares and subscriptions are shown of a Stable group only; in between they are on their way.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas.broker.groups.events import NO_OFFSET
 from barnabas.broker.groups.state import Group, GroupState
@@ -11,8 +11,7 @@ from barnabas.broker.groups.state import Group, GroupState
 CLASSIC_TYPE = "classic"
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(NamedTuple):
     """A member, as far as it may be shown now."""
 
     member_id: str
@@ -23,8 +22,7 @@ class DescribedMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(NamedTuple):
     """A group and its members."""
 
     state: str
@@ -33,8 +31,7 @@ class Description:
     members: tuple[DescribedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(NamedTuple):
     """One line about a group."""
 
     group_id: str

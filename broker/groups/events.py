@@ -22,8 +22,7 @@ NO_GENERATION = -1
 Protocols = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     """What the leader is told of a member."""
 
     member_id: str
@@ -31,8 +30,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswer:
+class JoinAnswer(NamedTuple):
     """The outcome of JoinGroup; only the leader of a new generation gets `members`."""
 
     error: ErrorCode
@@ -45,8 +43,7 @@ class JoinAnswer:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAnswer:
+class SyncAnswer(NamedTuple):
     """The outcome of SyncGroup: what this member shall do, in bytes that only clients understand."""
 
     error: ErrorCode
@@ -55,16 +52,14 @@ class SyncAnswer:
     protocol_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAnswer:
+class LeaveAnswer(NamedTuple):
     """The outcome of LeaveGroup, one code a leaving member."""
 
     error: ErrorCode
     member_errors: tuple[ErrorCode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAnswer:
+class CommitAnswer(NamedTuple):
     """The outcome of OffsetCommit: one code for all partitions but those whose metadata are too large."""
 
     error: ErrorCode
@@ -237,16 +232,14 @@ JOIN_TIMER = Timer(TimerKind.JOIN)
 SYNC_TIMER = Timer(TimerKind.SYNC)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAssignment:
+class StoreAssignment(NamedTuple):
     """The leader's assignment is being stored; stored, the group is Stable."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreReplacement:
+class StoreReplacement(NamedTuple):
     """A static member came back to a Stable group; stored, the new member id takes the place of the old one."""
 
     join: Join
@@ -259,16 +252,14 @@ class StoreEmptiness:
     """The last member left. Nothing depends on the record: lost, the old members come back and time out."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOffsets:
+class StoreOffsets(NamedTuple):
     """Offsets are being committed; stored, the client is told."""
 
     waiting: Waiting[CommitAnswer]
     too_large: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreExpiry:
+class StoreExpiry(NamedTuple):
     """Tombstones of offsets, and of the group itself when `dies`. Not stored, they come again at the next check."""
 
     dies: bool

@@ -2,7 +2,7 @@
 
 import random
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -291,7 +291,7 @@ class Cluster:
 
     async def write_state(self, topic, partition=0, **changes):
         """Change a state node behind the controller's back, as a leader of an old version does."""
-        state = replace(await self.state(topic, partition), **changes)
+        state = (await self.state(topic, partition))._replace(**changes)
         await self.store.set(paths.partition_state(topic, partition), state.encode())
 
     async def configure(self, topic, **configs):
