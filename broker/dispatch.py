@@ -17,6 +17,7 @@ from barnabas.broker.handlers import (
     fetch,
     group_offsets,
     groups,
+    logdirs,
     metadata,
     offsets,
     produce,
@@ -68,7 +69,12 @@ HANDLERS: dict[int, Route] = {
     18: Route(versions.api_versions, versions.refuse_api_versions),
     19: Route(topics.create_topics, topics.refuse_create_topics),
     20: Route(topics.delete_topics, topics.refuse_delete_topics),
+    21: Route(offsets.delete_records, offsets.refuse_delete_records),
     22: Route(txn.init_producer_id, txn.refuse_init_producer_id),
+    23: Route(offsets.offset_for_leader_epoch, offsets.refuse_offset_for_leader_epoch),
+    34: Route(logdirs.alter_replica_log_dirs, logdirs.refuse_alter_replica_log_dirs),
+    35: Route(logdirs.describe_log_dirs, logdirs.refuse_describe_log_dirs),
+    61: Route(txn.describe_producers, txn.refuse_describe_producers),
     67: Route(txn.allocate_producer_ids, txn.refuse_allocate_producer_ids),
 }
 

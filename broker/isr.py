@@ -27,3 +27,17 @@ def decide_high_watermark(
         if replica != leader_id:
             candidate = min(candidate, follower_end_offsets.get(replica, UNKNOWN_OFFSET))
     return max(current, candidate)
+
+
+def decide_low_watermark(
+    leader_id: int,
+    leader_start_offset: int,
+    live_replicas: Iterable[int],
+    follower_start_offsets: Mapping[int, int],
+) -> int:
+    """The smallest log start offset over the live replicas: what lies below is deleted wherever it could be read.
+
+    It is unknown (-1) while a live follower has not fetched under this leader epoch.
+    """
+    followers = (follower_start_offsets.get(each, UNKNOWN_OFFSET) for each in live_replicas if each != leader_id)
+    return min([leader_start_offset, *followers])

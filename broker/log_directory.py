@@ -13,7 +13,10 @@ Every function here blocks long: it runs in a worker thread.
 import logging
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
 
 from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -28,6 +31,9 @@ from barnabas.storage.checkpoint import (
 from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
 from barnabas.storage.files import LOG
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +51,21 @@ _STRANDED_NAME = re.compile(r"\S+-\d+\.\S+-(future|stray)\Z")  # of moves betwee
 
 class LogDirectoryRefused(Exception):
     """A log directory is in use, belongs to somebody else, or holds what is not ours: a person must look."""
+
+
+@dataclass(eq=False, slots=True)
+class LogDirectory:
+    """One log directory, as `Logs` keeps it; others only look."""
+
+    path: str  # as it is configured
+    absolute_path: str  # as clients are told, and must call it
+    lock: Lock | None = None
+    meta: MetaProperties | None = None
+    failure: StorageError | None = None  # it is offline
+    logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)
+    creating: int = 0
+    written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # what each checkpoint file holds
+    writing: trio.Lock = field(default_factory=trio.Lock)  # one writer of checkpoints at a time: they share a .tmp
 
 
 class StoredIdentity(NamedTuple):

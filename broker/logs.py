@@ -18,7 +18,6 @@ which fails only what needed them.
 import heapq
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -29,6 +28,7 @@ from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.log_directory import (
     OFFSET_CHECKPOINTS,
     Contents,
+    LogDirectory,
     LogDirectoryRefused,
     StoredIdentity,
     agreed_identity,
@@ -42,15 +42,15 @@ from barnabas.broker.log_directory import (
     rename_durably,
     take,
 )
+from barnabas.broker.log_placement import LogPlacement
 from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointCorrupt,
-    MetaProperties,
     write_checkpoint,
 )
-from barnabas.storage.disk import DirectoryLocked, Lock, StorageError, join, parent_of
+from barnabas.storage.disk import DirectoryLocked, StorageError, join, parent_of
 from barnabas.storage.files import OpenFiles
 from barnabas.storage.log import LogConfig, PartitionLog, open_log
 from barnabas.wire.errors import InvariantBroken
@@ -89,26 +89,12 @@ class LogsConfig(Protocol):
     def log_directories(self) -> Sequence[str]: ...
 
 
-@dataclass(eq=False, slots=True)
-class _Directory:
-    """One log directory."""
-
-    path: str
-    lock: Lock | None = None
-    meta: MetaProperties | None = None
-    failure: StorageError | None = None
-    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    creating: int = 0
-    written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # what each checkpoint file holds
-    writing: trio.Lock = field(default_factory=trio.Lock)  # one writer of checkpoints at a time: they share a .tmp
-
-
 class _Doomed(NamedTuple):
     """Files to remove, at a time of trio's clock."""
 
     due: float
     number: int  # orders those due together
-    directory: _Directory
+    directory: LogDirectory
     log: PartitionLog | None  # the deleted segments of this log; if None,
     path: str  # this directory
 
@@ -120,7 +106,10 @@ class Logs:
         self._config = config
         self._world = world
         self._flusher = flusher
-        self._directories = [_Directory(path.rstrip("/") or "/") for path in config.log_directories]
+        self.directories = [
+            LogDirectory(path.rstrip("/") or "/", world.disk.absolute_path(path)) for path in config.log_directories
+        ]
+        self.placement = LogPlacement(self.directories)
         self._open_files = OpenFiles(world.disk)
         self._checkpointed_high_watermarks: dict[TopicPartition, int] = {}
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
@@ -134,24 +123,28 @@ class Logs:
 
     def get(self, key: TopicPartition) -> PartitionLog | None:
         """The log of this partition, unless it does not exist here or its directory is offline."""
-        for directory in self._directories:
+        for directory in self.directories:
             log = directory.logs.get(key)
             if log is not None:
                 return log
         return None
 
     def __iter__(self) -> Iterator[PartitionLog]:
-        return iter([log for directory in self._directories for log in directory.logs.values()])
+        return iter([log for directory in self.directories for log in directory.logs.values()])
 
     @property
     def offline_directories(self) -> dict[str, StorageError]:
         """The directories that failed, and why."""
-        return {directory.path: directory.failure for directory in self._directories if directory.failure is not None}
+        return {directory.path: directory.failure for directory in self.directories if directory.failure is not None}
 
     @property
     def online_directories(self) -> list[str]:
         """The directories that are served."""
         return [directory.path for directory in self._live()]
+
+    async def volume_bytes(self, directory: LogDirectory) -> tuple[int, int]:
+        """How large the volume of a directory is, and how much is free; StorageError takes the directory offline."""
+        return await self._in_directory(directory, self._world.disk.volume_bytes, directory.path)
 
     def checkpointed_high_watermark(self, key: TopicPartition) -> int:
         """What the high watermark was when the broker before this one wrote it down; 0 if it did not."""
@@ -165,7 +158,7 @@ class Logs:
         LogDirectoryRefused; AllDirectoriesOffline if none can be used. Then nothing stays locked.
         """
         try:
-            for directory in self._directories:
+            for directory in self.directories:
                 await self._open_directory(directory)
             self._require_a_directory()
             return agreed_identity({directory.path: directory.meta for directory in self._live()})
@@ -187,7 +180,7 @@ class Logs:
             self.abandon()
             raise
 
-    async def _open_directory(self, directory: _Directory) -> None:
+    async def _open_directory(self, directory: LogDirectory) -> None:
         try:
             directory.lock, directory.meta = await self._world.in_thread(take, self._world.disk, directory.path)
         except (DirectoryLocked, CheckpointCorrupt) as error:
@@ -195,7 +188,7 @@ class Logs:
         except StorageError as error:
             self._fail(directory, error)
 
-    async def _look(self, directory: _Directory) -> Contents:
+    async def _look(self, directory: LogDirectory) -> Contents:
         try:
             return await self._in_directory(directory, read_contents, self._world.disk, directory.path)
         except StorageError:
@@ -203,7 +196,7 @@ class Logs:
 
     async def _load_directory(
         self,
-        directory: _Directory,
+        directory: LogDirectory,
         found: Contents,
         identity: StoredIdentity,
         topic_config: Callable[[str], LogConfig],
@@ -230,7 +223,7 @@ class Logs:
 
     async def _load_logs(
         self,
-        directory: _Directory,
+        directory: LogDirectory,
         todo: Iterator[TopicPartition],
         topic_config: Callable[[str], LogConfig],
         clean: bool,
@@ -250,7 +243,7 @@ class Logs:
 
     def _opener(
         self,
-        directory: _Directory,
+        directory: LogDirectory,
         key: TopicPartition,
         config: LogConfig,
         recovery_point: int,
@@ -270,7 +263,7 @@ class Logs:
             open_files=self._open_files,
         )
 
-    def _add(self, directory: _Directory, log: PartitionLog) -> PartitionLog:
+    def _add(self, directory: LogDirectory, log: PartitionLog) -> PartitionLog:
         """Take in a log that a thread opened; StorageError if the directory has failed meanwhile."""
         if directory.failure is not None:
             log.abandon()
@@ -283,17 +276,19 @@ class Logs:
     async def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True
     ) -> PartitionLog:
-        """Make the log of a partition, in the directory with the fewest; StorageError if no directory will have it.
+        """Make the log of a partition, where `placement` says; StorageError if no directory will have it.
 
         A partition that is not new may lie in a directory that is offline, so it is not made again elsewhere.
         """
         if not is_new:
             self._refuse_if_offline(key, "create a log that may be")
         error: StorageError | None = None
-        for directory in sorted(self._live(), key=lambda directory: len(directory.logs) + directory.creating):
+        for directory in self.placement.candidates(key):
             directory.creating += 1
             try:
-                return await self._create_in(directory, key, topic_id, config)
+                log = await self._create_in(directory, key, topic_id, config)
+                self.placement.granted(key)
+                return log
             except StorageError as refused:
                 error = refused
                 if not await self._unmake(directory, key):
@@ -303,7 +298,7 @@ class Logs:
         raise error or StorageError(str(key), "create", "ENODEV")
 
     async def _create_in(
-        self, directory: _Directory, key: TopicPartition, topic_id: bytes, config: LogConfig
+        self, directory: LogDirectory, key: TopicPartition, topic_id: bytes, config: LogConfig
     ) -> PartitionLog:
         for name in OFFSET_CHECKPOINTS:
             if key in directory.written.get(name, {}):  # of an earlier log of this name: it must not speak of this one
@@ -322,7 +317,7 @@ class Logs:
 
         return self._add(directory, await self._in_directory(directory, make))
 
-    async def _unmake(self, directory: _Directory, key: TopicPartition) -> bool:
+    async def _unmake(self, directory: LogDirectory, key: TopicPartition) -> bool:
         """Remove what is left of a log that could not be made here, the directory offline or not; whether nothing is.
 
         Otherwise it is made nowhere else: the next start would find it twice, and refuse.
@@ -335,7 +330,7 @@ class Logs:
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         """Note the topic id of a log that an older broker made; StorageError takes its directory offline."""
-        await self._in_directory(self._directory_of(log), log.assign_topic_id, topic_id)
+        await self._in_directory(self.directory_of(log), log.assign_topic_id, topic_id)
 
     async def delete(self, key: TopicPartition) -> None:
         """Forget a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
@@ -346,7 +341,7 @@ class Logs:
         if log is None:
             self._refuse_if_offline(key, "delete a log that may be")
             return
-        directory = self._directory_of(log)
+        directory = self.directory_of(log)
         with trio.CancelScope(shield=True):  # half a deletion would leave a directory that a new topic would find
             del directory.logs[key]
             self._checkpointed_high_watermarks.pop(key, None)
@@ -423,7 +418,7 @@ class Logs:
             return False
         if deleted:
             logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
-            self._doom(self._directory_of(log), log.config.file_delete_delay_ms, log=log)
+            self._doom(self.directory_of(log), log.config.file_delete_delay_ms, log=log)
         return deleted > 0
 
     async def _expire_producers(self) -> None:
@@ -433,7 +428,7 @@ class Logs:
 
     # -- removal of what was deleted
 
-    def _doom(self, directory: _Directory, delay_ms: int, *, log: PartitionLog | None = None, path: str = "") -> None:
+    def _doom(self, directory: LogDirectory, delay_ms: int, *, log: PartitionLog | None = None, path: str = "") -> None:
         due = trio.current_time() + delay_ms / 1000
         heapq.heappush(self._doomed, _Doomed(due, next(self._doomed_numbers), directory, log, path))
         self._doomed_changed.set()
@@ -465,11 +460,11 @@ class Logs:
 
     async def checkpoint_recovery_point(self, log: PartitionLog) -> None:
         """Write the recovery points beside this log: before it is appended to after a truncation. StorageError."""
-        await self._checkpoint(self._directory_of(log), RECOVERY_POINT_CHECKPOINT)
+        await self._checkpoint(self.directory_of(log), RECOVERY_POINT_CHECKPOINT)
 
     async def checkpoint_log_start(self, log: PartitionLog) -> None:
         """Write the log start offsets beside this log, so that a raised one lasts. StorageError."""
-        await self._checkpoint(self._directory_of(log), LOG_START_CHECKPOINT)
+        await self._checkpoint(self.directory_of(log), LOG_START_CHECKPOINT)
 
     async def _checkpoint_all(self, name: str) -> None:
         for directory in self._live():
@@ -478,7 +473,7 @@ class Logs:
             except StorageError:
                 continue  # it is offline now; the others go on
 
-    async def _checkpoint(self, directory: _Directory, name: str) -> None:
+    async def _checkpoint(self, directory: LogDirectory, name: str) -> None:
         async with directory.writing:
             offsets = self._offsets_of(directory, name)
             if directory.failure is not None:
@@ -488,7 +483,7 @@ class Logs:
                 await self._in_directory(directory, write_checkpoint, self._world.disk, path, offsets)
                 directory.written[name] = offsets
 
-    def _offsets_of(self, directory: _Directory, name: str) -> dict[TopicPartition, int]:
+    def _offsets_of(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
         logs = directory.logs
         if name == RECOVERY_POINT_CHECKPOINT:
             return {key: log.recovery_point for key, log in logs.items()}
@@ -502,11 +497,11 @@ class Logs:
 
     def fail_directory_of(self, log: PartitionLog, error: StorageError) -> None:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
-        directory = self._directory_of(log)
+        directory = self.directory_of(log)
         if directory.logs.get(log.topic_partition) is log:
             self._fail(directory, error)
 
-    def _fail(self, directory: _Directory, error: StorageError) -> None:
+    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
         if directory.failure is not None:
             return
         if error.is_shortage:
@@ -523,7 +518,7 @@ class Logs:
         if not self._live():
             self._last_directory_failed.set()
 
-    async def _in_directory(self, directory: _Directory, function: Callable[..., Result], *args: object) -> Result:
+    async def _in_directory(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
         """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
         try:
             return await self._world.in_thread(function, *args)
@@ -531,7 +526,7 @@ class Logs:
             self._fail(directory, error)
             raise
 
-    async def _try(self, directory: _Directory, function: Callable[..., object], *args: object) -> bool:
+    async def _try(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
         """The same, where nobody waits for the outcome but to know whether it was one."""
         try:
             await self._in_directory(directory, function, *args)
@@ -539,17 +534,18 @@ class Logs:
             return False
         return True
 
-    def _live(self) -> list[_Directory]:
-        return [directory for directory in self._directories if directory.failure is None]
+    def _live(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
 
     def _require_a_directory(self) -> None:
         if not self._live():
             reasons = "; ".join(f"{path} ({error})" for path, error in self.offline_directories.items())
             raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
 
-    def _directory_of(self, log: PartitionLog) -> _Directory:
+    def directory_of(self, log: PartitionLog) -> LogDirectory:
+        """The directory that a log is in, or was in before it was deleted."""
         path = parent_of(log.directory)
-        for directory in self._directories:
+        for directory in self.directories:
             if directory.path == path:
                 return directory
         raise InvariantBroken(f"{log} lies in {path}, which is no log directory")
@@ -564,12 +560,12 @@ class Logs:
 
     def abandon(self) -> None:
         """Give up files and locks and write nothing, as in a crash: the next start checks every log."""
-        for directory in self._directories:
+        for directory in self.directories:
             logs = list(directory.logs.values())
             directory.logs.clear()
             _give_up(directory, logs)
 
-    async def _close_directory(self, directory: _Directory) -> None:
+    async def _close_directory(self, directory: LogDirectory) -> None:
         todo = iter(list(directory.logs.values()))
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
@@ -582,13 +578,13 @@ class Logs:
             return  # it is offline, and the next start will find no marker
         _give_up(directory, [])
 
-    async def _close_logs(self, directory: _Directory, todo: Iterator[PartitionLog]) -> None:
+    async def _close_logs(self, directory: LogDirectory, todo: Iterator[PartitionLog]) -> None:
         for log in todo:
             if directory.failure is not None or not await self._try(directory, log.close, self._world.now_ms()):
                 return
 
 
-def _give_up(directory: _Directory, logs: Sequence[PartitionLog]) -> None:
+def _give_up(directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
     for log in logs:
         log.abandon()
     if directory.lock is not None:

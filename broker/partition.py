@@ -12,11 +12,11 @@ Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
-from barnabas.broker.isr import decide_high_watermark
-from barnabas.broker.waiting import Waiter, wake
+from barnabas.broker.isr import UNKNOWN_OFFSET, decide_high_watermark, decide_low_watermark
+from barnabas.broker.waiting import Waiter, await_outcomes, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 NO_LEADER = -1
 ACKS_ALL = -1
+NO_LEADER_EPOCH = -1
+TO_HIGH_WATERMARK = -1  # in DeleteRecords: everything that is committed
 
 
 class Partition:
@@ -44,6 +46,7 @@ class Partition:
         "_now_ms",
         "config",
         "follower_end_offsets",
+        "follower_start_offsets",
         "high_watermark",
         "in_sync_replicas",
         "is_leader",
@@ -73,6 +76,7 @@ class Partition:
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.follower_end_offsets: dict[int, int] = {}
+        self.follower_start_offsets: dict[int, int] = {}
         self.high_watermark = 0
         self.waiters: dict[Waiter, None] = {}
         self._broker_id = broker_id
@@ -94,6 +98,7 @@ class Partition:
         if leader_epoch != self.leader_epoch:
             self.leader_epoch = leader_epoch
             self.follower_end_offsets = {}
+            self.follower_start_offsets = {}
             if self.is_leader:
                 log.begin_leader_epoch(leader_epoch)
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
@@ -128,11 +133,53 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
         """Whether a client's idea of the leader epoch is ours; -1 means that it does not say (KIP-320)."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+        if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def leader_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
+        """The log, if we lead and the client's leader epoch is ours: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        NOT_LEADER_OR_FOLLOWER."""
+        refused = self.check_leader_epoch(current_leader_epoch)
+        if refused:
+            return refused
+        return self.log if self.is_leader and self.log is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    # -- deletion of records (KIP-107)
+
+    def delete_records(self, offset: int) -> int | ErrorCode:
+        """Let the log start at this offset, or at the high watermark (-1); where it was asked to start.
+
+        It lasts when the log start offsets are checkpointed. Errors: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (the
+        topic is only compacted), OFFSET_OUT_OF_RANGE (below zero, or beyond the high watermark).
+        """
+        if self.log is None or not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not self.config.deletes:
+            return ErrorCode.POLICY_VIOLATION
+        if offset == TO_HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        self.log.raise_log_start(offset)
+        wake(self)
+        return offset
+
+    def low_watermark(self, live_brokers: Container[int]) -> int:
+        """The lowest log start offset of the live replicas: below it, the records are gone everywhere."""
+        if self.log is None:
+            return UNKNOWN_OFFSET
+        live = [replica for replica in self.replicas if replica in live_brokers]
+        return decide_low_watermark(self._broker_id, self.log.log_start_offset, live, self.follower_start_offsets)
+
+    def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> int | ErrorCode | None:
+        """How a deletion up to `offset` stands: the low watermark that reached it, an error, None while it waits."""
+        if self.log is None or not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        low_watermark = self.low_watermark(live_brokers)
+        return low_watermark if low_watermark >= offset else None
 
     # -- appends
 
@@ -180,8 +227,8 @@ class Partition:
 
         NONE; NOT_LEADER_OR_FOLLOWER when the role changed; REQUEST_TIMED_OUT at `deadline` (trio's clock).
         """
-        outcomes = await await_outcomes([(self, end_offset, self.leader_epoch)], ACKS_ALL, deadline)
-        return outcomes[0]
+        (outcome,) = await await_acknowledged([(self, end_offset, self.leader_epoch)], ACKS_ALL, deadline)
+        return outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
         """Its disk failed under a read that ran elsewhere: the directory goes offline. What clients are told."""
@@ -213,25 +260,17 @@ class Partition:
         )
 
 
-async def await_outcomes(
+async def await_acknowledged(
     waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
 ) -> list[ErrorCode]:
     """Wait for several appends together: [(partition, end offset, leader epoch)] -> their error codes, same order.
 
-    One waiter serves all of them; what is not decided at `deadline` is REQUEST_TIMED_OUT.
+    What is not decided at `deadline` is REQUEST_TIMED_OUT.
     """
-    outcomes = [partition.outcome(end, epoch, required_acks) for partition, end, epoch in waiting]
-    if None in outcomes:
-        waiter = Waiter()
-        partitions = [partition for partition, _, _ in waiting]
-        waiter.register(partitions)
-        try:
-            while None in outcomes and await waiter.wait(deadline):
-                waiter.take_dirty()
-                outcomes = [
-                    partition.outcome(end, epoch, required_acks) if known is None else known
-                    for known, (partition, end, epoch) in zip(outcomes, waiting, strict=True)
-                ]
-        finally:
-            waiter.unregister(partitions)
+
+    def outcome_of(index: int) -> ErrorCode | None:
+        partition, end_offset, leader_epoch = waiting[index]
+        return partition.outcome(end_offset, leader_epoch, required_acks)
+
+    outcomes = await await_outcomes([partition for partition, _, _ in waiting], outcome_of, deadline)
     return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]

@@ -63,7 +63,7 @@ class Replicas:
         self.controller_epoch = 0
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
-        self._logs = logs
+        self.logs = logs
         self._flusher = flusher
         self._metadata = metadata
         self._topic_configs = topic_configs
@@ -159,12 +159,12 @@ class Replicas:
         if self.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
-            log = self._logs.get(key)
+            log = self.logs.get(key)
             if log is None:
                 config = await self._topic_configs.load(key.topic)
-                log = await self._logs.create(key, topic_id, config, is_new=state.is_new)
+                log = await self.logs.create(key, topic_id, config, is_new=state.is_new)
             elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
-                await self._logs.assign_topic_id(log, topic_id)
+                await self.logs.assign_topic_id(log, topic_id)
         except StorageError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
@@ -179,7 +179,7 @@ class Replicas:
     ) -> ErrorCode:
         """Compare epochs and flip the role: the synchronous half."""
         partition = self._partitions.get(key)
-        if isinstance(log, PartitionLog) and self._logs.get(key) is not log:
+        if isinstance(log, PartitionLog) and self.logs.get(key) is not log:
             log = ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed while other logs were made
         if isinstance(log, ErrorCode):
             if log == ErrorCode.KAFKA_STORAGE_ERROR and partition is None:
@@ -214,7 +214,7 @@ class Replicas:
             self._flusher,
             self._storage_failed,
         )
-        partition.high_watermark = self._logs.checkpointed_high_watermark(key)
+        partition.high_watermark = self.logs.checkpointed_high_watermark(key)
         return partition
 
     def _tell_coordinator(self, partition: Partition, led: bool) -> None:
@@ -239,7 +239,7 @@ class Replicas:
             del self._partitions[key]
         if delete:
             try:
-                await self._logs.delete(key)
+                await self.logs.delete(key)
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
@@ -253,4 +253,4 @@ class Replicas:
 
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:
-            self._logs.fail_directory_of(partition.log, error)
+            self.logs.fail_directory_of(partition.log, error)

@@ -8,10 +8,12 @@ task is woken once. The request then looks at the dirty partitions only.
 Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1).
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import trio
+
+Outcome = TypeVar("Outcome")
 
 
 class Watched(Protocol):
@@ -68,3 +70,23 @@ def wake(changed: Watched) -> None:
     """Tell everybody who waits for this partition that it changed."""
     for waiter in changed.waiters:
         waiter.touch(changed)
+
+
+async def await_outcomes(
+    watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None], deadline: float
+) -> list[Outcome | None]:
+    """Wait until `outcome_of` says something about each of them, by its index; None for what is open at `deadline`.
+
+    One waiter serves all of them. What is decided is not asked again.
+    """
+    outcomes = [outcome_of(index) for index in range(len(watched))]
+    if None in outcomes:
+        waiter = Waiter()
+        waiter.register(watched)
+        try:
+            while None in outcomes and await waiter.wait(deadline):
+                waiter.take_dirty()
+                outcomes = [outcome_of(i) if known is None else known for i, known in enumerate(outcomes)]
+        finally:
+            waiter.unregister(watched)
+    return outcomes

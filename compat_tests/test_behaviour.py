@@ -20,7 +20,7 @@ from compat_tests.raw import RawClient, ask, create_topic, eventually, produce_r
 
 NOW_MS = int(time.time() * 1000)
 HOUR_MS = 3_600_000
-CLIENT_KEYS = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 22)
+CLIENT_KEYS = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 34, 35, 61)
 UNKNOWN_ID = b"\x11" * 16
 
 

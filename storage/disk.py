@@ -172,8 +172,11 @@ class Disk(Protocol):
     def lock(self, path: str) -> Lock:
         """Take the exclusive lock on this file, made if need be; DirectoryLocked if it is held. Blocking: short."""
 
-    def free_bytes(self, path: str) -> int:
-        """How many bytes may still be written below this directory. Blocking: short."""
+    def volume_bytes(self, path: str) -> tuple[int, int]:
+        """How many bytes the volume of this directory holds, and may still hold for us. Blocking: short."""
+
+    def absolute_path(self, path: str) -> str:
+        """The path from the root, as the outside world names it; links and ".." stay. Blocking: short."""
 
 
 def join(directory: str, name: str) -> str:
@@ -511,7 +514,13 @@ class OsDisk:
             if (status.st_dev, status.st_ino) in _held_locks:
                 raise DirectoryLocked(path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_bytes(self, path: str) -> tuple[int, int]:
         with _Mapped(path, "look up"):
             status = os.statvfs(path)
-        return status.f_bavail * status.f_frsize
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+    def absolute_path(self, path: str) -> str:
+        if not path.startswith("/"):
+            with _Mapped(path, "look up"):
+                path = f"{os.getcwd()}/{path}"
+        return "/" + "/".join(filter(None, path.split("/")))

@@ -349,12 +349,13 @@ class PartitionLog:
     # -- transactions
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset that may belong to an undecided transaction."""
-        return self.producers.first_unstable_offset(high_watermark)
+        """The first offset that may belong to an undecided transaction; of one that is partly deleted, our first."""
+        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        return None if first_unstable is None else max(first_unstable, self.log_start_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Where a read_committed consumer stops."""
-        first_unstable = self.producers.first_unstable_offset(high_watermark)
+        first_unstable = self.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:

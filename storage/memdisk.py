@@ -381,9 +381,12 @@ class MemDisk:
         self._locks[path] = None
         return MemLock(self, path)
 
-    def free_bytes(self, path: str) -> int:
+    def volume_bytes(self, path: str) -> tuple[int, int]:
         self._directory(path, "look up")
-        return self.capacity_bytes - self.used_bytes
+        return self.capacity_bytes, self.capacity_bytes - self.used_bytes
+
+    def absolute_path(self, path: str) -> str:
+        return "/" + "/".join(_names(path))
 
     # -- parts
 

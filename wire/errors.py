@@ -32,7 +32,7 @@ class ErrorCode(IntEnum):
     NONE = 0, False, "No error."
     OFFSET_OUT_OF_RANGE = 1, False, "The offset lies outside the range that the partition holds."
     CORRUPT_MESSAGE = 2, True, "The record batch is damaged: checksum, size, or a missing key on a compacted topic."
-    UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This server does not host the topic or partition."
+    UNKNOWN_TOPIC_OR_PARTITION = 3, True, "This server does not host this topic-partition."
     INVALID_FETCH_SIZE = 4, False, "The fetch size is not valid."
     LEADER_NOT_AVAILABLE = 5, True, "The partition has no leader at the moment."
     NOT_LEADER_OR_FOLLOWER = 6, True, "This broker is not the leader, or not a replica, of the partition."

@@ -42,6 +42,7 @@ FAMILIES = (
     "group_records",
     "groups",
     "headers",
+    "logdirs",
     "metadata",
     "offsets",
     "produce",

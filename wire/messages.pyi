@@ -152,6 +152,64 @@ class AlterPartitionResponse(Message):
         topics: Sequence[AlterPartitionResponse.TopicData] = ...,
     ) -> None: ...
 
+class AlterReplicaLogDirsRequest(Message):
+    class AlterReplicaLogDirTopic(Struct):
+        name: str
+        partitions: Sequence[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[int] = ...,
+        ) -> None: ...
+
+    class AlterReplicaLogDir(Struct):
+        path: str
+        topics: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
+        def __init__(
+            self,
+            *,
+            path: str = ...,
+            topics: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...,
+        ) -> None: ...
+
+    dirs: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDir]
+    def __init__(
+        self,
+        *,
+        dirs: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...,
+    ) -> None: ...
+
+class AlterReplicaLogDirsResponse(Message):
+    class AlterReplicaLogDirPartitionResult(Struct):
+        partition_index: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class AlterReplicaLogDirTopicResult(Struct):
+        topic_name: str
+        partitions: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
+        def __init__(
+            self,
+            *,
+            topic_name: str = ...,
+            partitions: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...,
+    ) -> None: ...
+
 class AlterUserScramCredentialsRequest(Message):
     class ScramCredentialDeletion(Struct):
         name: str
@@ -650,6 +708,68 @@ class DeleteGroupsResponse(Message):
         results: Sequence[DeleteGroupsResponse.DeletableGroupResult] = ...,
     ) -> None: ...
 
+class DeleteRecordsRequest(Message):
+    class DeleteRecordsPartition(Struct):
+        partition_index: int
+        offset: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            offset: int = ...,
+        ) -> None: ...
+
+    class DeleteRecordsTopic(Struct):
+        name: str
+        partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition] = ...,
+        ) -> None: ...
+
+    topics: Sequence[DeleteRecordsRequest.DeleteRecordsTopic]
+    timeout_ms: int
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DeleteRecordsRequest.DeleteRecordsTopic] = ...,
+        timeout_ms: int = ...,
+    ) -> None: ...
+
+class DeleteRecordsResponse(Message):
+    class DeleteRecordsPartitionResult(Struct):
+        partition_index: int
+        low_watermark: int
+        error_code: int
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            low_watermark: int = ...,
+            error_code: int = ...,
+        ) -> None: ...
+
+    class DeleteRecordsTopicResult(Struct):
+        name: str
+        partitions: Sequence[DeleteRecordsResponse.DeleteRecordsPartitionResult]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[DeleteRecordsResponse.DeleteRecordsPartitionResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    topics: Sequence[DeleteRecordsResponse.DeleteRecordsTopicResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        topics: Sequence[DeleteRecordsResponse.DeleteRecordsTopicResult] = ...,
+    ) -> None: ...
+
 class DeleteTopicsRequest(Message):
     class DeleteTopicState(Struct):
         name: str | None
@@ -880,6 +1000,146 @@ class DescribeGroupsResponse(Message):
         *,
         throttle_time_ms: int = ...,
         groups: Sequence[DescribeGroupsResponse.DescribedGroup] = ...,
+    ) -> None: ...
+
+class DescribeLogDirsRequest(Message):
+    class DescribableLogDirTopic(Struct):
+        topic: str
+        partitions: Sequence[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: Sequence[int] = ...,
+        ) -> None: ...
+
+    topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...,
+    ) -> None: ...
+
+class DescribeLogDirsResponse(Message):
+    class DescribeLogDirsPartition(Struct):
+        partition_index: int
+        partition_size: int
+        offset_lag: int
+        is_future_key: bool
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            partition_size: int = ...,
+            offset_lag: int = ...,
+            is_future_key: bool = ...,
+        ) -> None: ...
+
+    class DescribeLogDirsTopic(Struct):
+        name: str
+        partitions: Sequence[DescribeLogDirsResponse.DescribeLogDirsPartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...,
+        ) -> None: ...
+
+    class DescribeLogDirsResult(Struct):
+        error_code: int
+        log_dir: str
+        topics: Sequence[DescribeLogDirsResponse.DescribeLogDirsTopic]
+        total_bytes: int
+        usable_bytes: int
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            log_dir: str = ...,
+            topics: Sequence[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...,
+            total_bytes: int = ...,
+            usable_bytes: int = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    results: Sequence[DescribeLogDirsResponse.DescribeLogDirsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        results: Sequence[DescribeLogDirsResponse.DescribeLogDirsResult] = ...,
+    ) -> None: ...
+
+class DescribeProducersRequest(Message):
+    class TopicRequest(Struct):
+        name: str
+        partition_indexes: Sequence[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partition_indexes: Sequence[int] = ...,
+        ) -> None: ...
+
+    topics: Sequence[DescribeProducersRequest.TopicRequest]
+    def __init__(
+        self,
+        *,
+        topics: Sequence[DescribeProducersRequest.TopicRequest] = ...,
+    ) -> None: ...
+
+class DescribeProducersResponse(Message):
+    class ProducerState(Struct):
+        producer_id: int
+        producer_epoch: int
+        last_sequence: int
+        last_timestamp: int
+        coordinator_epoch: int
+        current_txn_start_offset: int
+        def __init__(
+            self,
+            *,
+            producer_id: int = ...,
+            producer_epoch: int = ...,
+            last_sequence: int = ...,
+            last_timestamp: int = ...,
+            coordinator_epoch: int = ...,
+            current_txn_start_offset: int = ...,
+        ) -> None: ...
+
+    class PartitionResponse(Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        active_producers: Sequence[DescribeProducersResponse.ProducerState]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            active_producers: Sequence[DescribeProducersResponse.ProducerState] = ...,
+        ) -> None: ...
+
+    class TopicResponse(Struct):
+        name: str
+        partitions: Sequence[DescribeProducersResponse.PartitionResponse]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[DescribeProducersResponse.PartitionResponse] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    topics: Sequence[DescribeProducersResponse.TopicResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        topics: Sequence[DescribeProducersResponse.TopicResponse] = ...,
     ) -> None: ...
 
 class DescribeTransactionsRequest(Message):

@@ -25,7 +25,7 @@ from barnabas.broker.fetch_sessions import (
     Key,
     Wanted,
 )
-from barnabas.broker.partition import Partition
+from barnabas.broker.partition import NO_LEADER_EPOCH, Partition
 from barnabas.broker.waiting import Waiter, Watched
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire import messages as m
@@ -163,9 +163,8 @@ class FetchPlan:
             return (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
-        if not partition.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return partition.check_leader_epoch(wanted.current_leader_epoch)
+        refused = partition.check_leader_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
+        return refused or (ErrorCode.NONE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _diverges(self, partition: Partition, wanted: Wanted, row: Row) -> bool:
         """KIP-595's check: did the fetcher's last epoch end earlier here than where it wants to go on?"""

@@ -1,25 +1,39 @@
-"""ListOffsets: the offset at a time, and the ends of a partition.
+"""ListOffsets: the offset at a time, and the ends of a partition. OffsetForLeaderEpoch: where a leader epoch ended.
+DeleteRecords: let a partition start later.
 
-Behaviour: latest (-1) is the high watermark, or the last stable offset with read_committed, or the log end for a
-    replica; earliest (-2) the log start; max timestamp (-3) the record with the largest timestamp; earliest local (-4)
-    equals earliest and latest tiered (-5) is unknown (-1), for nothing is tiered. Any other negative timestamp, or one
-    that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp finds the first
-    record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is INVALID_REQUEST.
-    While a new leader does not know how far its predecessor had committed, it answers OFFSET_NOT_AVAILABLE, so that
-    offsets never go backwards (KIP-207).
-    Searching by time reads the log and runs in a thread.
-Versions: 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4; 9+ -5.
+Behaviour of ListOffsets: latest (-1) is the high watermark, or the last stable offset with read_committed, or the log
+    end for a replica; earliest (-2) the log start; max timestamp (-3) the record with the largest timestamp; earliest
+    local (-4) equals earliest and latest tiered (-5) is unknown (-1), for nothing is tiered. Any other negative
+    timestamp, or one that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp
+    finds the first record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is
+    INVALID_REQUEST. While a new leader does not know how far its predecessor had committed, it answers
+    OFFSET_NOT_AVAILABLE, so that offsets never go backwards (KIP-207). Searching by time reads the log and runs in a
+    thread.
+Behaviour of OffsetForLeaderEpoch: the largest epoch up to the asked one, and its end offset (reference C.3); what lies
+    outside the known epochs is no error: -1 and -1. Brokers may ask, and who may describe the topic.
+Behaviour of DeleteRecords: -1 means everything that is committed. The log starts later at once, and that is durable
+    before the answer; its segments go with the next retention check. The answer waits until every live replica has
+    followed, or `timeout_ms` passes (REQUEST_TIMED_OUT), and tells the low watermark. A topic that is only compacted
+    answers POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. A partition named twice counts once: the last
+    offset; a topic without partitions is left out of the answer, and one named twice is one there.
+Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4;
+    9+ -5. OffsetForLeaderEpoch 0-4 (2+ the asker's leader epoch), DeleteRecords 0-2 are all alike.
 """
 
 from collections import Counter
 from typing import NamedTuple
 
+import trio
+
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.partition import Partition
+from barnabas.broker.topics import INTERNAL_TOPICS
+from barnabas.broker.waiting import await_outcomes
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
@@ -34,6 +48,8 @@ OFFSET_NOT_AVAILABLE_VERSION = 5
 
 Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 Asked = m.ListOffsetsRequest.ListOffsetsPartition
+DeletionRow = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
+EpochRow = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 class Found(NamedTuple):
@@ -45,6 +61,9 @@ class Found(NamedTuple):
 
 
 NOTHING = Found(-1, -1, -1)
+
+
+# -- ListOffsets
 
 
 async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
@@ -86,19 +105,17 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return
-    if not partition.is_leader or partition.log is None:
-        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log = partition.leader_log(asked.current_leader_epoch)
+    if isinstance(log, ErrorCode):
+        row.error_code = log
         return
-    row.error_code = partition.check_leader_epoch(asked.current_leader_epoch)
-    if row.error_code:
-        return
-    end_offset = _end_offset(partition, partition.log, request)
+    end_offset = _end_offset(partition, log, request)
     try:
         if call.version < ONE_OFFSET_VERSION:
-            row.old_style_offsets = _offsets_before(broker, partition.log, asked, end_offset)
+            row.old_style_offsets = _offsets_before(broker, log, asked, end_offset)
             return
-        uncertain = _uncertain(partition, partition.log, request, call.version)
-        found = await _find(broker, partition, partition.log, asked.timestamp, end_offset, uncertain)
+        uncertain = _uncertain(partition, log, request, call.version)
+        found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     except StorageError as error:
         row.error_code = partition.fail_storage(error)
         return
@@ -159,3 +176,142 @@ async def _find(
     if found is None:
         return NOTHING
     return Found(*found) if found.offset < end_offset else uncertain or NOTHING
+
+
+# -- OffsetForLeaderEpoch
+
+
+def offset_for_leader_epoch(
+    broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
+) -> m.OffsetForLeaderEpochResponse:
+    """Where each asked leader epoch ended."""
+    topics = []
+    for topic in request.topics:
+        may_ask = call.authorize("ClusterAction", "Cluster") or call.authorize("Describe", "Topic", topic.topic)
+        rows = [
+            _epoch_end(broker, topic.topic, asked)
+            if may_ask
+            else EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            for asked in topic.partitions
+        ]
+        topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+    return m.OffsetForLeaderEpochResponse(topics=topics)
+
+
+def refuse_offset_for_leader_epoch(
+    request: m.OffsetForLeaderEpochRequest, version: int, code: ErrorCode
+) -> m.OffsetForLeaderEpochResponse:
+    """The same error for every partition."""
+    return m.OffsetForLeaderEpochResponse(
+        topics=[
+            m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochRow(partition=asked.partition, error_code=code) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> EpochRow:
+    row = EpochRow(partition=asked.partition)
+    partition = broker.replicas.get(topic, asked.partition)
+    if isinstance(partition, ErrorCode):
+        row.error_code = partition
+        return row
+    log = partition.leader_log(asked.current_leader_epoch)
+    if isinstance(log, ErrorCode):
+        row.error_code = log
+        return row
+    row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+    return row
+
+
+# -- DeleteRecords
+
+
+async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse:
+    """Let each partition start where it is asked to, and wait until its replicas have followed."""
+    deadline = trio.current_time() + request.timeout_ms / 1000
+    rows: dict[TopicPartition, DeletionRow] = {}
+    waiting: list[tuple[Partition, int, DeletionRow]] = []
+    for key, offset in _asked_deletions(request).items():
+        row = rows[key] = DeletionRow(partition_index=key.partition, low_watermark=-1)
+        partition = _deletable_partition(broker, call, key)
+        asked = partition if isinstance(partition, ErrorCode) else partition.delete_records(offset)
+        if isinstance(partition, ErrorCode) or isinstance(asked, ErrorCode):
+            row.error_code = asked
+        else:
+            row.low_watermark = partition.low_watermark(broker.metadata.brokers)
+            waiting.append((partition, asked, row))
+    await _make_durable(broker, waiting)
+    await _await_deleted(broker, waiting, deadline)
+    return _deletion_answer(rows)
+
+
+def refuse_delete_records(request: m.DeleteRecordsRequest, version: int, code: ErrorCode) -> m.DeleteRecordsResponse:
+    """The same error for every partition."""
+    return _deletion_answer(
+        {
+            key: DeletionRow(partition_index=key.partition, low_watermark=-1, error_code=code)
+            for key in _asked_deletions(request)
+        }
+    )
+
+
+def _asked_deletions(request: m.DeleteRecordsRequest) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, asked.partition_index): asked.offset
+        for topic in request.topics
+        for asked in topic.partitions
+    }
+
+
+def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Partition | ErrorCode:
+    if not call.authorize("Delete", "Topic", key.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if broker.metadata.partition(*key) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if key.topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return broker.replicas.get(*key)
+
+
+async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]]) -> None:
+    """Write down where the logs start, so that no crash brings back what was deleted."""
+    for partition, _, row in waiting:
+        log = partition.log
+        try:
+            if log is not None:
+                await broker.replicas.logs.checkpoint_log_start(log)
+        except StorageError:
+            row.error_code, row.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+
+
+async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]], deadline: float) -> None:
+    def outcome_of(index: int) -> int | ErrorCode | None:
+        partition, offset, row = waiting[index]
+        if row.error_code:
+            return ErrorCode(row.error_code)
+        return partition.deletion_outcome(offset, broker.metadata.brokers)
+
+    outcomes = await await_outcomes([partition for partition, _, _ in waiting], outcome_of, deadline)
+    for outcome, (_, _, row) in zip(outcomes, waiting, strict=True):
+        if outcome is None:
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT
+        elif isinstance(outcome, ErrorCode):
+            row.error_code, row.low_watermark = outcome, -1
+        else:
+            row.low_watermark = outcome
+
+
+def _deletion_answer(rows: dict[TopicPartition, DeletionRow]) -> m.DeleteRecordsResponse:
+    topics: dict[str, list[DeletionRow]] = {}
+    for key, row in rows.items():
+        topics.setdefault(key.topic, []).append(row)
+    return m.DeleteRecordsResponse(
+        topics=[
+            m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ]
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.partition import Partition, await_outcomes
+from barnabas.broker.partition import Partition, await_acknowledged
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
@@ -67,7 +67,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
         return None
     if waiting:
         deadline = trio.current_time() + request.timeout_ms / 1000
-        for row, outcome in zip(waiting_rows, await await_outcomes(waiting, request.acks, deadline), strict=True):
+        for row, outcome in zip(waiting_rows, await await_acknowledged(waiting, request.acks, deadline), strict=True):
             if outcome:
                 row.error_code = outcome
                 row.base_offset = row.log_append_time_ms = row.log_start_offset = -1

@@ -1,18 +1,27 @@
-"""InitProducerId and AllocateProducerIds: ids for idempotent producers.
+"""InitProducerId and AllocateProducerIds: ids for idempotent producers. DescribeProducers: who writes to a partition.
 
 Behaviour: a producer without transactional id gets a fresh producer id with epoch 0 from this broker's block; blocks
     of a thousand come from the controller (reference E.5). A client that asks again with its own id and epoch
     (KIP-360) gets a fresh id as well, as in Kafka; with only one of the two it gets INVALID_REQUEST.
-Versions: InitProducerId 0-5, AllocateProducerIds 0.
+    DescribeProducers tells of each replica here, leader or not, which producers it knows, with their last sequence
+    number, time, and open transaction; who has not written for `producer.id.expiration.ms` is forgotten.
+Versions: InitProducerId 0-5, AllocateProducerIds 0, DescribeProducers 0.
 Not done: transactional ids, whose coordinator does not exist yet: UNSUPPORTED_VERSION, which ends a client's attempt.
 """
 
+import trio
+
 from barnabas.broker.call import Broker, Call
+from barnabas.storage.producers import NO_OFFSET, Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import why_invalid_topic_name
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+PRODUCERS_AT_A_TIME = 500  # described in one step
+
+ProducersRow = m.DescribeProducersResponse.PartitionResponse
 
 
 async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
@@ -57,3 +66,75 @@ def refuse_allocate_producer_ids(
 ) -> m.AllocateProducerIdsResponse:
     """One error and no block."""
     return m.AllocateProducerIdsResponse(error_code=code)
+
+
+async def describe_producers(
+    broker: Broker, call: Call, request: m.DescribeProducersRequest
+) -> m.DescribeProducersResponse:
+    """The producers that each asked partition knows."""
+    topics = []
+    for topic in request.topics:
+        refused = _refuse_describing(broker, call, topic.name)
+        if refused is not None:
+            code, message = refused
+            rows = [_refused_row(index, code, message) for index in topic.partition_indexes]
+        else:
+            rows = [await _describe_producers(broker, topic.name, index) for index in topic.partition_indexes]
+        topics.append(m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
+    return m.DescribeProducersResponse(topics=topics)
+
+
+def refuse_describe_producers(
+    request: m.DescribeProducersRequest, version: int, code: ErrorCode
+) -> m.DescribeProducersResponse:
+    """The same error for every partition."""
+    return m.DescribeProducersResponse(
+        topics=[
+            m.DescribeProducersResponse.TopicResponse(
+                name=topic.name,
+                partitions=[_refused_row(index, code, code.message) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refuse_describing(broker: Broker, call: Call, topic: str) -> tuple[ErrorCode, str] | None:
+    why_invalid = why_invalid_topic_name(topic)
+    if why_invalid is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why_invalid}"
+    if not call.authorize("Read", "Topic", topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
+    if topic not in broker.metadata.topics:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message
+    return None
+
+
+def _refused_row(index: int, code: ErrorCode, message: str | None = None) -> ProducersRow:
+    return ProducersRow(partition_index=index, error_code=code, error_message=message)
+
+
+async def _describe_producers(broker: Broker, topic: str, index: int) -> ProducersRow:
+    partition = broker.replicas.get(topic, index)
+    if isinstance(partition, ErrorCode):
+        return _refused_row(index, partition)
+    if partition.log is None:
+        return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    described: list[m.DescribeProducersResponse.ProducerState] = []
+    for producer in list(partition.log.producers):
+        if len(described) % PRODUCERS_AT_A_TIME == PRODUCERS_AT_A_TIME - 1:
+            await trio.lowlevel.checkpoint()
+        described.append(_describe_producer(producer))
+    return ProducersRow(partition_index=index, active_producers=described)
+
+
+def _describe_producer(producer: Producer) -> m.DescribeProducersResponse.ProducerState:
+    first_offset = producer.transaction_first_offset
+    return m.DescribeProducersResponse.ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
+    )

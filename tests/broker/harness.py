@@ -638,6 +638,58 @@ def list_offsets_request(
     )
 
 
+def deletion_request(*asked: tuple[str, int, int], timeout_ms: int = 10_000) -> m.DeleteRecordsRequest:
+    """DeleteRecords for (topic, partition, offset)."""
+    topics: dict[str, list] = {}
+    for topic, partition, offset in asked:
+        row = m.DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topics.setdefault(topic, []).append(row)
+    return m.DeleteRecordsRequest(
+        topics=[m.DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        timeout_ms=timeout_ms,
+    )
+
+
+def epoch_request(*asked: tuple[str, int, int], leader_epoch: int = -1) -> m.OffsetForLeaderEpochRequest:
+    """OffsetForLeaderEpoch for (topic, partition, epoch); `leader_epoch` is what the client takes for the newest."""
+    topics: dict[str, list] = {}
+    for topic, partition, epoch in asked:
+        row = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+            partition=partition, leader_epoch=epoch, current_leader_epoch=leader_epoch
+        )
+        topics.setdefault(topic, []).append(row)
+    return m.OffsetForLeaderEpochRequest(
+        topics=[
+            m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=name, partitions=rows)
+            for name, rows in topics.items()
+        ]
+    )
+
+
+def placement_request(path: str, *asked: tuple[str, int]) -> m.AlterReplicaLogDirsRequest:
+    """AlterReplicaLogDirs: these (topic, partition) shall lie in that directory."""
+    topics = [
+        m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[partition])
+        for topic, partition in asked
+    ]
+    return m.AlterReplicaLogDirsRequest(
+        dirs=[m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=topics)]
+    )
+
+
+def producers_request(*asked: tuple[str, int]) -> m.DescribeProducersRequest:
+    """DescribeProducers for (topic, partition)."""
+    topics: dict[str, list] = {}
+    for topic, partition in asked:
+        topics.setdefault(topic, []).append(partition)
+    return m.DescribeProducersRequest(
+        topics=[
+            m.DescribeProducersRequest.TopicRequest(name=name, partition_indexes=indexes)
+            for name, indexes in topics.items()
+        ]
+    )
+
+
 def records_in(row) -> list:
     """The whole records of a fetched partition."""
     return [record for _, record in read_all_records(row.records)]

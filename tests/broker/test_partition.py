@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.partition import ACKS_ALL, Partition, await_outcomes
+from barnabas.broker.partition import ACKS_ALL, Partition, await_acknowledged
 from barnabas.broker.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, open_log
@@ -253,6 +253,36 @@ def test_a_disk_that_refuses_a_read_is_told():
     assert read == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+# -- deletion of records
+
+
+def test_a_deletion_is_over_when_the_live_followers_have_followed():
+    scene = Scene().lead()
+    scene.append()
+    live, partition = {ME: None, OTHER: None}, scene.partition
+    assert partition.delete_records(1) == 1
+    assert partition.deletion_outcome(1, live) is None
+    partition.follower_start_offsets[OTHER] = 0
+    assert partition.deletion_outcome(1, live) is None
+    partition.follower_start_offsets[OTHER] = 1
+    assert partition.deletion_outcome(1, live) == 1
+
+
+def test_a_new_leader_epoch_forgets_what_followers_deleted():
+    scene = Scene().lead()
+    scene.partition.follower_start_offsets[OTHER] = 0
+    scene.lead(epoch=1)
+    assert scene.partition.low_watermark({OTHER: None}) == -1
+
+
+def test_a_partition_without_a_log_deletes_nothing():
+    scene = Scene().lead()
+    scene.partition.resign()
+    assert scene.partition.delete_records(0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.partition.deletion_outcome(0, {}) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.partition.low_watermark({}) == -1
+
+
 # -- what waits
 
 
@@ -262,7 +292,7 @@ async def outcome_of(scene, acts, acks=ACKS_ALL, seconds=10):
 
     async def wait():
         waiting = [(scene.partition, scene.log.log_end_offset, scene.partition.leader_epoch)]
-        outcomes.extend(await await_outcomes(waiting, acks, trio.current_time() + seconds))
+        outcomes.extend(await await_acknowledged(waiting, acks, trio.current_time() + seconds))
         outcomes.append(round(trio.current_time() - began))
 
     async with trio.open_nursery() as nursery:
@@ -326,7 +356,7 @@ async def test_several_appends_wait_together_and_have_their_own_outcomes(autojum
             await trio.sleep(1)
             scenes[2].follow(1)
 
-        outcomes = await await_outcomes(waiting, ACKS_ALL, trio.current_time() + 5)
+        outcomes = await await_acknowledged(waiting, ACKS_ALL, trio.current_time() + 5)
     assert outcomes == [0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT]
     assert trio.current_time() == pytest.approx(5)
 

@@ -259,7 +259,7 @@ def test_refusals_name_their_cause(disk, root):
     assert cause_of(disk.sync_directory, root + "/none") == "ENOENT"
     assert cause_of(disk.replace_file, root + "/none/f", b"") == "ENOENT"
     assert cause_of(disk.replace_file, root + "/d", b"") == "EISDIR"
-    assert cause_of(disk.free_bytes, root + "/none") == "ENOENT"
+    assert cause_of(disk.volume_bytes, root + "/none") == "ENOENT"
 
 
 def test_renames_that_make_no_sense_are_refused(disk, root):
@@ -295,7 +295,13 @@ def test_a_modification_time_can_be_set(disk, root):
 
 
 def test_there_is_free_space(disk, root):
-    assert disk.free_bytes(root) > 0
+    total, free = disk.volume_bytes(root)
+    assert total >= free > 0
+
+
+def test_an_absolute_path_begins_at_the_root_and_has_single_slashes(disk, root):
+    assert disk.absolute_path(f"{root}//a/b/") == f"{root}/a/b"
+    assert disk.absolute_path("a").endswith("/a") and disk.absolute_path("a").startswith("/")
 
 
 # -- locks

@@ -221,7 +221,7 @@ def test_a_full_disk_refuses_a_write_and_keeps_the_file_as_it_was():
         file.write(8, b"901")
     assert disk.read_file("/f") == b"12345678"
     file.write(8, b"90")
-    assert disk.free_bytes("/") == 0
+    assert disk.volume_bytes("/") == (10, 0)
 
 
 def test_removed_and_truncated_files_give_their_space_back():
@@ -229,11 +229,11 @@ def test_removed_and_truncated_files_give_their_space_back():
     file = disk.open("/f", create=True)
     file.write(0, bytes(10))
     file.truncate(4)
-    assert disk.free_bytes("/") == 6
+    assert disk.volume_bytes("/") == (10, 6)
     disk.remove("/f")
-    assert disk.free_bytes("/") == 6  # still open
+    assert disk.volume_bytes("/") == (10, 6)  # still open
     file.release()
-    assert disk.free_bytes("/") == 10
+    assert disk.volume_bytes("/") == (10, 10)
 
 
 def test_replaced_files_give_their_space_back():
@@ -247,16 +247,16 @@ def test_replaced_files_give_their_space_back():
     disk.replace_file("/d/g", bytes(3))
     disk.rename("/d/f", "/d/g")
     disk.replace_file("/d/sub/h", bytes(4))
-    assert disk.free_bytes("/") == 4
+    assert disk.volume_bytes("/") == (10, 4)
     disk.remove_tree("/d")
-    assert disk.free_bytes("/") == 10
+    assert disk.volume_bytes("/") == (10, 10)
 
 
 def test_a_crash_counts_the_used_space_anew():
     disk = MemDisk(capacity_bytes=10)
     disk.replace_file("/f", bytes(4))
     disk.open("/f").write(4, bytes(2))
-    assert disk.crash_process().free_bytes("/") == 4
+    assert disk.crash_process().volume_bytes("/") == (10, 4)
 
 
 def test_an_ordered_fault_strikes_once_and_when_it_is_due():

@@ -1,4 +1,5 @@
-"""Offsets of a log: ListOffsets (key 2) by time, OffsetForLeaderEpoch (key 23) by leader epoch.
+"""Offsets of a log: ListOffsets (key 2) by time, OffsetForLeaderEpoch (key 23) by leader epoch, and DeleteRecords
+(key 21), which moves where a log starts.
 
 ListOffsets: v1 one offset and its timestamp instead of a list (KIP-79); v2 isolation level (KIP-98); v4 leader epochs
 (KIP-320); v6 flexible; v7, v8 and v9 add the special timestamps -3 (KIP-734), -4 (KIP-405) and -5 (KIP-1005).
@@ -56,6 +57,27 @@ SCHEMAS = (
                 Field("partition", "int32"),
                 Field("leader_epoch", "int32", "1+", default=-1, ignorable=True),
                 Field("end_offset", "int64", default=-1),
+            )),
+        )),
+    )),
+    Schema("DeleteRecordsRequest", 21, "0-2", "2+", (
+        Field("topics", "[]DeleteRecordsTopic", fields=(
+            Field("name", "string"),
+            Field("partitions", "[]DeleteRecordsPartition", fields=(
+                Field("partition_index", "int32"),
+                Field("offset", "int64"),
+            )),
+        )),
+        Field("timeout_ms", "int32"),
+    )),
+    Schema("DeleteRecordsResponse", 21, "0-2", "2+", (
+        Field("throttle_time_ms", "int32"),
+        Field("topics", "[]DeleteRecordsTopicResult", fields=(
+            Field("name", "string"),
+            Field("partitions", "[]DeleteRecordsPartitionResult", fields=(
+                Field("partition_index", "int32"),
+                Field("low_watermark", "int64"),
+                Field("error_code", "int16"),
             )),
         )),
     )),

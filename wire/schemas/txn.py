@@ -1,8 +1,9 @@
-"""Producers and their transactions: InitProducerId (key 22), DescribeTransactions (65), ListTransactions (66).
+"""Producers and their transactions: InitProducerId (key 22), DescribeProducers (61), DescribeTransactions (65),
+ListTransactions (66).
 
 InitProducerId: a producer id and epoch, for idempotent and for transactional producers (KIP-98); v2 flexible; v3 the id
 and epoch that the producer has, to recover from an error (KIP-360); v4 the client knows PRODUCER_FENCED; v5 it knows
-TRANSACTION_ABORTABLE (KIP-890). The other two are for administrators (KIP-664); ListTransactions v1 filters by duration
+TRANSACTION_ABORTABLE (KIP-890). The others are for administrators (KIP-664); ListTransactions v1 filters by duration
 (KIP-994).
 """
 
@@ -20,6 +21,31 @@ SCHEMAS = (
         Field("error_code", "int16"),
         Field("producer_id", "int64", default=-1),
         Field("producer_epoch", "int16"),
+    )),
+    Schema("DescribeProducersRequest", 61, "0", "0+", (
+        Field("topics", "[]TopicRequest", fields=(
+            Field("name", "string"),
+            Field("partition_indexes", "[]int32"),
+        )),
+    )),
+    Schema("DescribeProducersResponse", 61, "0", "0+", (
+        Field("throttle_time_ms", "int32"),
+        Field("topics", "[]TopicResponse", fields=(
+            Field("name", "string"),
+            Field("partitions", "[]PartitionResponse", fields=(
+                Field("partition_index", "int32"),
+                Field("error_code", "int16"),
+                Field("error_message", "string", nullable="0+", default=None),
+                Field("active_producers", "[]ProducerState", fields=(
+                    Field("producer_id", "int64"),
+                    Field("producer_epoch", "int32"),
+                    Field("last_sequence", "int32", default=-1),
+                    Field("last_timestamp", "int64", default=-1),
+                    Field("coordinator_epoch", "int32"),
+                    Field("current_txn_start_offset", "int64", default=-1),
+                )),
+            )),
+        )),
     )),
     Schema("DescribeTransactionsRequest", 65, "0", "0+", (
         Field("transactional_ids", "[]string"),

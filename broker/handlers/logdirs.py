@@ -1,0 +1,144 @@
+"""DescribeLogDirs: what lies in which log directory. AlterReplicaLogDirs: where a partition shall lie.
+
+Behaviour of DescribeLogDirs: every log directory, with the logs of the asked partitions that are in it (null: of all),
+    their sizes, and how far the log end is behind the high watermark (0, or -1 for a log that no partition uses). A
+    directory that is offline is KAFKA_STORAGE_ERROR and tells nothing else. What is on its way out is not told of.
+Behaviour of AlterReplicaLogDirs: the wish for a partition that does not exist here is kept until it is created, and
+    answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER), as in Kafka. A directory
+    must be named by its absolute path, exactly: LOG_DIR_NOT_FOUND. A partition named twice counts once, the last time.
+    A topic name too long for the directory of a move is INVALID_TOPIC_EXCEPTION.
+Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of the volume and what is free of it.
+    AlterReplicaLogDirs 0-2 are all alike.
+Not done: moving a partition that exists to another directory: INVALID_REQUEST, and a warning in the log says why.
+"""
+
+import logging
+from collections.abc import Container
+
+import trio
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.log_directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
+from barnabas.storage.disk import StorageError
+from barnabas.storage.log import PartitionLog
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
+NO_LAG = -1
+LOGS_AT_A_TIME = 500  # described in one step
+
+DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
+LogRow = m.DescribeLogDirsResponse.DescribeLogDirsPartition
+TopicRow = m.DescribeLogDirsResponse.DescribeLogDirsTopic
+AlteredRow = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+# -- DescribeLogDirs
+
+
+async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
+    """Every log directory, and the asked logs in it."""
+    if not call.authorize("Describe", "Cluster"):
+        return refuse_describe_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    directories = broker.replicas.logs.directories
+    return m.DescribeLogDirsResponse(results=[await _describe(broker, each, wanted) for each in directories])
+
+
+def refuse_describe_log_dirs(
+    request: m.DescribeLogDirsRequest, version: int, code: ErrorCode
+) -> m.DescribeLogDirsResponse:
+    """One error and no directories; before version 3 only no directories."""
+    return m.DescribeLogDirsResponse(error_code=code)
+
+
+async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[TopicPartition] | None) -> DirectoryRow:
+    row = DirectoryRow(log_dir=directory.absolute_path)
+    try:
+        if directory.failure is not None:
+            raise directory.failure
+        row.total_bytes, row.usable_bytes = await broker.replicas.logs.volume_bytes(directory)
+    except StorageError:
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return row
+    topics: dict[str, list[LogRow]] = {}
+    for number, (key, log) in enumerate(list(directory.logs.items())):
+        if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
+            await trio.lowlevel.checkpoint()
+        if wanted is None or key in wanted:
+            topics.setdefault(key.topic, []).append(_describe_log(broker, key, log))
+    row.topics = [TopicRow(name=name, partitions=partitions) for name, partitions in topics.items()]
+    return row
+
+
+def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog) -> LogRow:
+    partition = broker.replicas.get(*key)
+    lag = NO_LAG if isinstance(partition, ErrorCode) else max(partition.high_watermark - log.log_end_offset, 0)
+    return LogRow(partition_index=key.partition, partition_size=log.size_bytes, offset_lag=lag, is_future_key=False)
+
+
+# -- AlterReplicaLogDirs
+
+
+def alter_replica_log_dirs(
+    broker: Broker, call: Call, request: m.AlterReplicaLogDirsRequest
+) -> m.AlterReplicaLogDirsResponse:
+    """Keep each wish that can be kept."""
+    if not call.authorize("Alter", "Cluster"):
+        return refuse_alter_replica_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _altered({key: _place(broker, key, path) for key, path in _asked_places(request).items()})
+
+
+def refuse_alter_replica_log_dirs(
+    request: m.AlterReplicaLogDirsRequest, version: int, code: ErrorCode
+) -> m.AlterReplicaLogDirsResponse:
+    """The same error for every partition."""
+    return _altered(dict.fromkeys(_asked_places(request), code))
+
+
+def _asked_places(request: m.AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+
+
+def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
+    if len(str(key)) + FUTURE_SUFFIX_LENGTH > DIRECTORY_NAME_BYTES_MAX:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    logs = broker.replicas.logs
+    directory = logs.placement.find(path)
+    if isinstance(directory, ErrorCode):
+        return directory
+    partition = broker.replicas.get(*key)
+    if partition == ErrorCode.KAFKA_STORAGE_ERROR:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    log = logs.get(key)
+    if log is None:
+        logs.placement.wish(key, directory)
+    if isinstance(partition, ErrorCode):
+        return partition
+    if log is None or logs.directory_of(log) is directory:
+        return ErrorCode.NONE
+    logger.warning("%s stays where it is: moving it to %s is not served", log, path)
+    return ErrorCode.INVALID_REQUEST
+
+
+def _altered(codes: dict[TopicPartition, ErrorCode]) -> m.AlterReplicaLogDirsResponse:
+    topics: dict[str, list[AlteredRow]] = {}
+    for key, code in codes.items():
+        topics.setdefault(key.topic, []).append(AlteredRow(partition_index=key.partition, error_code=code))
+    return m.AlterReplicaLogDirsResponse(
+        results=[
+            m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ]
+    )

@@ -1,0 +1,196 @@
+"""Log directories: what lies where, and where a new partition is made because somebody wished it."""
+
+import pytest
+
+from barnabas.broker import log_placement
+from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import Machine, now_ms, placement_request
+
+Asked = m.DescribeLogDirsRequest.DescribableLogDirTopic
+
+
+async def with_two_directories(nursery, **properties):
+    machine = await Machine(nursery, log_dirs="/a,/b/", **properties).start()
+    return machine, await machine.connect()
+
+
+async def describe(client, *topics: Asked, version: int = 4):
+    """Of every directory: path -> row."""
+    answer = await client.ask(m.DescribeLogDirsRequest(topics=list(topics)), version)
+    assert answer.error_code == 0
+    return {row.log_dir: row for row in answer.results}
+
+
+async def places(client, topic: str, partitions: int) -> dict[int, str]:
+    """Partition -> its directory."""
+    rows = await describe(client, Asked(topic=topic, partitions=range(partitions)))
+    return {
+        found.partition_index: path
+        for path, row in rows.items()
+        for each in row.topics
+        for found in each.partitions
+        if each.name == topic
+    }
+
+
+async def wish(client, path: str, topic: str, partition: int = 0, *, version: int = 2) -> int:
+    """The error code of the one row of the answer."""
+    answer = await client.ask(placement_request(path, (topic, partition)), version)
+    ((row,),) = [each.partitions for each in answer.results]
+    return row.error_code
+
+
+# -- DescribeLogDirs
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_directory_is_told_with_the_sizes_of_its_logs(nursery, autojump_clock, version):
+    _, client = await with_two_directories(nursery)
+    await client.create_topic("t", 2)
+    await client.produce("t", b"v", 1)
+    found = await describe(client, Asked(topic="t", partitions=[0, 1]), version=version)
+    assert list(found) == ["/a", "/b"]
+    sizes = {}
+    for path, row in found.items():
+        assert row.error_code == 0
+        (topic,) = row.topics
+        (log,) = topic.partitions
+        assert (topic.name, log.offset_lag, log.is_future_key) == ("t", 0, False)
+        sizes[log.partition_index, path] = log.partition_size
+    assert sizes == {(0, "/a"): 0, (1, "/b"): 69}
+
+
+async def test_version_4_tells_the_size_of_the_volume_and_what_is_free(nursery, autojump_clock):
+    disk = MemDisk(capacity_bytes=10_000_000, now_ms=now_ms)
+    _, client = await with_two_directories(nursery, disk=disk)
+    await client.create_topic("t")
+    for row in (await describe(client)).values():
+        assert (row.total_bytes, row.usable_bytes) == disk.volume_bytes("/a")
+        assert 0 < row.usable_bytes < 10_000_000
+    for row in (await describe(client, version=3)).values():
+        assert (row.total_bytes, row.usable_bytes) == (-1, -1)
+
+
+async def test_null_asks_for_all_logs_and_an_empty_list_for_none(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    await client.create_topic("t", 2)
+    await client.create_topic("u")
+    answer = await client.ask(m.DescribeLogDirsRequest(topics=None))
+    assert sorted(topic.name for row in answer.results for topic in row.topics) == ["t", "t", "u"]
+    assert [row.topics for row in (await describe(client)).values()] == [[], []]
+    asked = [Asked(topic="none", partitions=[0]), Asked(topic="t", partitions=[7]), Asked(topic="t", partitions=[])]
+    assert [row.topics for row in (await describe(client, *asked)).values()] == [[], []]
+
+
+async def test_many_logs_are_told_completely(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    await client.create_topic("t", 1100)
+    assert sorted(await places(client, "t", 1100)) == list(range(1100))
+
+
+async def test_a_directory_that_is_offline_says_so_and_nothing_else(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
+    await client.create_topic("t", 2)
+    machine.disk.fail_next("write", path_part="/b/")
+    await client.produce("t", b"v", 1)
+    found = await describe(client, Asked(topic="t", partitions=[0, 1]))
+    assert (found["/a"].error_code, len(found["/a"].topics)) == (0, 1)
+    row = found["/b"]
+    assert (row.error_code, row.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+    assert (row.total_bytes, row.usable_bytes) == (-1, -1)
+
+
+async def test_a_log_that_nobody_uses_has_no_lag(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
+    await client.create_topic("t")
+    await client.stop_replica(machine, "t")
+    rows = await describe(client, Asked(topic="t", partitions=[0]))
+    (topic,) = rows["/a"].topics
+    assert topic.partitions[0].offset_lag == -1
+
+
+# -- AlterReplicaLogDirs
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_a_partition_to_come_is_made_where_it_was_wished(nursery, autojump_clock, version):
+    _, client = await with_two_directories(nursery)
+    for partition in range(3):
+        code = await wish(client, "/b", "t", partition, version=version)
+        assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await client.create_topic("t", 3)
+    assert await places(client, "t", 3) == {0: "/b", 1: "/b", 2: "/b"}
+
+
+async def test_a_wish_is_granted_once(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    for expected in ("/b", "/a"):
+        await wish(client, "/b", "t") if expected == "/b" else None
+        await client.create_topic("t")
+        assert await places(client, "t", 1) == {0: expected}
+        await client.delete_topic("t")
+
+
+async def test_the_last_wish_counts(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    request = placement_request("/a", ("t", 0))
+    request.dirs = [*request.dirs, *placement_request("/b", ("t", 0)).dirs]
+    answer = await client.ask(request)
+    assert [[row.partition_index for row in topic.partitions] for topic in answer.results] == [[0]]
+    await client.create_topic("t")
+    assert await places(client, "t", 1) == {0: "/b"}
+
+
+async def test_a_directory_must_be_called_by_its_absolute_path(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    for path in ("/c", "b", "/b/", "/a/../b", ""):
+        assert await wish(client, path, "t") == ErrorCode.LOG_DIR_NOT_FOUND
+    await client.create_topic("t")
+    assert await places(client, "t", 1) == {0: "/a"}
+
+
+async def test_a_partition_may_stay_where_it_is_and_does_not_move(nursery, autojump_clock, caplog):
+    _, client = await with_two_directories(nursery)
+    await client.create_topic("t")
+    assert await wish(client, "/a", "t") == 0
+    assert await wish(client, "/b", "t") == ErrorCode.INVALID_REQUEST
+    assert "moving it to /b is not served" in caplog.text
+    assert await places(client, "t", 1) == {0: "/a"}
+
+
+async def test_a_directory_that_is_offline_takes_no_wish(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
+    await client.create_topic("t", 2)
+    machine.disk.fail_next("write", path_part="/b/")
+    await client.produce("t", b"v", 1)
+    assert await wish(client, "/b", "new") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await wish(client, "/a", "t", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_wished_directory_that_fails_is_not_replaced_by_another(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
+    await wish(client, "/b", "t")
+    await client.create_topic("u", 2)
+    machine.disk.fail_next("write", path_part="/b/")
+    await client.produce("u", b"v", 1)
+    await client.create_topic("t")
+    assert (await client.produce("t", b"v")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await places(client, "t", 1) == {}
+
+
+async def test_a_name_too_long_for_the_directory_of_a_move_is_refused(nursery, autojump_clock):
+    _, client = await with_two_directories(nursery)
+    assert await wish(client, "/b", "x" * 213, 8) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await wish(client, "/b", "x" * 214, 8) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await wish(client, "/b", "x" * 212, 100) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_the_oldest_of_too_many_wishes_is_forgotten(nursery, autojump_clock, monkeypatch):
+    monkeypatch.setattr(log_placement, "WISHES_MAX", 2)
+    _, client = await with_two_directories(nursery)
+    for partition in (0, 1, 0, 2):
+        await wish(client, "/b", "t", partition)
+    await client.create_topic("t", 3)
+    assert await places(client, "t", 3) == {0: "/b", 1: "/a", 2: "/b"}
