@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
+NO_REQUEST, FETCH = -1, 1  # API keys
 STALLED_SECONDS = 30.0
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
@@ -37,6 +38,7 @@ class Connection:
 
     __slots__ = (
         "address",
+        "api_key",
         "busy",
         "held_bytes",
         "listener",
@@ -56,6 +58,7 @@ class Connection:
         self.held_bytes = 0
         self.waiting = False  # for memory: it is not the client that keeps us
         self.busy = False  # a request is in hand
+        self.api_key = NO_REQUEST  # of the latest one
         self.sending = False  # its answer is on its way, which depends on the client
 
     def is_stalled(self, now: float) -> bool:
@@ -155,10 +158,13 @@ class Connections:
                     connection.scope.cancel()
 
     def finish(self) -> None:
-        """The broker stops: end every connection, those with a request in hand as soon as it is answered."""
+        """The broker stops: end every connection, those with a request in hand as soon as it is answered.
+
+        A Fetch that waits for records is not waited for: it changes nothing, and would only delay the end.
+        """
         self.finishing = True
         for connection in list(self._open):
-            if not connection.busy:
+            if not connection.busy or (connection.api_key == FETCH and not connection.sending):
                 connection.scope.cancel()
 
 
@@ -222,6 +228,7 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
         header = read_request_header(frame)
     except UnsupportedRequest as unsupported:
         return answer_unsupported(unsupported)
+    connection.api_key = header.api_key
     call = Call(
         api_key=header.api_key,
         version=header.api_version,

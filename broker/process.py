@@ -15,16 +15,9 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.identity import IdentityConflict
-from barnabas.broker.log_directory import LogDirectoryRefused
-from barnabas.broker.logs import AllDirectoriesOffline
-from barnabas.broker.net import SocketBuffers
-from barnabas.broker.serve import Serving, serve
+from barnabas.broker.net import OsNet, SocketBuffers
+from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
 from barnabas.broker.world import real_world
-from barnabas.controller.registration import CannotRegister
-from barnabas.controller.store import StoreError
-from barnabas.storage.disk import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +57,9 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         logger.warning("%s", warning)
     try:
         trio.run(_serve_until_signal, config, print_line)
-    except (ConfigError, IdentityConflict) as error:
+    except MISCONFIGURED as error:
         return Failure(str(error), misconfigured=True)
-    except (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError) as error:
+    except UNFIT_SURROUNDINGS as error:
         return Failure(str(error), misconfigured=False)
     except OSError as error:
         return Failure(error.strerror or str(error), misconfigured=False)
@@ -91,7 +84,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
         previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
         try:
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
-            await serve(config, world=real_world(buffers), stop=stop, task_status=ready)
+            await serve(config, world=real_world(OsNet(buffers)), stop=stop, task_status=ready)
         finally:
             for number, handler in zip(STOP_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)

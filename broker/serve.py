@@ -31,9 +31,9 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
-from barnabas.broker.identity import settle_identity
-from barnabas.broker.log_directory import StoredIdentity
-from barnabas.broker.logs import Logs
+from barnabas.broker.identity import IdentityConflict, settle_identity
+from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity
+from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peer import SelfPeer
@@ -47,7 +47,7 @@ from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.controller import Surroundings
 from barnabas.controller.paths import BrokerRegistration
-from barnabas.controller.registration import register_broker
+from barnabas.controller.registration import CannotRegister, register_broker
 from barnabas.controller.store import MetadataStore, StoreError, StoreUnavailable
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
@@ -61,6 +61,10 @@ STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
+
+# What `serve` raises when the cause lies outside the program, beside OSError.
+MISCONFIGURED = (ConfigError, IdentityConflict)
+UNFIT_SURROUNDINGS = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError)
 
 
 class TaskStatus(Protocol):
@@ -81,8 +85,7 @@ class Serving(NamedTuple):
 async def serve(config: BrokerConfig, *, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
-    Raises what made the start impossible (LogDirectoryRefused, IdentityConflict, CannotRegister, ConfigError, OSError,
-    StoreError) or ended the broker (AllDirectoriesOffline, StoreError).
+    Raises what made the start impossible or ended the broker: MISCONFIGURED, UNFIT_SURROUNDINGS or OSError.
     """
     try:
         await _serve(config, world, stop, task_status)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.net import Net, OsNet, SocketBuffers
+from barnabas.broker.net import Net
 from barnabas.controller.store import MetadataStore
 from barnabas.storage.disk import Disk, OsDisk
 
@@ -49,24 +49,30 @@ async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *
     return await trio.to_thread.run_sync(function, *args)
 
 
+async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+    """`function(*args)` here and now: for a world in memory, where nothing blocks."""
+    await trio.lowlevel.cancel_shielded_checkpoint()
+    return function(*args)
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
-def real_world(buffers: SocketBuffers) -> World:
-    """The operating system's world, with the embedded store; `buffers` are the kernel's for each connection."""
+def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
+    """The operating system's world, with the embedded store."""
 
     async def open_store(embedded_path: str) -> MetadataStore:
         from barnabas.controller.sqlitestore import open_sqlite_store
 
-        return await open_sqlite_store(embedded_path, in_worker_thread, wall_clock_ms)
+        return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)
 
     return World(
         now_ms=wall_clock_ms,
         rng=random.SystemRandom(),
         disk=OsDisk(),
-        net=OsNet(buffers),
+        net=net,
         open_store=open_store,
-        in_thread=in_worker_thread,
+        in_thread=in_thread,
     )

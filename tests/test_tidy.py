@@ -8,15 +8,12 @@ import ast
 import os
 import re
 import selectors
-import shutil
 import statistics
 import subprocess
 import sys
 import zipfile
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,6 +42,10 @@ EDGE = {
     "broker/log_output.py",
     "broker/watchdog.py",
     "testing/local.py",
+    "testing/thread.py",
+    "testing/machine.py",
+    "testing/child.py",
+    "testing/asking.py",
     "testing/schedule.py",
 }
 OUTSIDE_WORLD = {
@@ -344,39 +345,6 @@ def test_unit_tests_neither_sleep_nor_mock():
 
 
 # From here on the package is built, installed and run.
-
-
-@pytest.fixture(scope="module")
-def copied_tree(tmp_path_factory):
-    """The sources that are shipped, elsewhere: building leaves files behind."""
-    copy = tmp_path_factory.mktemp("copy") / "barnabas"
-    copy.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    for folder in ["src", *FOLDERS]:
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def wheel(copied_tree):
-    pip("wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", copied_tree / "dist", copied_tree)
-    (built,) = (copied_tree / "dist").glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """A folder that holds the installed wheel and nothing else; what it depends on comes from this environment."""
-    target = tmp_path_factory.mktemp("installed")
-    pip("install", "--no-index", "--no-deps", "--target", target, wheel)
-    return target
-
-
-def pip(*arguments):
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
-    subprocess.run(command, check=True, timeout=300)
 
 
 def installed_command(installed, *arguments):

@@ -1,9 +1,10 @@
 """Groups: who coordinates them, their members, and what administrators see of them.
 
 Behaviour: FindCoordinator answers with the leader of the partition of `__consumer_offsets` that the group's id hashes
-    to, at the listener that the request came in on. The topic is created when it is first asked for; until the
-    partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, which clients retry. JoinGroup and SyncGroup wait in
-    this connection's task; what they wait for is in `groups/`.
+    to, at the listener that the request came in on. The topic is created when it is first asked for. The answer waits
+    a moment for its leaders (Kafka's does not, and the first member of the first group asks a second time, after its
+    client's back-off); a partition without a leader is COORDINATOR_NOT_AVAILABLE, which clients retry. JoinGroup and
+    SyncGroup wait in this connection's task; what they wait for is in `groups/`.
 Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one answer each (KIP-699). JoinGroup 0 has no
     rebalance timeout, the session timeout stands for it; 4+ the member id comes first (KIP-394); 5+ static members;
     7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name protocol
@@ -12,6 +13,8 @@ Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one answer 
 Not done: transactional ids have no coordinator yet. They are refused with UNSUPPORTED_VERSION and a sentence, so that
     a transactional producer fails at once; COORDINATOR_NOT_AVAILABLE would have it ask until its timeout.
 """
+
+import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.groups.descriptions import Description
@@ -29,6 +32,8 @@ NULLABLE_PROTOCOL_VERSION = 7
 SKIP_ASSIGNMENT_VERSION = 9
 PROTOCOL_NAMED_VERSION = 5
 SEVERAL_MEMBERS_VERSION = 3
+
+NEW_LEADER_SECONDS = 0.5  # fifty logs are made in less; clients ask again after 0.1 to 1 s
 
 NO_NODE, NO_PORT = -1, -1
 NO_TRANSACTIONS = "This broker does not coordinate transactions."
@@ -74,6 +79,9 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
 async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:
     if GROUP_TOPIC not in broker.metadata.topics:
         await broker.topics.ensure_internal(GROUP_TOPIC)
+        with trio.move_on_after(NEW_LEADER_SECONDS):
+            while broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id)) is None:
+                await broker.metadata.changed()
     leader = broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id))
     endpoint = None if leader is None else broker.metadata.endpoint(leader, call.listener)
     if leader is None or endpoint is None:

@@ -26,7 +26,7 @@ import trio.testing
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import ConnectionLost, Net, Stream
 from barnabas.broker.serve import serve
-from barnabas.broker.world import World
+from barnabas.broker.world import World, run_inline
 from barnabas.controller import paths
 from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
 from barnabas.storage.disk import Disk, FileSlice, StorageError
@@ -325,12 +325,6 @@ class Machine:
         with trio.CancelScope(shield=True):
             await trio.sleep(self.thread_seconds)
         return function(*args)
-
-
-async def run_inline(function, /, *args):
-    """A thread that takes no time."""
-    await trio.lowlevel.cancel_shielded_checkpoint()
-    return function(*args)
 
 
 async def first_of(*events: trio.Event) -> None:

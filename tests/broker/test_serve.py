@@ -333,9 +333,6 @@ async def addresses_seen(machine, listener):
     client = await machine.connect(listener)
     metadata = await client.ask(m.MetadataRequest(topics=[]))
     coordinator = await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
-    while coordinator.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        await trio.sleep(0.1)
-        coordinator = await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]), 4)
     return [(row.host, row.port) for row in (*metadata.brokers, *coordinator.coordinators)]
 
 
@@ -514,12 +511,26 @@ async def test_after_retention_and_removal_nothing_is_left_to_do(nursery, autoju
 # -- stop
 
 
-async def test_a_stop_lets_a_request_in_hand_finish(nursery, autojump_clock):
-    machine = await Machine(nursery).start()
-    client, idle = await machine.connect(), await machine.connect()
-    await client.create_topic("t")
-    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=2000), 12)
+async def joining(machine):
+    """A client whose JoinGroup waits for the group's first rebalance."""
+    client = await machine.connect()
+    await client.ask(m.FindCoordinatorRequest(key="g"), 3)
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    join = m.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=600_000,
+        protocol_type="consumer",
+        protocols=[protocol],
+    )
+    await client.send(join, 3)
     await trio.testing.wait_all_tasks_blocked()
+    return client
+
+
+async def test_a_stop_lets_a_request_in_hand_finish(nursery, autojump_clock):
+    machine = await Machine(nursery, group_initial_rebalance_delay_ms="2000").start()
+    client, idle = await joining(machine), await machine.connect()
     began = trio.current_time()
     machine.ask_to_stop()
     assert await idle.is_closed(within_seconds=0.1)
@@ -531,11 +542,8 @@ async def test_a_stop_lets_a_request_in_hand_finish(nursery, autojump_clock):
 
 
 async def test_a_stop_gives_up_what_waits_beyond_the_deadline_and_closes_cleanly(nursery, autojump_clock):
-    machine = await Machine(nursery).start()
-    client = await machine.connect()
-    await client.create_topic("t")
-    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=600_000), 12)
-    await trio.testing.wait_all_tasks_blocked()
+    machine = await Machine(nursery, group_initial_rebalance_delay_ms="600000").start()
+    client = await joining(machine)
     began = trio.current_time()
     await machine.stop()
     assert trio.current_time() == pytest.approx(began + STOP_SECONDS, abs=1)
@@ -544,12 +552,21 @@ async def test_a_stop_gives_up_what_waits_beyond_the_deadline_and_closes_cleanly
     assert machine.disk.exists("/data/.kafka_cleanshutdown")
 
 
-async def test_during_a_stop_nobody_new_is_let_in(nursery, autojump_clock):
+async def test_a_stop_does_not_wait_for_a_fetch_that_waits_for_records(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     client = await machine.connect()
     await client.create_topic("t")
     await client.send(fetch_request([("t", 0, 0)], max_wait_ms=4000), 12)
     await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    await machine.stop()
+    assert trio.current_time() < began + 0.1
+    assert await client.is_closed()
+
+
+async def test_during_a_stop_nobody_new_is_let_in(nursery, autojump_clock):
+    machine = await Machine(nursery, group_initial_rebalance_delay_ms="4000").start()
+    await joining(machine)
     machine.ask_to_stop()
     await trio.sleep(1)
     assert machine.net.listeners == {}

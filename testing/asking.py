@@ -1,0 +1,75 @@
+"""Asking a broker for a topic, from plain blocking code (edge): one socket, our own codec, no client to install.
+
+It is the same request for a broker on a thread and one in a process, and the same that any client sends.
+"""
+
+import itertools
+import re
+import socket
+import struct
+from collections.abc import Mapping
+
+from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.wire import messages as m
+from barnabas.wire.apis import request_header_version, response_header_version
+
+CREATE_TOPICS_VERSION = 5
+CLIENT_ID = "barnabas.testing"
+CREATE_SECONDS = 30.0
+TOPIC_STEM_CHARACTERS_MAX = 200  # of Kafka's 249; the rest is for the number
+
+_numbers = itertools.count(1)
+
+
+def unused_topic_name(stem: str) -> str:
+    """A legal topic name, made of `stem`, that this process has not used."""
+    legal = re.sub(r"[^a-zA-Z0-9-]+", "-", stem).strip("-")
+    return f"{legal[:TOPIC_STEM_CHARACTERS_MAX]}-{next(_numbers)}"
+
+
+def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str]) -> None:
+    """Create a topic and wait until its partitions have leaders. LocalBrokerError says why that failed."""
+    request = m.CreateTopicsRequest(
+        topics=[
+            m.CreateTopicsRequest.CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=1,
+                configs=[
+                    m.CreateTopicsRequest.CreatableTopicConfig(name=each, value=value) for each, value in config.items()
+                ],
+            )
+        ],
+        timeout_ms=round(CREATE_SECONDS * 1000),
+    )
+    try:
+        (created,) = _ask(port, request).topics
+    except OSError as error:
+        raise LocalBrokerError(f"topic {name!r} cannot be created: {error}") from error
+    if created.error_code:
+        raise TopicRefused(name, created.error_code, created.error_message)
+
+
+def _ask(port: int, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
+    key, version, correlation_id = request.API_KEY, CREATE_TOPICS_VERSION, 1
+    assert key is not None
+    header = m.RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=CLIENT_ID
+    )
+    body = m.encode(header, request_header_version(key, version)) + m.encode(request, version)
+    with socket.create_connection(("127.0.0.1", port), timeout=CREATE_SECONDS) as connection:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", _read(connection, 4))
+        frame = _read(connection, size)
+    _, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
+    return m.decode(m.CreateTopicsResponse, version, frame, position)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
+        data += more
+    return bytes(data)

@@ -1,0 +1,108 @@
+"""A broker as a child process (edge): `barnabas serve`, as a user runs it, ended by real signals.
+
+The port stays the same over restarts. Standard error goes to a file; when the broker does not become ready, what it
+wrote there since is the reason that is raised.
+"""
+
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from barnabas.testing.errors import LocalBrokerError
+
+READY_SECONDS = 30.0
+END_SECONDS = 60.0
+REASON_CHARACTERS = 4000
+
+
+class BrokerChild:
+    """`barnabas serve` on a port of 127.0.0.1: a free one at the first start, the same one from then on."""
+
+    def __init__(self, data_dir: Path, properties: Mapping[str, str], log_path: Path) -> None:
+        self.data_dir = data_dir
+        self.properties = dict(properties)
+        self.log_path = log_path
+        self.port = 0
+        self.ready_line = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process; LocalBrokerError when there is none."""
+        return self._running().pid
+
+    def start(self) -> Self:
+        """Start and wait for the ready line; LocalBrokerError with what the broker said when it does not come."""
+        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir.absolute())]
+        command += ["--listen", f"127.0.0.1:{self.port}"]
+        for name, value in self.properties.items():
+            command += ["--set", f"{name}={value}"]
+        with self.log_path.open("a") as log:
+            said_before = log.tell()
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.log_path.parent
+            )
+        line = self._read_ready_line()
+        if not line:
+            self.kill()
+            with self.log_path.open() as log:
+                log.seek(said_before)
+                said = log.read()[-REASON_CHARACTERS:].strip()
+            raise LocalBrokerError(f"the broker did not become ready:\n{said}")
+        self.ready_line = line
+        self.port = int(line.split("://")[1].split(",")[0].rsplit(":", 1)[1])
+        return self
+
+    def restart(self) -> Self:
+        """Start again on the same directory and port."""
+        return self.start()
+
+    def kill(self) -> None:
+        """SIGKILL: what was not written is lost, what was not flushed is with the operating system."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM: a clean stop; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, timeout: float) -> int:
+        """Wait until it ends by itself; its exit status."""
+        return self._running().wait(timeout)
+
+    def log_text(self) -> str:
+        """What it wrote to standard error, over all its lives."""
+        return self.log_path.read_text() if self.log_path.exists() else ""
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise LocalBrokerError("the broker was not started")
+        return self._process
+
+    def _read_ready_line(self) -> str:
+        process = self._running()
+        assert process.stdout is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline:
+            readable, _, _ = select.select([process.stdout], [], [], 0.1)
+            if readable:
+                return process.stdout.readline().strip()  # empty when it ended
+        return ""
+
+    def _end(self, with_signal: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(with_signal)
+        status = process.wait(END_SECONDS)
+        if process.stdout is not None:
+            process.stdout.close()
+        return status

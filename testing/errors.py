@@ -1,0 +1,15 @@
+"""What `LocalBroker` raises."""
+
+from barnabas.wire.errors import ErrorCode
+
+
+class LocalBrokerError(Exception):
+    """The broker could not be started, has ended, or refused what it was asked for; the message says why."""
+
+
+class TopicRefused(LocalBrokerError):
+    """The broker refused to create a topic; `code` is Kafka's code for the reason."""
+
+    def __init__(self, name: str, code: int, message: str | None) -> None:
+        self.code = ErrorCode(code)
+        super().__init__(f"topic {name!r} cannot be created: {self.code.name}{f' ({message})' if message else ''}")

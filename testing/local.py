@@ -1,0 +1,231 @@
+"""`LocalBroker`: a whole broker for a test, a script or a notebook, reached over TCP like any other.
+
+    with LocalBroker(topics=["letters"]) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It runs on a daemon thread of its own (`thread.py`), with its data in memory or in a directory (`machine.py`), or as a
+child process (`child.py`). The object is the broker's place in the world: its port and its data stay the same while
+brokers on it are stopped, killed and started again; leaving the `with` block forgets what is in memory.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from barnabas.testing.asking import create_topic
+from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
+from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.wire.errors import ErrorCode
+
+HOST = "127.0.0.1"
+
+DEFAULTS: Mapping[str, str] = {  # their reasons: in the class
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "10",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+OURS = {"listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}
+
+
+class _Host(Protocol):
+    """Where brokers live, one after the other."""
+
+    def start(self, port: int) -> int:
+        """Start one and wait until it serves; its port."""
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None:
+        """Remove what nobody will come back for; no broker runs."""
+
+
+class LocalBroker:
+    """A broker on a free port of 127.0.0.1, from the start of a `with` block to its end.
+
+    `data_dir`   where its data are; None: in memory (with `process`, in a temporary directory)
+    `config`     Kafka's broker properties, by their names, over the defaults below
+    `topics`     names, or names with partition counts; those that `data_dir` does not hold already are made
+    `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
+
+    Everything is as in `barnabas serve` but for these defaults, which suit tests:
+
+    group.initial.rebalance.delay.ms=0         nobody waits for further members of a new group
+    group.min.session.timeout.ms=10            a test may let a member's session end soon; Kafka's least is 6 s
+    offsets.topic.num.partitions=1             fifty logs, made for the first group, would take longer than most tests
+    transaction.state.log.num.partitions=1     the same
+
+    Brokers in one process share its interpreter: one that must not be slowed down by the test is better a process.
+    Not for concurrent use: one thread starts, stops and kills. Whoever does not want a `with` block calls `start`, and
+    `close` at the end.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: str | PathLike[str] | None = None,
+        config: Mapping[str, str] | None = None,
+        topics: Iterable[str] | Mapping[str, int] | None = None,
+        process: bool = False,
+    ) -> None:
+        taken = OURS & set(config or {})
+        if taken:
+            raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalBroker sets this itself")
+        properties = {**DEFAULTS, **(config or {})}
+        directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
+        self._host: _Host = _ChildHost(directory, properties) if process else _ThreadHost(directory, properties)
+        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics or (), 1)
+        self._port = 0
+        self._runs = False
+        self._closed = False
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
+        if self._port == 0 or self._closed:
+            raise LocalBrokerError(self._why_not())
+        return f"{HOST}:{self._port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker was started and neither stopped nor killed."""
+        return self._runs
+
+    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic and wait until it can be used; `config` are its properties."""
+        self._check_running()
+        create_topic(self._port, name, partitions, config or {})
+
+    def start(self) -> Self:
+        """Start the broker and wait until it serves (`with` does this)."""
+        if self._runs:
+            raise LocalBrokerError("the broker runs already")
+        if self._closed:
+            raise LocalBrokerError(self._why_not())
+        is_first = self._port == 0
+        self._port = self._host.start(self._port)
+        self._runs = True
+        if is_first:
+            self._create_first_topics()
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly; the data stay for `restart`. Raises why the broker had ended by itself, if it had."""
+        if self._runs:
+            self._runs = False
+            self._host.stop()
+
+    def kill(self) -> None:
+        """End the broker as `kill -9` does: what it wrote is there at the next start, and nothing was closed."""
+        self._check_running()
+        self._runs = False
+        self._host.kill()
+
+    def restart(self) -> None:
+        """Start again on the same port with the same data, after `stop` or `kill`; one that runs is stopped first."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and forget what is not in `data_dir` (the end of `with` does this)."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.stop()
+        finally:
+            self._host.close()
+
+    def __enter__(self) -> Self:
+        return self if self._runs else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _create_first_topics(self) -> None:
+        try:
+            for name, partitions in self._topics.items():
+                try:
+                    create_topic(self._port, name, partitions, {})
+                except TopicRefused as refused:
+                    if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                        raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_running(self) -> None:
+        if not self._runs:
+            raise LocalBrokerError(self._why_not())
+
+    def _why_not(self) -> str:
+        if self._closed:
+            return "the broker was closed: its `with` block is over"
+        return "the broker was not started: use `with`" if self._port == 0 else "the broker is stopped: restart it"
+
+
+class _ThreadHost:
+    """Brokers on threads of this process."""
+
+    def __init__(self, data_dir: Path | None, properties: Mapping[str, str]) -> None:
+        from barnabas.testing.machine import DirectoryMachine, MemoryMachine
+
+        self._properties = properties
+        self._machine = MemoryMachine() if data_dir is None else DirectoryMachine(str(data_dir))
+
+    def start(self, port: int) -> int:
+        from barnabas.broker.config.live import BrokerConfig
+        from barnabas.broker.config.parse import ConfigError
+        from barnabas.testing.thread import BrokerThread
+
+        where = {"listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": self._machine.log_directory}
+        try:
+            config = BrokerConfig({**self._properties, **where})
+        except ConfigError as error:
+            raise LocalBrokerError(str(error)) from error
+        self._life = BrokerThread(config, self._machine)
+        return self._life.start()
+
+    def stop(self) -> None:
+        self._life.stop()
+
+    def kill(self) -> None:
+        self._life.kill()
+
+    def close(self) -> None:
+        from barnabas.testing.thread import forget
+
+        forget(self._machine)
+
+
+class _ChildHost:
+    """Brokers as child processes."""
+
+    def __init__(self, data_dir: Path | None, properties: Mapping[str, str]) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)
+        scratch = Path(self._scratch.name)
+        self._child = BrokerChild(data_dir or scratch / "data", properties, scratch / "broker.log")
+
+    def start(self, port: int) -> int:
+        self._child.start()
+        return self._child.port
+
+    def stop(self) -> None:
+        status = self._child.stop()
+        if status != 0:
+            raise LocalBrokerError(
+                f"the broker ended with status {status}:\n{self._child.log_text()[-REASON_CHARACTERS:]}"
+            )
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def close(self) -> None:
+        self._scratch.cleanup()

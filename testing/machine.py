@@ -1,0 +1,93 @@
+"""What a broker in this process runs on (edge): a directory, or a disk and a store in memory. It outlives the broker.
+
+In memory everything is as fast as memory, so the work that others give to threads runs inline: such a broker has no
+thread but the one of its loop. On a directory the worker threads are the broker's own and end with it; trio's would
+linger for ten seconds, which a test run that counts its threads takes for a leak.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar, TypeVarTuple
+
+import trio
+
+from barnabas.broker.net import Net
+from barnabas.broker.world import World, real_world, run_inline, wall_clock_ms
+from barnabas.controller.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
+from barnabas.controller.store import MetadataStore
+from barnabas.storage.memdisk import MemDisk
+
+WORKER_THREADS_MAX = 16  # that wait for the device at the same time
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Machine(Protocol):
+    """Where a broker's data are."""
+
+    log_directory: str
+
+    def world(self, net: Net) -> AbstractContextManager[World]:
+        """The world of one broker on this machine."""
+
+    def crash(self) -> None:
+        """The broker dies this moment: what it writes from here on is not there. Called on its loop."""
+
+    async def forget(self) -> None:
+        """Nobody will come back for the data."""
+
+
+class DirectoryMachine:
+    """A directory of the operating system. A broker that dies there leaves what it has written, unflushed or not."""
+
+    def __init__(self, log_directory: str) -> None:
+        self.log_directory = log_directory
+
+    @contextmanager
+    def world(self, net: Net) -> Iterator[World]:
+        with ThreadPoolExecutor(WORKER_THREADS_MAX, thread_name_prefix="barnabas worker") as threads:
+
+            async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+                await trio.lowlevel.checkpoint_if_cancelled()
+                token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+                future = threads.submit(function, *args)
+                future.add_done_callback(lambda _: token.run_sync_soon(ended.set))
+                with trio.CancelScope(shield=True):  # it may hold files
+                    await ended.wait()
+                return future.result()
+
+            yield real_world(net, in_thread)
+
+    def crash(self) -> None:
+        """Nothing to do: cancelled, the broker gives up its files as they are."""
+
+    async def forget(self) -> None:
+        """The directory stays: it is the user's."""
+
+
+class MemoryMachine:
+    """A disk in memory that can crash, and the embedded store beside it."""
+
+    def __init__(self) -> None:
+        self.log_directory = "/memory"
+        self._disk = MemDisk(now_ms=wall_clock_ms)
+        self._database: SqliteDatabase | None = None
+
+    @contextmanager
+    def world(self, net: Net) -> Iterator[World]:
+        yield World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline)
+
+    def crash(self) -> None:
+        self._disk = self._disk.crash_process()
+
+    async def forget(self) -> None:
+        if self._database is not None:
+            await self._database.close()
+
+    async def _open_store(self, embedded_path: str) -> MetadataStore:
+        if self._database is None:
+            self._database = await open_sqlite_database(IN_MEMORY, run_inline, wall_clock_ms)
+        return self._database.session()

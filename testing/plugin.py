@@ -1,0 +1,41 @@
+"""The pytest plugin: `barnabas_broker`, one broker for the test run, and `barnabas_topic`, a topic for one test.
+
+pytest loads this file at every start in an environment that has Barnabas installed, so it imports nothing but pytest;
+the broker's code comes with the first test that uses a fixture. Under pytest-xdist a session is a worker process: each
+has its own broker, on its own free port.
+
+Someone who wants other settings defines a fixture of the same name in a conftest.py:
+
+    @pytest.fixture(scope="session")
+    def barnabas_broker():
+        with LocalBroker(config={"num.partitions": "3"}) as broker:
+            yield broker
+"""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from barnabas.testing.local import LocalBroker
+
+
+@pytest.fixture(scope="session")
+def barnabas_broker() -> "Iterator[LocalBroker]":
+    """A broker in memory for all tests of this run; they keep apart by using topics and groups of their own."""
+    from barnabas.testing.local import LocalBroker
+
+    with LocalBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def barnabas_topic(barnabas_broker: "LocalBroker", request: pytest.FixtureRequest) -> str:
+    """The name of a topic that was just made, with one partition, for this test alone."""
+    from barnabas.testing.asking import unused_topic_name
+
+    name = unused_topic_name(request.node.name)
+    barnabas_broker.create_topic(name)
+    return name

@@ -1,0 +1,118 @@
+"""One life of a broker on a thread of its own, with a trio loop of its own (edge).
+
+The caller may be anything: plain code, a test under asyncio or under another trio loop, a worker of pytest-xdist. The
+two sides meet in three places: a future says that the broker serves, or why it never will; callbacks handed to the loop
+(`TrioToken.run_sync_soon`) stop it or kill it; joining the thread waits for the end. The thread is a daemon, so a
+program that forgets its broker still ends, and trio touches no signals outside the main thread.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+import outcome
+import trio
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.net import OsNet, SocketBuffers
+from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
+from barnabas.broker.world import World
+from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.machine import Machine
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 30.0
+END_SECONDS = 30.0  # a clean stop gives requests in hand five, and closes every log
+
+
+class BrokerThread:
+    """A broker from its start to its end; another life is another object on the same machine."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
+        self._config = config
+        self._machine = machine
+        self._scope = trio.CancelScope()
+        self._stop = trio.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._ready: Future[int] = Future()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="barnabas broker", daemon=True)
+
+    def start(self) -> int:
+        """Start it and wait until it serves; its port. LocalBrokerError says what made that impossible."""
+        self._thread.start()
+        try:
+            return self._ready.result(START_SECONDS)
+        except TimeoutError:
+            raise LocalBrokerError(f"the broker does not serve after {START_SECONDS:g} s") from None
+        finally:
+            if not self._ready.done():  # too slow, or the caller was interrupted
+                self._tell(self._die)
+
+    def stop(self) -> None:
+        """A clean stop. LocalBrokerError says what had ended the broker, if that was something else."""
+        self._tell(self._stop.set)
+        self._await_end()
+
+    def kill(self) -> None:
+        """The broker dies at once, as a process does."""
+        self._tell(self._die)
+        self._await_end()
+
+    def _tell(self, act: Callable[[], object]) -> None:
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):  # it ended by itself
+                self._token.run_sync_soon(act)
+
+    def _die(self) -> None:
+        self._machine.crash()
+        self._scope.cancel()
+
+    def _await_end(self) -> None:
+        self._thread.join(END_SECONDS)
+        if self._thread.is_alive():
+            raise LocalBrokerError(f"the broker has not ended within {END_SECONDS:g} s")
+        if self._failure is not None:
+            raise self._failure
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        buffers = SocketBuffers(self._config.socket_send_buffer_bytes, self._config.socket_receive_buffer_bytes)
+        with self._machine.world(OsNet(buffers)) as world:
+            self._failure = _reason(outcome.capture(trio.run, self._serve, world))
+        if not self._ready.done():
+            self._ready.set_exception(self._failure or LocalBrokerError("the broker was stopped before it could serve"))
+
+    async def _serve(self, world: World) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        for warning in self._config.warnings():
+            logger.warning("%s", warning)
+        with self._scope:
+            await serve(self._config, world=world, stop=self._stop, task_status=self)
+
+    def started(self, value: Serving) -> None:
+        """For `serve`: connections are accepted from now on."""
+        self._ready.set_result(value.advertised[0].port)
+
+
+def _reason(ended: outcome.Outcome[None]) -> BaseException | None:
+    """What the broker's user is told: the broker's own reasons as LocalBrokerError; bugs are shown as they are."""
+    if not isinstance(ended, outcome.Error):
+        return None
+    error = ended.error
+    if not isinstance(error, (OSError, *MISCONFIGURED, *UNFIT_SURROUNDINGS)):
+        return error
+    reason = LocalBrokerError((isinstance(error, OSError) and error.strerror) or str(error))
+    reason.__cause__ = error
+    return reason
+
+
+def forget(machine: Machine) -> None:
+    """Throw away what a machine in memory holds; from whatever thread, and under whatever loop, this is called."""
+    thread = threading.Thread(target=trio.run, args=(machine.forget,), name="barnabas machine")
+    thread.start()
+    thread.join()

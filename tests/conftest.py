@@ -1,0 +1,44 @@
+"""The package as it is shipped: built once for all tests that want to see it from outside."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def copied_tree(tmp_path_factory):
+    """The sources that are shipped, elsewhere: building leaves files behind."""
+    copy = tmp_path_factory.mktemp("copy") / "barnabas"
+    copy.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    folders = [link.name for link in (ROOT / "src" / "barnabas").iterdir() if link.is_symlink()]
+    for folder in ["src", *folders]:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / folder, copy / folder, symlinks=True, ignore=ignored)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wheel(copied_tree):
+    pip("wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", copied_tree / "dist", copied_tree)
+    (built,) = (copied_tree / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel, tmp_path_factory):
+    """A folder that holds the installed wheel and nothing else; what it depends on comes from this environment."""
+    target = tmp_path_factory.mktemp("installed")
+    pip("install", "--no-index", "--no-deps", "--target", target, wheel)
+    return target
+
+
+def pip(*arguments):
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
+    subprocess.run(command, check=True, timeout=300)

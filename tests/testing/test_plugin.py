@@ -1,0 +1,93 @@
+"""The pytest plugin, as pytest finds it in an environment where the package is installed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def run_pytest(installed, tmp_path):
+    """Run a test file in a process of its own, with the installed wheel and no configuration; what it printed."""
+
+    def run(source: str, *arguments: str) -> str:
+        (tmp_path / "test_it.py").write_text(source)
+        environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1", "PYTEST_ADDOPTS": ""}
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", ".", *arguments, "test_it.py"]
+        ran = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run
+
+
+def test_the_example_in_the_readme_passes_as_it_is_written(run_pytest):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (example,) = [block for block in blocks if "def test_" in block]
+    assert len([line for line in example.splitlines() if line]) <= 10
+    assert "1 passed" in run_pytest(example, "--durations=0")
+
+
+def test_the_example_passes(run_pytest):
+    assert " passed" in run_pytest((ROOT / "examples" / "test_orders.py").read_text())
+
+
+def test_each_test_has_a_topic_of_its_own_and_all_share_the_broker(run_pytest):
+    source = """
+import pytest
+seen = {}
+
+@pytest.mark.parametrize("name", ["a", "a b/c", "ü" * 300])
+def test_topics(barnabas_broker, barnabas_topic, name):
+    seen[barnabas_topic] = barnabas_broker.bootstrap_servers
+
+def test_after_them():
+    assert len(seen) == 3
+    assert len(set(seen.values())) == 1
+"""
+    assert "4 passed" in run_pytest(source)
+
+
+def test_workers_of_xdist_each_have_a_broker(run_pytest, tmp_path):
+    source = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_broker(barnabas_broker, barnabas_topic, number):
+    barnabas_broker.create_topic(f"same-name-in-each-worker-{number}")
+    with open(f"{os.environ['PYTEST_XDIST_WORKER']}.txt", "a") as file:
+        print(barnabas_broker.bootstrap_servers, file=file)
+"""
+    run_pytest(source, "-n", "2")
+    brokers = [set(file.read_text().split()) for file in tmp_path.glob("gw?.txt")]
+    assert [len(each) for each in brokers] == [1, 1]
+    assert len(set.union(*brokers)) == 2
+
+
+def test_nothing_but_pytest_is_imported_until_a_fixture_is_used(run_pytest):
+    source = """
+import sys
+
+def test_before():
+    ours = {name for name in sys.modules if name.split(".")[0] in {"barnabas", "trio", "crc32c", "lz4"}}
+    assert ours == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
+
+def test_with(barnabas_broker):
+    assert "trio" in sys.modules
+"""
+    assert "2 passed" in run_pytest(source, "-p", "no:trio")
+
+
+def test_the_plugin_imports_only_pytest(installed):
+    imports = "import sys, pytest; before = set(sys.modules); import barnabas.testing.plugin"
+    code = f"{imports}; print(*(set(sys.modules) - before))"
+    environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert set(ran.stdout.split()) == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
