@@ -45,7 +45,7 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.controller import Surroundings
+from barnabas.controller.office import Surroundings
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import CannotRegister, register_broker
 from barnabas.controller.store import MetadataStore, StoreError, StoreUnavailable

@@ -7,7 +7,6 @@ answer says which replicas it lost. To the controller a replica on a failed disk
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import (
@@ -25,6 +24,7 @@ from barnabas.controller.events import (
     RegistrationTouched,
     error_name,
 )
+from barnabas.controller.office import Office
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.store import Delete, NoNode
@@ -33,141 +33,136 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.controller.controller import Controller
-
 # What a broker may answer about one partition without anything being wrong; "stale": it knows this leader epoch.
 ORDINARY_ANSWERS = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
 
 logger = logging.getLogger(__name__)
 
 
-async def broker_ids_touched(controller: "Controller", event: BrokerIdsTouched) -> None:
+async def broker_ids_touched(office: Office, event: BrokerIdsTouched) -> None:
     """Brokers that joined, restarted unnoticed, or died; those that joined first, for they may lead what others led."""
-    change = compare_brokers(controller.image.brokers, await read_brokers(controller))
+    change = compare_brokers(office.image.brokers, await read_brokers(office))
     if change.joined:
-        await _brokers_up(controller, change.joined)
+        await _brokers_up(office, change.joined)
     if change.bounced:
-        await _brokers_down(controller, [broker.broker_id for broker in change.bounced])
-        await _brokers_up(controller, change.bounced)
+        await _brokers_down(office, [broker.broker_id for broker in change.bounced])
+        await _brokers_up(office, change.bounced)
     if change.left:
-        await _brokers_down(controller, change.left)
+        await _brokers_down(office, change.left)
 
 
-async def registration_touched(controller: "Controller", event: RegistrationTouched) -> None:
+async def registration_touched(office: Office, event: RegistrationTouched) -> None:
     """A live broker changed its endpoints; its death is another event's matter."""
-    known, path = controller.image.brokers.get(event.broker_id), paths.broker(event.broker_id)
-    stat = await controller.store.exists(path)
+    known, path = office.image.brokers.get(event.broker_id), paths.broker(event.broker_id)
+    stat = await office.store.exists(path)
     if known is None or stat is None or stat.czxid != known.epoch:
         return
     try:
-        data, stat = await controller.store.get(path, controller.watch(event))
+        data, stat = await office.store.get(path, office.watch(event))
     except NoNode:
         return
     broker = loading.live_broker(event.broker_id, data, stat)
     if broker is None or broker.epoch != known.epoch or broker == known:
         return
-    controller.replay(BrokerChanged(broker))
-    controller.channels.change(broker)
+    office.replay(BrokerChanged(broker))
+    office.channels.change(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    controller.tell(announcement)
+    office.tell(announcement)
 
 
-async def read_brokers(controller: "Controller") -> dict[int, LiveBroker]:
+async def read_brokers(office: Office) -> dict[int, LiveBroker]:
     """The registered brokers; what becomes of them is watched."""
     return await loading.read_brokers(
-        controller.store,
-        controller.watch(BrokerIdsTouched()),
-        lambda broker_id: controller.watch(RegistrationTouched(broker_id)),
-        controller.image.brokers,
+        office.store,
+        office.watch(BrokerIdsTouched()),
+        lambda broker_id: office.watch(RegistrationTouched(broker_id)),
+        office.image.brokers,
     )
 
 
-async def _brokers_up(controller: "Controller", brokers: Sequence[LiveBroker]) -> None:
+async def _brokers_up(office: Office, brokers: Sequence[LiveBroker]) -> None:
     """Announce them, tell them everything, start their replicas, and elect where nobody led."""
     joined = {broker.broker_id: broker for broker in brokers}
     logger.info("brokers joined: %s", ", ".join(map(str, joined)))
-    others = [broker_id for broker_id in controller.image.brokers if broker_id not in joined]
+    others = [broker_id for broker_id in office.image.brokers if broker_id not in joined]
     for broker in brokers:
-        controller.replay(BrokerJoined(broker))
-        controller.channels.add(broker)
+        office.replay(BrokerJoined(broker))
+        office.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    controller.tell(announcement, metadata_to=others)
-    announcement.add_metadata(topic_partition for topic_partition, _ in controller.image.partitions())
-    controller.tell(announcement, metadata_to=list(joined))
-    decision = decide_replicas_online(controller.image, joined)
-    await controller.elect(partitions_without_leader(controller.image), decision)
-    await controller.commit(decide_resumed_deletions(controller.image, joined))
-    await go_on_deleting(controller)
+    office.tell(announcement, metadata_to=others)
+    announcement.add_metadata(topic_partition for topic_partition, _ in office.image.partitions())
+    office.tell(announcement, metadata_to=list(joined))
+    decision = decide_replicas_online(office.image, joined)
+    await office.elect(partitions_without_leader(office.image), decision)
+    await office.commit(decide_resumed_deletions(office.image, joined))
+    await go_on_deleting(office)
 
 
-async def _brokers_down(controller: "Controller", broker_ids: Sequence[int]) -> None:
+async def _brokers_down(office: Office, broker_ids: Sequence[int]) -> None:
     """Elect leaders for what they led; the others learn at least that they are gone."""
     logger.info("brokers left: %s", ", ".join(map(str, broker_ids)))
-    lost = list(controller.image.replicas_on(dict.fromkeys(broker_ids)))
+    lost = list(office.image.replicas_on(dict.fromkeys(broker_ids)))
     for broker_id in broker_ids:
-        controller.channels.remove(broker_id)
-        controller.replay(BrokerLeft(broker_id))
-    await _replicas_lost(controller, lost, tell_brokers=True)
+        office.channels.remove(broker_id)
+        office.replay(BrokerLeft(broker_id))
+    await _replicas_lost(office, lost, tell_brokers=True)
 
 
-async def _replicas_lost(controller: "Controller", replicas: list[Replica], *, tell_brokers: bool = False) -> None:
-    decision = decide_replicas_lost(controller.image, replicas)
+async def _replicas_lost(office: Office, replicas: list[Replica], *, tell_brokers: bool = False) -> None:
+    decision = decide_replicas_lost(office.image, replicas)
     affected = dict.fromkeys(topic_partition for topic_partition, _ in replicas)
-    await controller.elect(affected, decision, tell_brokers=tell_brokers)
-    await go_on_deleting(controller)
+    await office.elect(affected, decision, tell_brokers=tell_brokers)
+    await go_on_deleting(office)
 
 
 # Disks ---------------------------------------------------------------------------------------------------------------
 
 
-async def leader_and_isr_answered(controller: "Controller", event: LeaderAndIsrAnswered) -> None:
+async def leader_and_isr_answered(office: Office, event: LeaderAndIsrAnswered) -> None:
     """A replica whose disk failed is offline though its broker lives; other errors are the broker's own matter."""
-    if not controller.image.is_current(event.broker):
+    if not office.image.is_current(event.broker):
         return
     broker_id = event.broker.broker_id
     if event.response.error_code != ErrorCode.NONE:
         logger.warning("broker %d refused LeaderAndIsr: %s", broker_id, error_name(event.response.error_code))
         return
-    failed = controller.image.failed_disks.get(broker_id, {})
+    failed = office.image.failed_disks.get(broker_id, {})
     lost: list[Replica] = []
     refused: dict[int, int] = {}  # code -> how often
-    for topic_partition, code in _partition_errors(controller, event.response):
+    for topic_partition, code in _partition_errors(office, event.response):
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
-            controller.replay(DirectoryReported(topic_partition, broker_id, works=False))
+            office.replay(DirectoryReported(topic_partition, broker_id, works=False))
             lost.append((topic_partition, broker_id))
         elif code == ErrorCode.NONE and topic_partition in failed:
-            controller.replay(DirectoryReported(topic_partition, broker_id, works=True))
+            office.replay(DirectoryReported(topic_partition, broker_id, works=True))
         elif code not in ORDINARY_ANSWERS:
             refused[code] = refused.get(code, 0) + 1
     for code, count in refused.items():
         logger.warning("broker %d did not take its role in %d partitions: %s", broker_id, count, error_name(code))
     if lost:
         logger.warning("broker %d lost the disk of %d replicas", broker_id, len(lost))
-        await _replicas_lost(controller, lost)
+        await _replicas_lost(office, lost)
 
 
-def _partition_errors(
-    controller: "Controller", response: m.LeaderAndIsrResponse
-) -> Iterable[tuple[TopicPartition, int]]:
+def _partition_errors(office: Office, response: m.LeaderAndIsrResponse) -> Iterable[tuple[TopicPartition, int]]:
     """The answers about partitions that still exist; before version 5 they name their topic, then its id."""
     named = [(error.topic_name, error) for error in response.partition_errors]
     for topic in response.topics:
-        name = controller.image.topic_names.get(topic.topic_id)
+        name = office.image.topic_names.get(topic.topic_id)
         if name is not None:
             named += [(name, error) for error in topic.partition_errors]
     for name, error in named:
         topic_partition = TopicPartition(name, error.partition_index)
-        if controller.image.find_partition(topic_partition) is not None:
+        if office.image.find_partition(topic_partition) is not None:
             yield topic_partition, error.error_code
 
 
-async def log_dir_events_touched(controller: "Controller", event: LogDirEventsTouched) -> None:
+async def log_dir_events_touched(office: Office, event: LogDirEventsTouched) -> None:
     """Ask the brokers that lost a directory by telling them their roles again: the answers say what is lost."""
-    names = await controller.store.children(paths.LOG_DIR_EVENTS, controller.watch(event))
-    broker_ids = dict.fromkeys(await loading.read_log_dir_events(controller.store, names))
-    await controller.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
-    decision = decide_replicas_online(controller.image, broker_ids)
-    await controller.commit(decision)
+    names = await office.store.children(paths.LOG_DIR_EVENTS, office.watch(event))
+    broker_ids = dict.fromkeys(await loading.read_log_dir_events(office.store, names))
+    await office.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
+    decision = decide_replicas_online(office.image, broker_ids)
+    await office.commit(decision)

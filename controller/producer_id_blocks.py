@@ -5,16 +5,13 @@ no two brokers ever get the same; a block whose answer is lost is never used.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from barnabas.controller import loading, paths
 from barnabas.controller.events import ProducerIdsAsked
+from barnabas.controller.office import Office
 from barnabas.controller.paths import ProducerIdBlock
 from barnabas.controller.store import NodeError, SetData
 from barnabas.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from barnabas.controller.controller import Controller
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = (1 << 63) - 1
@@ -22,20 +19,20 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 logger = logging.getLogger(__name__)
 
 
-async def producer_ids_asked(controller: "Controller", event: ProducerIdsAsked) -> None:
+async def producer_ids_asked(office: Office, event: ProducerIdsAsked) -> None:
     """Claim the next block for a broker."""
-    broker = controller.image.brokers.get(event.broker_id)
+    broker = office.image.brokers.get(event.broker_id)
     if broker is None:
         event.answer(ErrorCode.BROKER_ID_NOT_REGISTERED)
     elif broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
-        event.answer(await _claim_producer_ids(controller, event.broker_id))
+        event.answer(await _claim_producer_ids(office, event.broker_id))
 
 
-async def _claim_producer_ids(controller: "Controller", broker_id: int) -> ProducerIdBlock | ErrorCode:
+async def _claim_producer_ids(office: Office, broker_id: int) -> ProducerIdBlock | ErrorCode:
     while True:
-        data, stat = await controller.store.get(paths.PRODUCER_ID_BLOCK)
+        data, stat = await office.store.get(paths.PRODUCER_ID_BLOCK)
         first = 0
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
@@ -44,6 +41,6 @@ async def _claim_producer_ids(controller: "Controller", broker_id: int) -> Produ
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             first = previous.last + 1
         block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
-        (outcome,) = await controller.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
+        (outcome,) = await office.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
         if not isinstance(outcome, NodeError):
             return block

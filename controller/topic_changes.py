@@ -6,88 +6,85 @@ leader, and tells the brokers that hold it. That is when the topic exists for cl
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import Decision, decide_replicas_of_new_partitions, partitions_without_leader
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
+from barnabas.controller.office import Office
 from barnabas.controller.paths import TopicAssignment
 from barnabas.controller.state import TopicAppeared, TopicVanished
 from barnabas.controller.store import NodeError, SetData
 from barnabas.controller.topics import new_topic_id
 from barnabas.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.controller.controller import Controller
-
 logger = logging.getLogger(__name__)
 
 
-async def topics_touched(controller: "Controller", event: TopicsTouched) -> None:
+async def topics_touched(office: Office, event: TopicsTouched) -> None:
     """Topics that were created get leaders; one whose node somebody removed is forgotten."""
-    await compare_topics(controller, await controller.store.children(paths.TOPICS, controller.watch(event)))
+    await compare_topics(office, await office.store.children(paths.TOPICS, office.watch(event)))
 
 
-async def compare_topics(controller: "Controller", names: list[str]) -> None:
+async def compare_topics(office: Office, names: list[str]) -> None:
     """Bring the image in line with the topics that exist."""
     existing = dict.fromkeys(names)
-    for topic in [topic for topic in controller.image.topics if topic not in existing]:
+    for topic in [topic for topic in office.image.topics if topic not in existing]:
         logger.warning("topic %s was removed from the metadata store by somebody else", topic)
-        controller.replay(TopicVanished(topic))
-    await _serve_new_partitions(controller, await read_new_topics(controller, names))
+        office.replay(TopicVanished(topic))
+    await _serve_new_partitions(office, await read_new_topics(office, names))
 
 
-async def topic_touched(controller: "Controller", event: TopicTouched) -> None:
+async def topic_touched(office: Office, event: TopicTouched) -> None:
     """The topic may have grown."""
-    known = controller.image.topics.get(event.topic)
+    known = office.image.topics.get(event.topic)
     if known is None:
         return
-    found = await loading.read_topics(controller.store, [event.topic], lambda _: controller.watch(event))
+    found = await loading.read_topics(office.store, [event.topic], lambda _: office.watch(event))
     if event.topic not in found:
         return
     assignment = found[event.topic].assignment
     if assignment.topic_id != known.topic_id:
         logger.warning("topic %s was replaced in the metadata store by somebody else", event.topic)
-        controller.replay(TopicVanished(event.topic))
-        await _serve_new_partitions(controller, await _adopt_topics(controller, found))
+        office.replay(TopicVanished(event.topic))
+        await _serve_new_partitions(office, await _adopt_topics(office, found))
         return
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
-    if added and controller.image.is_deleting(event.topic):
+    if added and office.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
-    await controller.replay_many(added)
-    await _serve_new_partitions(controller, [each.topic_partition for each in added])
+    await office.replay_many(added)
+    await _serve_new_partitions(office, [each.topic_partition for each in added])
 
 
-async def read_new_topics(controller: "Controller", names: Iterable[str]) -> list[TopicPartition]:
+async def read_new_topics(office: Office, names: Iterable[str]) -> list[TopicPartition]:
     """Read and watch the topics that the image lacks; returns their partitions."""
-    new = [name for name in names if name not in controller.image.topics]
-    watches = {name: controller.watch(TopicTouched(name)) for name in new}
-    return await _adopt_topics(controller, await loading.read_topics(controller.store, new, watches.__getitem__))
+    new = [name for name in names if name not in office.image.topics]
+    watches = {name: office.watch(TopicTouched(name)) for name in new}
+    return await _adopt_topics(office, await loading.read_topics(office.store, new, watches.__getitem__))
 
 
-async def _adopt_topics(controller: "Controller", found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
+async def _adopt_topics(office: Office, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
     """Take topics into the image, and return their partitions. One without an id is given one."""
     partitions: list[TopicPartition] = []
     while found:
         lacking = {name: topic for name, topic in found.items() if topic.assignment.topic_id is None}
-        ids = await _write_topic_ids(controller, lacking)
+        ids = await _write_topic_ids(office, lacking)
         for name, topic in found.items():
             topic_id = ids.get(name, topic.assignment.topic_id)
             if topic_id is not None:
                 appeared = loading.appeared_partitions(name, topic.assignment)
-                await controller.replay_many([TopicAppeared(name, topic_id), *appeared])
+                await office.replay_many([TopicAppeared(name, topic_id), *appeared])
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]  # written by somebody in between
-        found = await loading.read_topics(controller.store, refused, None)
+        found = await loading.read_topics(office.store, refused, None)
     return partitions
 
 
-async def _write_topic_ids(controller: "Controller", topics: Mapping[str, loading.FoundTopic]) -> dict[str, bytes]:
+async def _write_topic_ids(office: Office, topics: Mapping[str, loading.FoundTopic]) -> dict[str, bytes]:
     """Give topics that were created before topic ids existed an id (KIP-516); returns those that were written."""
-    ids = {name: new_topic_id(controller.rng) for name in topics}
-    outcomes = await controller.write(
+    ids = {name: new_topic_id(office.rng) for name in topics}
+    outcomes = await office.write(
         [SetData(paths.topic(name), _with_id(topic.assignment, ids[name]).encode(), topic.version)]
         for name, topic in topics.items()
     )
@@ -102,14 +99,14 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
     return TopicAssignment(assignment.partitions, topic_id, assignment.adding, assignment.removing)
 
 
-async def _serve_new_partitions(controller: "Controller", topic_partitions: list[TopicPartition]) -> None:
+async def _serve_new_partitions(office: Office, topic_partitions: list[TopicPartition]) -> None:
     if topic_partitions:
-        decision = decide_replicas_of_new_partitions(controller.image, topic_partitions)
-        await controller.elect(topic_partitions, decision)
+        decision = decide_replicas_of_new_partitions(office.image, topic_partitions)
+        await office.elect(topic_partitions, decision)
 
 
-async def unclean_election_allowed(controller: "Controller", event: UncleanElectionAllowed) -> None:
+async def unclean_election_allowed(office: Office, event: UncleanElectionAllowed) -> None:
     """Elect where only a replica out of sync can lead."""
-    waiting = partitions_without_leader(controller.image)
+    waiting = partitions_without_leader(office.image)
     affected = [each for each in waiting if event.topic is None or each.topic == event.topic]
-    await controller.elect(affected, Decision())
+    await office.elect(affected, Decision())

@@ -7,32 +7,29 @@ a broker joins that holds one.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_deletion_answers, decide_deletions
 from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered, error_name
+from barnabas.controller.office import Office
 from barnabas.controller.state import DeletionMarked, TopicDeleted, TopicVanished
 from barnabas.controller.store import Delete
 from barnabas.controller.topic_changes import compare_topics
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.controller.controller import Controller
-
 logger = logging.getLogger(__name__)
 
 
-async def deletion_marks_touched(controller: "Controller", event: DeletionMarksTouched) -> None:
+async def deletion_marks_touched(office: Office, event: DeletionMarksTouched) -> None:
     """Begin to delete what was marked."""
-    await read_deletion_marks(controller)
-    await go_on_deleting(controller)
+    await read_deletion_marks(office)
+    await go_on_deleting(office)
 
 
-async def stop_replica_answered(controller: "Controller", event: StopReplicaAnswered) -> None:
+async def stop_replica_answered(office: Office, event: StopReplicaAnswered) -> None:
     """Replicas that are deleted, or could not be."""
-    if not controller.image.is_current(event.broker):
+    if not office.image.is_current(event.broker):
         return
     errors = {
         TopicPartition(error.topic_name, error.partition_index): error.error_code
@@ -52,41 +49,41 @@ async def stop_replica_answered(controller: "Controller", event: StopReplicaAnsw
     if failed:
         first, why = failed[0], error_name(codes[failed[0]])
         logger.warning("broker %d could not delete %d replicas, %s first: %s", broker_id, len(failed), first, why)
-    await controller.commit(decide_deletion_answers(controller.image, broker_id, deleted, failed))
-    await go_on_deleting(controller)
+    await office.commit(decide_deletion_answers(office.image, broker_id, deleted, failed))
+    await go_on_deleting(office)
 
 
-async def read_deletion_marks(controller: "Controller") -> None:
+async def read_deletion_marks(office: Office) -> None:
     """Take note of marks; remove those of topics that do not exist, and all when deletion is disabled."""
-    marked = await controller.store.children(paths.DELETE_TOPICS, controller.watch(DeletionMarksTouched()))
-    if any(topic not in controller.image.topics for topic in marked):
+    marked = await office.store.children(paths.DELETE_TOPICS, office.watch(DeletionMarksTouched()))
+    if any(topic not in office.image.topics for topic in marked):
         # Perhaps created so recently that its event is still in the queue; that keeps its watch.
-        await compare_topics(controller, await controller.store.children(paths.TOPICS))
-    enabled = controller.config.delete_topic_enable
-    kept = {topic: None for topic in marked if enabled and topic in controller.image.topics}
-    await controller.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
+        await compare_topics(office, await office.store.children(paths.TOPICS))
+    enabled = office.config.delete_topic_enable
+    kept = {topic: None for topic in marked if enabled and topic in office.image.topics}
+    await office.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
     for topic in kept:
-        if not controller.image.is_deleting(topic):
+        if not office.image.is_deleting(topic):
             logger.info("deleting topic %s", topic)
-            controller.replay(DeletionMarked(topic))
+            office.replay(DeletionMarked(topic))
 
 
-async def go_on_deleting(controller: "Controller") -> None:
+async def go_on_deleting(office: Office) -> None:
     """The next step of every deletion that can go on."""
-    while controller.image.deletions:
-        refused = await controller.commit(decide_deletions(controller.image))
+    while office.image.deletions:
+        refused = await office.commit(decide_deletions(office.image))
         if not refused:
             return
         for step in refused:
             if isinstance(step.record, TopicDeleted):
-                await _remove_by_reading(controller, step.record.topic)
+                await _remove_by_reading(office, step.record.topic)
 
 
-async def _remove_by_reading(controller: "Controller", topic: str) -> None:
+async def _remove_by_reading(office: Office, topic: str) -> None:
     """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone."""
     path = paths.topic(topic)
-    below = await loading.subtree(controller.store, path)
-    await controller.write([Delete(node)] for node in [*below, path])
-    if await controller.store.exists(path) is None:
-        await controller.write([[Delete(paths.delete_topic(topic))]])
-        controller.replay(TopicVanished(topic))
+    below = await loading.subtree(office.store, path)
+    await office.write([Delete(node)] for node in [*below, path])
+    if await office.store.exists(path) is None:
+        await office.write([[Delete(paths.delete_topic(topic))]])
+        office.replay(TopicVanished(topic))

@@ -37,6 +37,7 @@ __all__ = [
 
 FAMILIES = (
     "acls",
+    "cluster",
     "consumer_protocol",
     "fetch",
     "group_records",
@@ -46,6 +47,7 @@ FAMILIES = (
     "metadata",
     "offsets",
     "produce",
+    "reassignments",
     "replication",
     "sasl",
     "scram",

@@ -56,6 +56,72 @@ class AllocateProducerIdsResponse(Message):
         producer_id_len: int = ...,
     ) -> None: ...
 
+class AlterPartitionReassignmentsRequest(Message):
+    class ReassignablePartition(Struct):
+        partition_index: int
+        replicas: Sequence[int] | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            replicas: Sequence[int] | None = ...,
+        ) -> None: ...
+
+    class ReassignableTopic(Struct):
+        name: str
+        partitions: Sequence[AlterPartitionReassignmentsRequest.ReassignablePartition]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    topics: Sequence[AlterPartitionReassignmentsRequest.ReassignableTopic]
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        topics: Sequence[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...,
+    ) -> None: ...
+
+class AlterPartitionReassignmentsResponse(Message):
+    class ReassignablePartitionResponse(Struct):
+        partition_index: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class ReassignableTopicResponse(Struct):
+        name: str
+        partitions: Sequence[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...,
+    ) -> None: ...
+
 class AlterPartitionRequest(Message):
     class BrokerState(Struct):
         broker_id: int
@@ -510,6 +576,60 @@ class CreateDelegationTokenResponse(Message):
         throttle_time_ms: int = ...,
     ) -> None: ...
 
+class CreatePartitionsRequest(Message):
+    class CreatePartitionsAssignment(Struct):
+        broker_ids: Sequence[int]
+        def __init__(
+            self,
+            *,
+            broker_ids: Sequence[int] = ...,
+        ) -> None: ...
+
+    class CreatePartitionsTopic(Struct):
+        name: str
+        count: int
+        assignments: Sequence[CreatePartitionsRequest.CreatePartitionsAssignment] | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            count: int = ...,
+            assignments: Sequence[CreatePartitionsRequest.CreatePartitionsAssignment] | None = ...,
+        ) -> None: ...
+
+    topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic]
+    timeout_ms: int
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic] = ...,
+        timeout_ms: int = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class CreatePartitionsResponse(Message):
+    class CreatePartitionsTopicResult(Struct):
+        name: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[CreatePartitionsResponse.CreatePartitionsTopicResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[CreatePartitionsResponse.CreatePartitionsTopicResult] = ...,
+    ) -> None: ...
+
 class CreateTopicsRequest(Message):
     class CreatableReplicaAssignment(Struct):
         partition_index: int
@@ -878,6 +998,52 @@ class DescribeAclsResponse(Message):
         resources: Sequence[DescribeAclsResponse.DescribeAclsResource] = ...,
     ) -> None: ...
 
+class DescribeClusterRequest(Message):
+    include_cluster_authorized_operations: bool
+    endpoint_type: int
+    def __init__(
+        self,
+        *,
+        include_cluster_authorized_operations: bool = ...,
+        endpoint_type: int = ...,
+    ) -> None: ...
+
+class DescribeClusterResponse(Message):
+    class DescribeClusterBroker(Struct):
+        broker_id: int
+        host: str
+        port: int
+        rack: str | None
+        def __init__(
+            self,
+            *,
+            broker_id: int = ...,
+            host: str = ...,
+            port: int = ...,
+            rack: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    endpoint_type: int
+    cluster_id: str
+    controller_id: int
+    brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker]
+    cluster_authorized_operations: int
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        endpoint_type: int = ...,
+        cluster_id: str = ...,
+        controller_id: int = ...,
+        brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...,
+        cluster_authorized_operations: int = ...,
+    ) -> None: ...
+
 class DescribeDelegationTokenRequest(Message):
     class DescribeDelegationTokenOwner(Struct):
         principal_type: str
@@ -1244,6 +1410,62 @@ class DescribeUserScramCredentialsResponse(Message):
         error_code: int = ...,
         error_message: str | None = ...,
         results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...,
+    ) -> None: ...
+
+class ElectLeadersRequest(Message):
+    class TopicPartitions(Struct):
+        topic: str
+        partitions: Sequence[int]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partitions: Sequence[int] = ...,
+        ) -> None: ...
+
+    election_type: int
+    topic_partitions: Sequence[ElectLeadersRequest.TopicPartitions] | None
+    timeout_ms: int
+    def __init__(
+        self,
+        *,
+        election_type: int = ...,
+        topic_partitions: Sequence[ElectLeadersRequest.TopicPartitions] | None = ...,
+        timeout_ms: int = ...,
+    ) -> None: ...
+
+class ElectLeadersResponse(Message):
+    class PartitionResult(Struct):
+        partition_id: int
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            partition_id: int = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    class ReplicaElectionResult(Struct):
+        topic: str
+        partition_result: Sequence[ElectLeadersResponse.PartitionResult]
+        def __init__(
+            self,
+            *,
+            topic: str = ...,
+            partition_result: Sequence[ElectLeadersResponse.PartitionResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    replica_election_results: Sequence[ElectLeadersResponse.ReplicaElectionResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        replica_election_results: Sequence[ElectLeadersResponse.ReplicaElectionResult] = ...,
     ) -> None: ...
 
 class ExpireDelegationTokenRequest(Message):
@@ -1946,6 +2168,64 @@ class ListOffsetsResponse(Message):
         *,
         throttle_time_ms: int = ...,
         topics: Sequence[ListOffsetsResponse.ListOffsetsTopicResponse] = ...,
+    ) -> None: ...
+
+class ListPartitionReassignmentsRequest(Message):
+    class ListPartitionReassignmentsTopics(Struct):
+        name: str
+        partition_indexes: Sequence[int]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partition_indexes: Sequence[int] = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    topics: Sequence[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        topics: Sequence[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = ...,
+    ) -> None: ...
+
+class ListPartitionReassignmentsResponse(Message):
+    class OngoingPartitionReassignment(Struct):
+        partition_index: int
+        replicas: Sequence[int]
+        adding_replicas: Sequence[int]
+        removing_replicas: Sequence[int]
+        def __init__(
+            self,
+            *,
+            partition_index: int = ...,
+            replicas: Sequence[int] = ...,
+            adding_replicas: Sequence[int] = ...,
+            removing_replicas: Sequence[int] = ...,
+        ) -> None: ...
+
+    class OngoingTopicReassignment(Struct):
+        name: str
+        partitions: Sequence[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            partitions: Sequence[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    topics: Sequence[ListPartitionReassignmentsResponse.OngoingTopicReassignment]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        topics: Sequence[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = ...,
     ) -> None: ...
 
 class ListTransactionsRequest(Message):
@@ -2760,6 +3040,58 @@ class SyncGroupResponse(Message):
         protocol_type: str | None = ...,
         protocol_name: str | None = ...,
         assignment: bytes = ...,
+    ) -> None: ...
+
+class UpdateFeaturesRequest(Message):
+    class FeatureUpdateKey(Struct):
+        feature: str
+        max_version_level: int
+        allow_downgrade: bool
+        upgrade_type: int
+        def __init__(
+            self,
+            *,
+            feature: str = ...,
+            max_version_level: int = ...,
+            allow_downgrade: bool = ...,
+            upgrade_type: int = ...,
+        ) -> None: ...
+
+    timeout_ms: int
+    feature_updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        timeout_ms: int = ...,
+        feature_updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class UpdateFeaturesResponse(Message):
+    class UpdatableFeatureResult(Struct):
+        feature: str
+        error_code: int
+        error_message: str | None
+        def __init__(
+            self,
+            *,
+            feature: str = ...,
+            error_code: int = ...,
+            error_message: str | None = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    results: Sequence[UpdateFeaturesResponse.UpdatableFeatureResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        results: Sequence[UpdateFeaturesResponse.UpdatableFeatureResult] = ...,
     ) -> None: ...
 
 class UpdateMetadataRequest(Message):

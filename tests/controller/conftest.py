@@ -11,7 +11,7 @@ import trio.testing
 
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.controller import Surroundings
+from barnabas.controller.office import Surroundings
 from barnabas.controller.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState
 from barnabas.controller.registration import register_broker
 from barnabas.controller.sqlitestore import open_sqlite_database

@@ -5,7 +5,7 @@ import trio
 
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.controller import Surroundings
+from barnabas.controller.office import Surroundings
 from barnabas.controller.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
 from barnabas.controller.store import Create, SetData, StoreUnavailable
 from barnabas.controller.transitions import ReplicaStatus

@@ -1,8 +1,10 @@
-"""CreateTopics (key 19) and DeleteTopics (key 20).
+"""CreateTopics (key 19), DeleteTopics (key 20), and CreatePartitions (key 37).
 
 CreateTopics: v1 validate only; v4 the broker's defaults by -1 (KIP-464); v5 flexible, and the topic's configuration in
 the answer (KIP-525); v6 may be refused by quota (KIP-599); v7 the new topic id (KIP-516).
 DeleteTopics: v4 flexible; v5 error messages; v6 by name or by topic id.
+CreatePartitions (KIP-195): v1 as 0; v2 flexible; v3 may be refused by quota (KIP-599). `count` is how many partitions
+the topic shall have afterwards; null assignments leave it to the broker to place them.
 """
 
 from barnabas.wire.schema import Field, Schema
@@ -59,6 +61,25 @@ SCHEMAS = (
             Field("topic_id", "uuid", "6+", ignorable=True),
             Field("error_code", "int16"),
             Field("error_message", "string", "5+", nullable="5+", default=None, ignorable=True),
+        )),
+    )),
+    Schema("CreatePartitionsRequest", 37, "0-3", "2+", (
+        Field("topics", "[]CreatePartitionsTopic", fields=(
+            Field("name", "string"),
+            Field("count", "int32"),
+            Field("assignments", "[]CreatePartitionsAssignment", nullable="0+", fields=(
+                Field("broker_ids", "[]int32"),
+            )),
+        )),
+        Field("timeout_ms", "int32"),
+        Field("validate_only", "bool"),
+    )),
+    Schema("CreatePartitionsResponse", 37, "0-3", "2+", (
+        Field("throttle_time_ms", "int32"),
+        Field("results", "[]CreatePartitionsTopicResult", fields=(
+            Field("name", "string"),
+            Field("error_code", "int16"),
+            Field("error_message", "string", nullable="0+", default=None, ignorable=True),
         )),
     )),
 )  # fmt: skip
