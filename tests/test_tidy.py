@@ -70,6 +70,7 @@ PURE = {
     "controller/decisions.py",
     "controller/requests.py",
     "broker/isr.py",
+    "broker/security/scram.py",
     *(
         f"broker/groups/{path.name}"
         for path in (ROOT / "broker" / "groups").glob("*.py")

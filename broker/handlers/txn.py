@@ -1,27 +1,49 @@
-"""InitProducerId and AllocateProducerIds: ids for idempotent producers. DescribeProducers: who writes to a partition.
+"""Producers: their ids (InitProducerId, AllocateProducerIds), who writes where (DescribeProducers), transactions.
 
 Behaviour: a producer without transactional id gets a fresh producer id with epoch 0 from this broker's block; blocks
     of a thousand come from the controller (reference E.5). A client that asks again with its own id and epoch
     (KIP-360) gets a fresh id as well, as in Kafka; with only one of the two it gets INVALID_REQUEST.
     DescribeProducers tells of each replica here, leader or not, which producers it knows, with their last sequence
     number, time, and open transaction; who has not written for `producer.id.expiration.ms` is forgotten.
-Versions: InitProducerId 0-5, AllocateProducerIds 0, DescribeProducers 0.
-Not done: transactional ids, whose coordinator does not exist yet: UNSUPPORTED_VERSION, which ends a client's attempt.
+    No transactional id is known: each is described as by an Apache Kafka that has seen none, NOT_COORDINATOR until this
+    broker leads its partition of `__transaction_state`, and TRANSACTIONAL_ID_NOT_FOUND from then on; an empty one is
+    INVALID_REQUEST. The list of transactions is empty, and names the states asked for that do not exist.
+Versions: InitProducerId 0-5, AllocateProducerIds 0, DescribeProducers 0, DescribeTransactions 0, ListTransactions 0-1.
+Not done: transactional ids, whose coordinator does not exist yet. InitProducerId answers them with UNSUPPORTED_VERSION,
+    which ends a client's attempt.
 """
 
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.topics import TRANSACTION_TOPIC
 from barnabas.storage.producers import NO_OFFSET, Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.topics import why_invalid_topic_name
+from barnabas.wire.topics import partition_for, why_invalid_topic_name
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 PRODUCERS_AT_A_TIME = 500  # described in one step
 
+TRANSACTION_STATES = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+DescribedTransaction = m.DescribeTransactionsResponse.TransactionState
 ProducersRow = m.DescribeProducersResponse.PartitionResponse
+
+
+# -- producer ids
 
 
 async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
@@ -66,6 +88,9 @@ def refuse_allocate_producer_ids(
 ) -> m.AllocateProducerIdsResponse:
     """One error and no block."""
     return m.AllocateProducerIdsResponse(error_code=code)
+
+
+# -- producers of a partition
 
 
 async def describe_producers(
@@ -138,3 +163,50 @@ def _describe_producer(producer: Producer) -> m.DescribeProducersResponse.Produc
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
     )
+
+
+# -- transactions, for administrators
+
+
+def describe_transactions(
+    broker: Broker, call: Call, request: m.DescribeTransactionsRequest
+) -> m.DescribeTransactionsResponse:
+    """The state of each transactional id, in the order and as often as asked."""
+    rows = [
+        DescribedTransaction(transactional_id=name, error_code=_why_not_described(broker, call, name))
+        for name in request.transactional_ids
+    ]
+    return m.DescribeTransactionsResponse(transaction_states=rows)
+
+
+def _why_not_described(broker: Broker, call: Call, transactional_id: str) -> ErrorCode:
+    if not call.authorize("Describe", "TransactionalId", transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    topic = broker.metadata.topics.get(TRANSACTION_TOPIC)
+    if topic is None:
+        return ErrorCode.NOT_COORDINATOR
+    leader = broker.metadata.leader_of(TRANSACTION_TOPIC, partition_for(transactional_id, len(topic.partitions)))
+    return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if leader == broker.broker_id else ErrorCode.NOT_COORDINATOR
+
+
+def list_transactions(broker: Broker, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+    """The transactions that this broker coordinates: none."""
+    unknown = dict.fromkeys(state for state in request.state_filters if state not in TRANSACTION_STATES)
+    return m.ListTransactionsResponse(unknown_state_filters=list(unknown))
+
+
+def refuse_describe_transactions(
+    request: m.DescribeTransactionsRequest, version: int, code: ErrorCode
+) -> m.DescribeTransactionsResponse:
+    """The same error for every transactional id."""
+    rows = [DescribedTransaction(transactional_id=name, error_code=code) for name in request.transactional_ids]
+    return m.DescribeTransactionsResponse(transaction_states=rows)
+
+
+def refuse_list_transactions(
+    request: m.ListTransactionsRequest, version: int, code: ErrorCode
+) -> m.ListTransactionsResponse:
+    """One error and no transactions."""
+    return m.ListTransactionsResponse(error_code=code)

@@ -79,6 +79,12 @@ def asking(key: int, version: int) -> m.Message:
         23: lambda: epoch_request(("t", 0, 0)),
         34: lambda: placement_request("/data", ("t", 0)),
         61: lambda: producers_request(("t", 0)),
+        30: lambda: m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation()]),
+        31: lambda: m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter()]),
+        51: lambda: m.AlterUserScramCredentialsRequest(
+            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u")]
+        ),
+        65: lambda: m.DescribeTransactionsRequest(transactional_ids=["t"]),
     }
     return requests.get(key, request_class(APIS[key]))()
 

@@ -1,0 +1,79 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: rules on who may do what.
+
+Behaviour: there is no authorizer, so every rule that is asked about is answered with SECURITY_DISABLED, as by Apache
+    Kafka without `authorizer.class.name`. A rule with a type, operation or permission of code 0 ("unknown") is not a
+    request at all: the connection is closed.
+Versions: 0-3 of all three: 1+ pattern types, 3 users as resources; the answer is the same.
+Not done: an authorizer.
+"""
+
+from collections.abc import Iterable
+
+from barnabas.broker.call import Broker, Call
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, ProtocolViolation
+
+UNKNOWN = 0
+NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
+NO_AUTHORIZER = "No Authorizer is configured."
+
+CreateRow = m.CreateAclsResponse.AclCreationResult
+DeleteRow = m.DeleteAclsResponse.DeleteAclsFilterResult
+
+
+def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
+    """The rules that a filter matches."""
+    _expect_known(
+        (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
+    )
+    if not call.authorize("Describe", "Cluster"):
+        return refuse_describe_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
+
+
+def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
+    """New rules, one answer each."""
+    for row in request.creations:
+        _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
+    if not call.authorize("Alter", "Cluster"):
+        return refuse_create_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _created(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+
+
+def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) -> m.DeleteAclsResponse:
+    """Delete the rules that filters match, one answer a filter."""
+    for row in request.filters:
+        _expect_known((row.resource_type_filter, row.pattern_type_filter, row.operation, row.permission_type))
+    if not call.authorize("Alter", "Cluster"):
+        return refuse_delete_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _deleted(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+
+
+def _expect_known(codes: Iterable[int]) -> None:
+    """ProtocolViolation when one is 0; numbers that nobody knows are let through, as Kafka does."""
+    if UNKNOWN in codes:
+        raise ProtocolViolation("an ACL with an element of code 0, which means unknown")
+
+
+def _created(request: m.CreateAclsRequest, code: ErrorCode, message: str | None) -> m.CreateAclsResponse:
+    return m.CreateAclsResponse(results=[CreateRow(error_code=code, error_message=message) for _ in request.creations])
+
+
+def _deleted(request: m.DeleteAclsRequest, code: ErrorCode, message: str | None) -> m.DeleteAclsResponse:
+    rows = [DeleteRow(error_code=code, error_message=message) for _ in request.filters]
+    return m.DeleteAclsResponse(filter_results=rows)
+
+
+def refuse_describe_acls(request: m.DescribeAclsRequest, version: int, code: ErrorCode) -> m.DescribeAclsResponse:
+    """One error and no rules."""
+    return m.DescribeAclsResponse(error_code=code, error_message=None)
+
+
+def refuse_create_acls(request: m.CreateAclsRequest, version: int, code: ErrorCode) -> m.CreateAclsResponse:
+    """The same error for every rule."""
+    return _created(request, code, None)
+
+
+def refuse_delete_acls(request: m.DeleteAclsRequest, version: int, code: ErrorCode) -> m.DeleteAclsResponse:
+    """The same error for every filter."""
+    return _deleted(request, code, None)

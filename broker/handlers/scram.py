@@ -1,0 +1,161 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials: which passwords users may log in with.
+
+Behaviour: credentials are kept in the configuration of users in the metadata store, whether or not a listener asks for
+    them. Any broker describes them, never the keys; the controller alone alters them. An alteration of one user is done
+    as a whole or not at all; that of one user does not hinder another's. The answer names users that are refused first,
+    then those who are altered.
+Versions: 0 of both.
+Not done: no listener asks for credentials yet.
+"""
+
+from collections import Counter
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.security.scram import (
+    MECHANISMS,
+    NAME_EMPTY,
+    NOTHING_TO_DELETE,
+    Alterations,
+    Deletion,
+    Refusal,
+    Upsertion,
+    credential_iterations,
+    refuse_alterations,
+)
+from barnabas.controller import paths
+from barnabas.controller.entity_configs import USERS, change_entity_config, read_entity_config
+from barnabas.controller.store import StoreError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
+DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
+UNEXPECTED = "The server experienced an unexpected error when processing the request."
+NOT_THE_CONTROLLER = "This is not the correct controller for this cluster."
+
+DescribedUser = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
+AlteredUser = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+
+
+# -- DescribeUserScramCredentials
+
+
+async def describe_user_scram_credentials(
+    broker: Broker, call: Call, request: m.DescribeUserScramCredentialsRequest
+) -> m.DescribeUserScramCredentialsResponse:
+    """Mechanisms and iterations of some users, or of all that have a credential."""
+    if not call.authorize("Describe", "Cluster"):
+        return refuse_describe_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if request.users:
+        named = Counter(user.name for user in request.users)
+        rows = [await _describe_named(broker, name, times) for name, times in named.items()]
+    else:
+        nodes = await broker.store.children(paths.config_entities(USERS))
+        users = sorted(paths.desanitize(node) for node in nodes if node != paths.DEFAULT_ENTITY)
+        described = [await _describe(broker, user) for user in users]
+        rows = [row for row in described if row.error_code or row.credential_infos]
+    return m.DescribeUserScramCredentialsResponse(results=rows)
+
+
+async def _describe_named(broker: Broker, user: str, times: int) -> DescribedUser:
+    if user == "":
+        return _undescribed(user, Refusal(ErrorCode.RESOURCE_NOT_FOUND, NAME_EMPTY))
+    if times > 1:
+        return _undescribed(user, Refusal(ErrorCode.DUPLICATE_RESOURCE, DESCRIBED_TWICE.format(user)))
+    row = await _describe(broker, user)
+    if not row.error_code and not row.credential_infos:
+        return _undescribed(user, Refusal(ErrorCode.RESOURCE_NOT_FOUND, NO_CREDENTIAL.format(user)))
+    return row
+
+
+async def _describe(broker: Broker, user: str) -> DescribedUser:
+    try:
+        config = await read_entity_config(broker.store, USERS, paths.sanitize(user))
+        credentials = [
+            Credential(mechanism=number, iterations=credential_iterations(config[mechanism.name]))
+            for number, mechanism in MECHANISMS.items()
+            if mechanism.name in config
+        ]
+    except (StoreError, ValueError):  # the store is away, no node can have this name, or it holds something else
+        return _undescribed(user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
+    return DescribedUser(user=user, credential_infos=credentials)
+
+
+def _undescribed(user: str, refusal: Refusal) -> DescribedUser:
+    return DescribedUser(user=user, error_code=refusal.code, error_message=refusal.message)
+
+
+def refuse_describe_user_scram_credentials(
+    request: m.DescribeUserScramCredentialsRequest, version: int, code: ErrorCode
+) -> m.DescribeUserScramCredentialsResponse:
+    """One error about the request."""
+    return m.DescribeUserScramCredentialsResponse(error_code=code, error_message=None)
+
+
+# -- AlterUserScramCredentials
+
+
+async def alter_user_scram_credentials(
+    broker: Broker, call: Call, request: m.AlterUserScramCredentialsRequest
+) -> m.AlterUserScramCredentialsResponse:
+    """Delete and set credentials; one answer a user."""
+    if not broker.candidate.is_active:
+        return _refuse_all(request, ErrorCode.NOT_CONTROLLER, NOT_THE_CONTROLLER)
+    if not call.authorize("Alter", "Cluster"):
+        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = _asked(request)
+    refused = refuse_alterations(asked)
+    left = asked.without(refused)
+    try:
+        configs = {
+            user: await read_entity_config(broker.store, USERS, paths.sanitize(user))
+            for user in dict.fromkeys(deletion.user for deletion in left.deletions)
+        }
+        for user in left.missing(configs):
+            refused[user] = Refusal(ErrorCode.RESOURCE_NOT_FOUND, NOTHING_TO_DELETE)
+        left = left.without(refused)
+        if left.can_be_prepared:
+            outcomes = {user: await _alter(broker, user, asked) for user, asked in left.by_user().items()}
+        else:  # what cannot be computed hinders all, as in Kafka
+            outcomes = dict.fromkeys(left.by_user(), Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
+    except (StoreError, ValueError):  # the store is away, or no node can have such a name: as Kafka, of all users
+        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+    rows = [_row(user, refusal) for user, refusal in (refused | outcomes).items()]
+    return m.AlterUserScramCredentialsResponse(results=rows)
+
+
+def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
+    return Alterations(
+        tuple(Deletion(row.name, row.mechanism) for row in request.deletions),
+        tuple(
+            Upsertion(row.name, row.mechanism, row.iterations, bytes(row.salt), bytes(row.salted_password))
+            for row in request.upsertions
+        ),
+    )
+
+
+async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
+    """Write what is asked about a user."""
+    await change_entity_config(broker.store, USERS, paths.sanitize(user), asked.applied_to)
+    return Refusal(ErrorCode.NONE, "")
+
+
+def _row(user: str, outcome: Refusal) -> AlteredUser:
+    return AlteredUser(user=user, error_code=outcome.code, error_message=outcome.message)
+
+
+def refuse_alter_user_scram_credentials(
+    request: m.AlterUserScramCredentialsRequest, version: int, code: ErrorCode
+) -> m.AlterUserScramCredentialsResponse:
+    """The same error for every user."""
+    return _refuse_all(request, code, None)
+
+
+def _refuse_all(
+    request: m.AlterUserScramCredentialsRequest, code: ErrorCode, message: str | None
+) -> m.AlterUserScramCredentialsResponse:
+    users = sorted(_asked(request).by_user())
+    return m.AlterUserScramCredentialsResponse(
+        results=[AlteredUser(user=user, error_code=code, error_message=message) for user in users]
+    )

@@ -1,0 +1,1 @@
+"""Who may speak: credentials. Nothing is asked for them yet; they are kept for the listeners that will."""

@@ -1,0 +1,166 @@
+"""SCRAM credentials as Kafka keeps them (pure): RFC 5802, KIP-84, KIP-554; reference A.6.
+
+A credential is one property of its user's configuration: the mechanism's name, and
+
+    salt=<base64>,stored_key=<base64>,server_key=<base64>,iterations=<number>
+
+The client salts the password itself, so the broker is told neither the password nor anything from which it follows
+without trying. What is stored proves a client (stored_key is a hash of what the client shows) and the broker
+(server_key).
+
+Checks, their order and their words are those of Apache Kafka 3.9.1 in ZooKeeper mode, as asked of a running one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.wire.errors import ErrorCode
+
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+NAME_EMPTY = "Username must not be empty"
+UNKNOWN_MECHANISM = "Unknown SCRAM mechanism"
+TOO_FEW_ITERATIONS = "Too few iterations"
+TOO_MANY_ITERATIONS = "Too many iterations"
+ALTERED_TWICE = "A user credential cannot be altered twice in the same request"
+NOTHING_TO_DELETE = "Attempt to delete a user credential that does not exist"
+
+
+class Mechanism(NamedTuple):
+    """A SCRAM mechanism: its property, and its hash function."""
+
+    name: str
+    hash: str
+
+
+MECHANISMS = {1: Mechanism("SCRAM-SHA-256", "sha256"), 2: Mechanism("SCRAM-SHA-512", "sha512")}
+
+
+class Deletion(NamedTuple):
+    """A user's credential is to go."""
+
+    user: str
+    mechanism: int
+
+
+class Upsertion(NamedTuple):
+    """A user's credential is to be this, whether or not there is one."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class Refusal(NamedTuple):
+    """Why nothing of what was asked about a user is done."""
+
+    code: ErrorCode
+    message: str
+
+
+class Alterations(NamedTuple):
+    """What one request asks for."""
+
+    deletions: tuple[Deletion, ...]
+    upsertions: tuple[Upsertion, ...]
+
+    def by_user(self) -> "dict[str, Alterations]":
+        """What is asked about each user."""
+        deletions: dict[str, list[Deletion]] = {}
+        upsertions: dict[str, list[Upsertion]] = {}
+        for deletion in self.deletions:
+            deletions.setdefault(deletion.user, []).append(deletion)
+        for upsertion in self.upsertions:
+            upsertions.setdefault(upsertion.user, []).append(upsertion)
+        return {
+            user: Alterations(tuple(deletions.get(user, ())), tuple(upsertions.get(user, ())))
+            for user in deletions | upsertions
+        }
+
+    @property
+    def can_be_prepared(self) -> bool:
+        """Whether all credentials can be computed: an empty password is no key for a hash."""
+        return all(upsertion.salted_password for upsertion in self.upsertions)
+
+    def without(self, users: Iterable[str]) -> "Alterations":
+        """What is left when nothing is done for these users."""
+        left_out = set(users)
+        return Alterations(
+            tuple(deletion for deletion in self.deletions if deletion.user not in left_out),
+            tuple(upsertion for upsertion in self.upsertions if upsertion.user not in left_out),
+        )
+
+    def missing(self, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """The users of whom a credential is to be deleted that they do not have."""
+        return [user for user, mechanism in self.deletions if MECHANISMS[mechanism].name not in configs.get(user, {})]
+
+    def applied_to(self, config: Mapping[str, str]) -> dict[str, str]:
+        """A user's configuration as it will be, if all of this is about that user."""
+        deleted = {MECHANISMS[deletion.mechanism].name for deletion in self.deletions}
+        changed = {name: text for name, text in config.items() if name not in deleted}
+        for upsertion in self.upsertions:
+            changed[MECHANISMS[upsertion.mechanism].name] = encode_credential(upsertion)
+        return changed
+
+
+def refuse_alterations(asked: Alterations) -> dict[str, Refusal]:
+    """Users whose alterations contradict the rules or each other; of several objections to one, the last counts."""
+    refused: dict[str, Refusal] = {}
+    for deletion in asked.deletions:
+        _note(refused, deletion.user, _objection(deletion.user, deletion.mechanism))
+    for upsertion in asked.upsertions:
+        objection = _objection(upsertion.user, upsertion.mechanism) or _objection_to_iterations(upsertion.iterations)
+        _note(refused, upsertion.user, objection)
+    deleted, upserted = (Counter((row.user, row.mechanism) for row in rows) for rows in asked)
+    for (user, _), times in (deleted + upserted).items():
+        if times > 1:
+            refused.setdefault(user, Refusal(ErrorCode.DUPLICATE_RESOURCE, ALTERED_TWICE))
+    return refused
+
+
+def _note(refused: dict[str, Refusal], user: str, objection: Refusal | None) -> None:
+    if objection is not None:
+        refused[user] = objection
+
+
+def _objection(user: str, mechanism: int) -> Refusal | None:
+    if user == "":
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, NAME_EMPTY)
+    if mechanism not in MECHANISMS:
+        return Refusal(ErrorCode.UNSUPPORTED_SASL_MECHANISM, UNKNOWN_MECHANISM)
+    return None
+
+
+def _objection_to_iterations(iterations: int) -> Refusal | None:
+    if iterations > ITERATIONS_MAX:
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, TOO_MANY_ITERATIONS)
+    if iterations < ITERATIONS_MIN:
+        return Refusal(ErrorCode.UNACCEPTABLE_CREDENTIAL, TOO_FEW_ITERATIONS)
+    return None
+
+
+def encode_credential(upsertion: Upsertion) -> str:
+    """What is stored of a salted password."""
+    import base64
+    import hashlib
+    import hmac
+
+    algorithm = MECHANISMS[upsertion.mechanism].hash
+    client_key = hmac.digest(upsertion.salted_password, b"Client Key", algorithm)
+    parts = {
+        "salt": upsertion.salt,
+        "stored_key": hashlib.new(algorithm, client_key).digest(),
+        "server_key": hmac.digest(upsertion.salted_password, b"Server Key", algorithm),
+    }
+    texts = [f"{name}={base64.b64encode(value).decode('ascii')}" for name, value in parts.items()]
+    return ",".join([*texts, f"iterations={upsertion.iterations}"])
+
+
+def credential_iterations(text: str) -> int:
+    """How often the password of a stored credential was hashed; ValueError when it is not a credential."""
+    parts = dict(part.split("=", 1) for part in text.split(","))
+    if parts.keys() != {"salt", "stored_key", "server_key", "iterations"}:
+        raise ValueError(f"{sorted(parts)} are not the parts of a SCRAM credential")
+    return int(parts["iterations"])
