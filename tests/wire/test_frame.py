@@ -132,7 +132,7 @@ def test_a_client_id_that_is_not_utf8_is_served_all_the_same() -> None:
     assert read_request_header(request(3, 1, "bücher".encode("latin-1"), b"")).client_id == "b\ufffdcher"
 
 
-@pytest.mark.parametrize(("key", "version"), [(18, 5), (0, 99), (999, 0), (-1, 0), (1, -1), (17, 0)])
+@pytest.mark.parametrize(("key", "version"), [(18, 5), (0, 99), (999, 0), (-1, 0), (1, -1), (58, 0)])
 def test_what_is_not_served_is_reported_with_what_is_known_of_it(key, version) -> None:
     with pytest.raises(UnsupportedRequest) as raised:
         read_request_header(memoryview(struct.pack(">hhi", key, version, 9)))
