@@ -1,4 +1,4 @@
-"""The command line (edge): `barnabas serve | apis | config | log | version`.
+"""The command line (edge): `barnabas serve | apis | config | log | store | version`.
 
 Start-up time is part of the product, so this file imports nothing but click at its top: each command imports what it
 needs. Sub-commands of other packages are found by their entry points, group `barnabas.commands`, only when a name is
@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -219,6 +219,74 @@ def check(directory: str, as_json: bool) -> None:
         click.echo(f"{directory}: {f'{len(findings)} findings' if findings else 'nothing wrong'}")
     if findings:
         sys.exit(STATUS_FAILED)
+
+
+@commands.group()
+def store() -> None:
+    """Carry a cluster's metadata from one store into another.
+
+    The stores: that of a data directory, whose broker is stopped, and ZooKeeper.
+    """
+
+
+store_directory = click.option("--data-dir", metavar="DIR", help="The store that is embedded in this data directory.")
+store_zookeeper = click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The store in ZooKeeper.")
+
+
+@store.command("export")
+@store_directory
+@store_zookeeper
+@click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
+def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> None:
+    """Write what a store keeps to FILE (or standard output), as JSON."""
+    require_one_store(data_dir, zookeeper)
+    import trio
+
+    from barnabas.broker import store_transfer
+    from barnabas.controller.store import StoreError
+    from barnabas.storage.disk import OsDisk
+
+    try:
+        text = trio.run(store_transfer.export_store, OsDisk(), data_dir, zookeeper)
+    except StoreError as error:
+        fail(str(error), STATUS_FAILED)
+    file.write(text)
+
+
+@store.command("import")
+@store_directory
+@store_zookeeper
+@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@as_json
+def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_json: bool) -> None:
+    """Fill an empty store from FILE (or standard input), which `barnabas store export` wrote."""
+    require_one_store(data_dir, zookeeper)
+    import trio
+
+    from barnabas.broker import store_transfer
+    from barnabas.controller.store import StoreError
+    from barnabas.controller.transfer import ExportMalformed
+    from barnabas.storage.disk import OsDisk, StorageError
+
+    try:
+        count = trio.run(store_transfer.import_store, OsDisk(), data_dir, zookeeper, file.read())
+    except (ExportMalformed, UnicodeDecodeError) as error:
+        fail(f"{file.name}: {error}", STATUS_FAILED)
+    except (StoreError, StorageError) as error:
+        fail(str(error), STATUS_FAILED)
+    if as_json:
+        print_json({"nodes": count})
+    else:
+        click.echo(f"{count} nodes written")
+
+
+def require_one_store(data_dir: str | None, zookeeper: str | None) -> None:
+    """One of the two options says which store is meant."""
+    import logging
+
+    if (data_dir is None) == (zookeeper is None):
+        raise click.UsageError("Which store? Give either --data-dir or --zookeeper.")
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # what goes wrong is told once, at the end
 
 
 def print_json(value: object) -> None:

@@ -32,7 +32,7 @@ from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.identity import IdentityConflict, settle_identity
-from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity
+from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
@@ -56,7 +56,6 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
 
 logger = logging.getLogger(__name__)
 
-EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store

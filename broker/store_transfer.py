@@ -1,0 +1,56 @@
+"""What `barnabas store export | import` do: open the store that is named, and carry its nodes (controller/transfer.py).
+
+A store is named by a data directory, whose embedded store it is, or by ZooKeeper's address. The embedded one belongs to
+one process: its broker must be stopped.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from barnabas.broker.log_directory import EMBEDDED_STORE_FILE
+from barnabas.broker.world import in_worker_thread, wall_clock_ms
+from barnabas.controller.sqlitestore import SqliteStore, open_sqlite_store
+from barnabas.controller.store import StoreUnavailable
+from barnabas.controller.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
+from barnabas.controller.zkstore import ZooKeeperStore, open_zookeeper_store
+from barnabas.storage.disk import Disk, join, make_durable_directory
+from barnabas.wire.errors import InvariantBroken
+
+
+async def export_store(disk: Disk, data_dir: str | None, zookeeper: str | None) -> str:
+    """The text of an export. StoreError."""
+    async with _opened(disk, data_dir, zookeeper, to_fill=False) as store:
+        return format_nodes(await read_nodes(store))
+
+
+async def import_store(disk: Disk, data_dir: str | None, zookeeper: str | None, text: str) -> int:
+    """Fill an empty store; the number of nodes. ExportMalformed, before anything is written; StoreError."""
+    nodes = parse_nodes(text)
+    async with _opened(disk, data_dir, zookeeper, to_fill=True) as store:
+        await write_nodes(store, nodes)
+    return len(nodes)
+
+
+@asynccontextmanager
+async def _opened(
+    disk: Disk, data_dir: str | None, zookeeper: str | None, *, to_fill: bool
+) -> AsyncIterator[SqliteStore | ZooKeeperStore]:
+    store: SqliteStore | ZooKeeperStore
+    if zookeeper is not None:
+        store = await open_zookeeper_store(zookeeper, in_worker_thread, make_chroot=to_fill)
+    elif data_dir is None:
+        raise InvariantBroken("no store is named")
+    else:
+        path = join(data_dir, EMBEDDED_STORE_FILE)
+        if to_fill:
+            await in_worker_thread(make_durable_directory, disk, data_dir)
+        elif not disk.exists(path):
+            raise StoreUnavailable(path, "there is no such file")
+        store = await open_sqlite_store(path, in_worker_thread, wall_clock_ms)
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.close()
