@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.handlers import (
     acls,
+    cluster,
     fetch,
     group_offsets,
     groups,
@@ -83,12 +84,15 @@ HANDLERS: dict[int, Route] = {
     34: Route(logdirs.alter_replica_log_dirs, logdirs.refuse_alter_replica_log_dirs),
     35: Route(logdirs.describe_log_dirs, logdirs.refuse_describe_log_dirs),
     36: Route(sasl.sasl_authenticate, sasl.refuse_sasl_authenticate),
+    37: Route(topics.create_partitions, topics.refuse_create_partitions),
     38: Route(tokens.create_delegation_token, tokens.refuse_create_delegation_token),
     39: Route(tokens.renew_delegation_token, tokens.refuse_renew_delegation_token),
     40: Route(tokens.expire_delegation_token, tokens.refuse_expire_delegation_token),
     41: Route(tokens.describe_delegation_token, tokens.refuse_describe_delegation_token),
     50: Route(scram.describe_user_scram_credentials, scram.refuse_describe_user_scram_credentials),
     51: Route(scram.alter_user_scram_credentials, scram.refuse_alter_user_scram_credentials),
+    57: Route(cluster.update_features, cluster.refuse_update_features),
+    60: Route(cluster.describe_cluster, cluster.refuse_describe_cluster),
     61: Route(txn.describe_producers, txn.refuse_describe_producers),
     65: Route(txn.describe_transactions, txn.refuse_describe_transactions),
     66: Route(txn.list_transactions, txn.refuse_list_transactions),

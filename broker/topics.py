@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.config.live import topic_warnings
+from barnabas.controller.growth import Grown, Growth, grow_topic
 from barnabas.controller.placement import RackAwareness
 from barnabas.controller.store import SessionExpired, StoreUnavailable
 from barnabas.controller.topics import (
@@ -21,6 +22,7 @@ from barnabas.controller.topics import (
     TopicPlan,
     TopicRefused,
     create_topic,
+    mark_for_deletion,
     plan_topic,
     refuse_existing,
 )
@@ -73,6 +75,22 @@ class Topics:
         for warning in topic_warnings(plan.configs):
             logger.warning("topic %s: %s", plan.name, warning)
         return await self._write(plan)
+
+    async def grow(self, growth: Growth, *, validate_only: bool = False) -> Grown | TopicRefused:
+        """Add partitions to a topic, or with `validate_only` say whether they could be."""
+        try:
+            return await grow_topic(self._store, growth, self._racks(), self._rng, validate_only=validate_only)
+        except (StoreUnavailable, SessionExpired) as error:
+            logger.warning("topic %s cannot grow: %s", growth.name, error, extra={"peer": "metadata store"})
+            return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
+
+    async def mark_for_deletion(self, name: str) -> TopicRefused | None:
+        """Mark a topic for deletion; None when it is marked now, or was already."""
+        try:
+            return await mark_for_deletion(self._store, name)
+        except (StoreUnavailable, SessionExpired) as error:
+            logger.warning("topic %s cannot be deleted: %s", name, error, extra={"peer": "metadata store"})
+            return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
     async def auto_create(self, name: str) -> ErrorCode:
         """Create a topic that was asked for; what a client is told, which retries until it has leaders."""

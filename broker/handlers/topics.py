@@ -1,12 +1,13 @@
-"""CreateTopics and DeleteTopics.
+"""CreateTopics, DeleteTopics and CreatePartitions.
 
 Behaviour: only the active controller serves them (NOT_CONTROLLER otherwise, and clients ask the right one). A created
-    topic is answered when every partition has a leader in this broker's picture of the cluster, a deleted one when it
-    is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic that is
-    created twice in one request is INVALID_REQUEST, one that is deleted twice is deleted.
+    or grown topic is answered when every partition has a leader in this broker's picture of the cluster, a deleted one
+    when it is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic
+    that is created or grown twice in one request is INVALID_REQUEST, one that is deleted twice is deleted.
 Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of them, though clients may say so from 4 on;
     1+ validate_only; 5+ the answer tells counts and configuration; 7 the topic id. DeleteTopics 0-6: 6 by name or topic
     id; before 3 a broker with delete.topic.enable=false answers INVALID_REQUEST instead of TOPIC_DELETION_DISABLED.
+    CreatePartitions 0-3, all alike.
 """
 
 from collections import Counter
@@ -15,7 +16,8 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.config.report import topic_entries
-from barnabas.controller.topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused, mark_for_deletion
+from barnabas.controller.growth import Growth
+from barnabas.controller.topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID
@@ -29,6 +31,7 @@ UNKNOWN = -1
 Asked = m.CreateTopicsRequest.CreatableTopic
 CreateRow = m.CreateTopicsResponse.CreatableTopicResult
 DeleteRow = m.DeleteTopicsResponse.DeletableTopicResult
+GrowRow = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 # -- CreateTopics
@@ -54,13 +57,13 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
         rows.append(_created(broker, call, plan, outcome))
         if isinstance(outcome, CreatedTopic):
             waiting[asked.name] = len(plan.assignment)
-    late = await broker.topics.await_leaders(waiting, deadline)
+    late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
     return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row for row in rows])
 
 
 def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: ErrorCode) -> m.CreateTopicsResponse:
-    """The same error for every topic."""
-    return m.CreateTopicsResponse(topics=[_refused(asked.name, code, None) for asked in request.topics])
+    """The same error for every topic, without a message."""
+    return m.CreateTopicsResponse(topics=[_refused(asked.name, code, "") for asked in request.topics])
 
 
 async def _create(
@@ -138,7 +141,7 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
         if row.name is not None and not row.error_code:
             waiting.setdefault(row.name, []).append(row)
     for name in list(waiting):
-        refused = await mark_for_deletion(broker.store, name)
+        refused = await broker.topics.mark_for_deletion(name)
         if refused is not None:
             _refuse_rows(waiting.pop(name), refused.code)
     for name in await broker.topics.await_gone(set(waiting), deadline):
@@ -180,3 +183,45 @@ def _refuse_rows(rows: list[DeleteRow], code: ErrorCode) -> None:
     """The error alone: Kafka gives no messages here."""
     for row in rows:
         row.error_code = code
+
+
+# -- CreatePartitions
+
+
+async def create_partitions(
+    broker: Broker, call: Call, request: m.CreatePartitionsRequest
+) -> m.CreatePartitionsResponse:
+    """Add partitions to each topic that can have them, and wait for their leaders."""
+    deadline = trio.current_time() + request.timeout_ms / 1000
+    if not broker.candidate.is_active:
+        return refuse_create_partitions(request, call.version, ErrorCode.NOT_CONTROLLER)
+    named = Counter(asked.name for asked in request.topics)
+    rows: dict[str, GrowRow] = {}
+    waiting: dict[str, int] = {}
+    for asked in request.topics:
+        row = rows[asked.name] = GrowRow(name=asked.name)
+        if named[asked.name] > 1:
+            row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+        elif not call.authorize("Alter", "Topic", asked.name):
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        else:
+            assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+            growth = Growth(asked.name, asked.count, assignments)
+            outcome = await broker.topics.grow(growth, validate_only=request.validate_only)
+            if isinstance(outcome, TopicRefused):
+                row.error_code, row.error_message = outcome.code, outcome.message
+            elif not request.validate_only:
+                waiting[asked.name] = outcome.partition_count
+    late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
+    for name in late:
+        rows[name].error_code = ErrorCode.REQUEST_TIMED_OUT
+    return m.CreatePartitionsResponse(results=list(rows.values()))
+
+
+def refuse_create_partitions(
+    request: m.CreatePartitionsRequest, version: int, code: ErrorCode
+) -> m.CreatePartitionsResponse:
+    """The same error for every topic."""
+    return m.CreatePartitionsResponse(
+        results=[GrowRow(name=name, error_code=code) for name in dict.fromkeys(asked.name for asked in request.topics)]
+    )

@@ -62,6 +62,7 @@ def asking(key: int, version: int) -> m.Message:
     deleted = {"topics": [m.DeleteTopicsRequest.DeleteTopicState(name="t")]} if version > 5 else {"topic_names": ["t"]}
     offsets = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
     of_group = {"groups": [m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g")]}
+    elected = m.ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
     requests = {
         0: lambda: produce_request("t", b"x"),
         1: lambda: fetch_request([("t" if version < 13 else bytes(16), 0, 0)]),
@@ -78,6 +79,8 @@ def asking(key: int, version: int) -> m.Message:
         21: lambda: deletion_request(("t", 0, 0)),
         23: lambda: epoch_request(("t", 0, 0)),
         34: lambda: placement_request("/data", ("t", 0)),
+        37: lambda: m.CreatePartitionsRequest(topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="t")]),
+        43: lambda: m.ElectLeadersRequest(topic_partitions=[elected]),
         61: lambda: producers_request(("t", 0)),
         30: lambda: m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation()]),
         31: lambda: m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter()]),

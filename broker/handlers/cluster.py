@@ -1,0 +1,102 @@
+"""DescribeCluster, and UpdateFeatures.
+
+Behaviour: DescribeCluster is answered by every broker from what UpdateMetadata last told it, with the addresses of the
+    listener that the request came in on. Nobody here is a controller of KRaft, so whoever asks for those is told that
+    this is the wrong kind of endpoint. UpdateFeatures: brokers of a ZooKeeper cluster support no feature, so every
+    level is refused in its row; only the active controller says so, others answer NOT_CONTROLLER.
+Versions: DescribeCluster 0-1, 1 has the type of endpoint. UpdateFeatures 0-1: 0 says whether a level may be lowered,
+    1 how; `validate_only` makes no difference where nothing can be changed.
+"""
+
+from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, Refuse
+
+BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+UPGRADE_TYPE_VERSION = 1
+NOT_CONTROLLER = "This is not the correct controller for this cluster."
+
+Feature = m.UpdateFeaturesRequest.FeatureUpdateKey
+FeatureRow = m.UpdateFeaturesResponse.UpdatableFeatureResult
+
+
+def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
+    """Who is alive, and who is the controller."""
+    if request.endpoint_type == CONTROLLER_ENDPOINTS:
+        return _refuse_endpoints(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return _refuse_endpoints(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+        )
+    response = m.DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.metadata.controller_id,
+        brokers=[
+            m.DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
+            )
+            for info in broker.metadata.brokers.values()
+            if (endpoint := info.endpoints.get(call.listener)) is not None
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        known = call.authorize("Describe", "Cluster")
+        response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"] if known else 0
+    return response
+
+
+def refuse_describe_cluster(
+    request: m.DescribeClusterRequest, version: int, code: ErrorCode
+) -> m.DescribeClusterResponse:
+    """One error and no brokers."""
+    return m.DescribeClusterResponse(error_code=code)
+
+
+def _refuse_endpoints(code: ErrorCode, message: str) -> m.DescribeClusterResponse:
+    return m.DescribeClusterResponse(error_code=code, error_message=message)
+
+
+def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+    """Say of each feature why its level cannot be changed."""
+    if not call.authorize("Alter", "Cluster"):
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not broker.candidate.is_active:
+        return m.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=NOT_CONTROLLER)
+    asked: dict[str, Feature] = {}
+    for update in request.feature_updates:
+        asked.setdefault(update.feature, update)
+    rows = [
+        FeatureRow(
+            feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_why_refused(asked[name], call.version)
+        )
+        for name in asked
+    ]
+    return m.UpdateFeaturesResponse(error_message=None, results=rows)
+
+
+def refuse_update_features(request: m.UpdateFeaturesRequest, version: int, code: ErrorCode) -> m.UpdateFeaturesResponse:
+    """One error for the whole request."""
+    return m.UpdateFeaturesResponse(error_code=code, error_message=None)
+
+
+def _why_refused(update: Feature, version: int) -> str:
+    """In Kafka's words and order, for a cluster that has finalized no feature and supports none."""
+    upgrade_type = update.upgrade_type
+    if version < UPGRADE_TYPE_VERSION:
+        upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+    if not update.feature:
+        return "Feature name can not be empty."
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "Received unknown upgrade type."
+    if update.max_version_level < 1:
+        if upgrade_type != UPGRADE:
+            return "Can not delete non-existing finalized feature."
+        return (
+            f"Can not provide versionLevel: {update.max_version_level} less than 1"
+            " without setting the SAFE downgradeType in the request."
+        )
+    return "Could not apply finalized feature update because the provided feature is not supported."
