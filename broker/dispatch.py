@@ -89,6 +89,8 @@ HANDLERS: dict[int, Route] = {
     39: Route(tokens.renew_delegation_token, tokens.refuse_renew_delegation_token),
     40: Route(tokens.expire_delegation_token, tokens.refuse_expire_delegation_token),
     41: Route(tokens.describe_delegation_token, tokens.refuse_describe_delegation_token),
+    42: Route(groups.delete_groups, groups.refuse_delete_groups),
+    47: Route(group_offsets.offset_delete, group_offsets.refuse_offset_delete),
     50: Route(scram.describe_user_scram_credentials, scram.refuse_describe_user_scram_credentials),
     51: Route(scram.alter_user_scram_credentials, scram.refuse_alter_user_scram_credentials),
     57: Route(cluster.update_features, cluster.refuse_update_features),

@@ -278,6 +278,68 @@ def test_several_groups_are_fetched_at_once_from_version_8_on(
     assert told == {group: (0, [topic]), "none": (0, [])}
 
 
+# -- deletion
+
+
+def delete_groups(client: RawClient, *groups: str, version: int = 2) -> list[int]:
+    answer = ask(client, m.DeleteGroupsRequest(groups_names=list(groups)), version)
+    codes = {row.group_id: row.error_code for row in answer.results}
+    return [codes[group] for group in groups]
+
+
+def delete_offsets(client: RawClient, group: str, *partitions: tuple[str, int]) -> int | dict[tuple[str, int], int]:
+    """A code for all, or one for each partition."""
+    row, named = m.OffsetDeleteRequest.OffsetDeleteRequestPartition, m.OffsetDeleteRequest.OffsetDeleteRequestTopic
+    topics = [named(name=topic, partitions=[row(partition_index=index)]) for topic, index in partitions]
+    answer = ask(client, m.OffsetDeleteRequest(group_id=group, topics=topics), 0)
+    codes = {(topic.name, row.partition_index): row.error_code for topic in answer.topics for row in topic.partitions}
+    return codes if codes or not answer.error_code else answer.error_code
+
+
+def subscription(topic: str) -> bytes:
+    return b"\0\0" + m.encode(m.ConsumerProtocolSubscription(topics=[topic]), 0)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_group_is_deleted_when_nobody_is_in_it(
+    client: RawClient, shared_broker: BrokerProcess, group: str, topic: str, version: int
+) -> None:
+    create_topic(shared_broker.port, topic)
+    assert delete_groups(client, group, version=version) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    joined = alone(client, group)
+    assert delete_groups(client, group, version=version) == [ErrorCode.NON_EMPTY_GROUP]
+    leave(client, group, (joined.member_id, None))
+    assert commit(client, group, {(topic, 0): (5, "")}) == [0]
+    assert delete_groups(client, group, version=version) == [0]
+    assert (describe(client, group).group_state, committed(client, group, topic, 0)) == ("Dead", [(0, -1, "")])
+    assert delete_groups(client, group, "", version=version) == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+
+
+def test_offsets_of_topics_that_members_read_are_not_deleted(
+    client: RawClient, shared_broker: BrokerProcess, group: str, topic: str
+) -> None:
+    other_topic = f"{topic}-other"
+    for name in (topic, other_topic):
+        create_topic(shared_broker.port, name)
+    assert delete_offsets(client, "", (topic, 0)) == ErrorCode.INVALID_GROUP_ID
+    assert delete_offsets(client, group, (topic, 0), (topic, 9)) == ErrorCode.GROUP_ID_NOT_FOUND
+    joined = join(client, group, version=3, protocols=(("range", subscription(topic)),))
+    sync(client, group, joined, {joined.member_id: b"all"})
+    member = {"member_id": joined.member_id, "generation_id_or_member_epoch": 1}
+    assert commit(client, group, {(topic, 0): (5, ""), (other_topic, 0): (6, "")}, **member) == [0, 0]
+    codes = {(topic, 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, (other_topic, 0): 0, (topic, 9): 3, ("no", 0): 3}
+    assert delete_offsets(client, group, *codes) == codes
+    assert committed(client, group, topic, 0) + committed(client, group, other_topic, 0) == [(0, 5, ""), (0, -1, "")]
+    leave(client, group, (joined.member_id, None))
+    assert delete_offsets(client, group, (topic, 0)) == {(topic, 0): 0}
+    assert describe(client, group).group_state == "Dead", "its last offset was all that was left of it"
+
+
+def test_a_group_without_a_consumer_protocol_gives_up_no_offset(client: RawClient, group: str) -> None:
+    join(client, group, version=3, protocol_type="connect")
+    assert delete_offsets(client, group, ("no", 0)) == ErrorCode.NON_EMPTY_GROUP
+
+
 # -- for administrators
 
 

@@ -30,6 +30,9 @@ from barnabas.broker.groups.events import (
     AssignmentNotReplicated,
     CommitAnswer,
     CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DeletionAnswer,
     Forgotten,
     Heartbeat,
     Join,
@@ -207,6 +210,34 @@ class GroupCoordinator:
             after_offset = max(map(shown_after_offset, groups), default=NO_OFFSET)
             error = await self._readable(shard, after_offset) or error
         return error, listed
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """DeleteGroups, one group: its offsets and the group itself, unless it has members."""
+        shard = self._shard_for(group_id, may_be_blank=True)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.by_id.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        waiting: Waiting[ErrorCode] = Waiting()
+        self._shards.happen(shard, group, DeleteGroup(waiting))
+        answer = _given(waiting)
+        not_stored = await self._committed(shard, waiting.after_offset)
+        return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
+
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
+        """OffsetDelete: the offsets of partitions that no member reads."""
+        shard = self._shard_for(group_id, may_be_blank=False)
+        if isinstance(shard, ErrorCode):
+            return DeletionAnswer(shard, {})
+        group = shard.groups.by_id.get(group_id)
+        if group is None:
+            return DeletionAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {})
+        waiting: Waiting[DeletionAnswer] = Waiting()
+        self._shards.happen(shard, group, DeleteOffsets(waiting, partitions))
+        answer = _given(waiting)
+        not_stored = await self._committed(shard, waiting.after_offset)
+        return DeletionAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), {}) if not_stored else answer
 
     # -- finding and waiting
 

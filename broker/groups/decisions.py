@@ -15,6 +15,9 @@ from barnabas.broker.groups.events import (
     CommitAnswer,
     CommitOffsets,
     Decision,
+    DeleteGroup,
+    DeleteOffsets,
+    DeletionAnswer,
     Event,
     Expire,
     Forgotten,
@@ -27,13 +30,23 @@ from barnabas.broker.groups.events import (
     PartitionsDeleted,
     StoreAssignment,
     StoreExpiry,
+    StoreGroupDeletion,
+    StoreOffsetDeletion,
     StoreOffsets,
     StoreReplacement,
     Sync,
     TimerFired,
 )
+from barnabas.broker.groups.forgetting import (
+    apply_deleted,
+    apply_expired,
+    decide_expiry,
+    decide_group_deletion,
+    decide_offset_deletion,
+    decide_partitions_deleted,
+)
 from barnabas.broker.groups.joining import apply_replacement_stored, decide_join
-from barnabas.broker.groups.offsets import apply_expired, decide_commit, decide_deletion, decide_expiry
+from barnabas.broker.groups.offsets import decide_commit
 from barnabas.broker.groups.sessions import (
     apply_answered,
     apply_forgotten,
@@ -96,7 +109,11 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
         case Expire():
             decide_expiry(group, event, now_ms, decision)
         case PartitionsDeleted():
-            decide_deletion(group, event, decision)
+            decide_partitions_deleted(group, event, decision)
+        case DeleteGroup():
+            decide_group_deletion(group, event, decision)
+        case DeleteOffsets():
+            decide_offset_deletion(group, event, decision)
     return decision
 
 
@@ -112,6 +129,8 @@ def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) ->
             apply_replacement_stored(group, intent, decision)
         case StoreExpiry():
             apply_expired(group, dies=intent.dies, now_ms=now_ms)
+        case StoreGroupDeletion() | StoreOffsetDeletion():
+            apply_deleted(group, intent, last_offset, now_ms, decision)
     return decision
 
 
@@ -127,6 +146,10 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
+        case StoreGroupDeletion():
+            decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))
+        case StoreOffsetDeletion():
+            decision.reply(intent.waiting, DeletionAnswer(OFFSETS_NOT_STORED.get(error, error), {}))
         case _:
             decision.notes.append(f"{type(intent).__name__} failed: {error.name}")
     return decision

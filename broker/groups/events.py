@@ -7,7 +7,7 @@ Timers are durations, so that the pure part knows no clock: a timer is one key o
 None stops it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
@@ -66,7 +66,14 @@ class CommitAnswer(NamedTuple):
     too_large: frozenset[TopicPartition] = frozenset()
 
 
-Answer = TypeVar("Answer", JoinAnswer, SyncAnswer, LeaveAnswer, CommitAnswer, ErrorCode)
+class DeletionAnswer(NamedTuple):
+    """The outcome of OffsetDelete: one code for the request, and one for each partition when it is NONE."""
+
+    error: ErrorCode
+    codes: Mapping[TopicPartition, ErrorCode]
+
+
+Answer = TypeVar("Answer", JoinAnswer, SyncAnswer, LeaveAnswer, CommitAnswer, DeletionAnswer, ErrorCode)
 
 
 class Waiting(Generic[Answer]):
@@ -160,6 +167,21 @@ class CommitOffsets:
 
 
 @dataclass(slots=True)
+class DeleteGroup:
+    """DeleteGroups, one group."""
+
+    waiting: Waiting[ErrorCode]
+
+
+@dataclass(slots=True)
+class DeleteOffsets:
+    """OffsetDelete."""
+
+    waiting: Waiting[DeletionAnswer]
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(slots=True)
 class TimerFired:
     """The time of a timer is over."""
 
@@ -206,7 +228,7 @@ class PartitionsDeleted:
     deleted: Sequence[TopicPartition]
 
 
-Request = Join | Sync | Heartbeat | Leave | CommitOffsets
+Request = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets
 Event = Request | TimerFired | Forgotten | Answered | AssignmentNotReplicated | Loaded | Expire | PartitionsDeleted
 
 
@@ -265,7 +287,30 @@ class StoreExpiry(NamedTuple):
     dies: bool
 
 
-Intent = StoreAssignment | StoreReplacement | StoreEmptiness | StoreOffsets | StoreExpiry
+class StoreGroupDeletion(NamedTuple):
+    """Tombstones of a group that an administrator deletes; stored, it ends when it `dies`."""
+
+    waiting: Waiting[ErrorCode]
+    dies: bool
+
+
+class StoreOffsetDeletion(NamedTuple):
+    """Tombstones of offsets that an administrator deletes; stored, he is told these codes."""
+
+    waiting: Waiting[DeletionAnswer]
+    codes: Mapping[TopicPartition, ErrorCode]
+    dies: bool
+
+
+Intent = (
+    StoreAssignment
+    | StoreReplacement
+    | StoreEmptiness
+    | StoreOffsets
+    | StoreExpiry
+    | StoreGroupDeletion
+    | StoreOffsetDeletion
+)
 
 
 @dataclass(slots=True)
@@ -281,7 +326,14 @@ class Reply(Generic[Answer]):
         self.waiting.give(self.answer, self.after_offset)
 
 
-AnyReply = Reply[JoinAnswer] | Reply[SyncAnswer] | Reply[LeaveAnswer] | Reply[CommitAnswer] | Reply[ErrorCode]
+AnyReply = (
+    Reply[JoinAnswer]
+    | Reply[SyncAnswer]
+    | Reply[LeaveAnswer]
+    | Reply[CommitAnswer]
+    | Reply[DeletionAnswer]
+    | Reply[ErrorCode]
+)
 
 
 @dataclass(slots=True)

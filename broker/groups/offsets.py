@@ -1,13 +1,8 @@
-"""Committed offsets of a group (pure): who may commit, what is read back, and what expires (reference E.2, E.3).
+"""Committed offsets of a group (pure): who may commit, and what is read back (reference E.2, E.3).
 
 A commit is accepted from a member of the current generation, even while the next one is being prepared: the consumer
 commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the shares are being
 dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while nobody is.
-
-Offsets expire `offsets.retention.minutes` after (KIP-186, KIP-211)
-  - the group became empty, when it is a group with members;
-  - the last commit, when no group protocol was ever used, or when a stable group does not read the topic any more;
-  - or at the time that an old client asked for itself.
 """
 
 from collections.abc import Sequence
@@ -18,21 +13,12 @@ from barnabas.broker.groups.events import (
     CommitAnswer,
     CommitOffsets,
     Decision,
-    Expire,
-    PartitionsDeleted,
-    StoreExpiry,
     StoreOffsets,
     Timer,
     TimerKind,
 )
-from barnabas.broker.groups.records import NO_EXPIRY, Commit, GroupMetadataRecord, GroupRecord, OffsetRecord
-from barnabas.broker.groups.state import (
-    Group,
-    GroupState,
-    apply_transition,
-    refusal_of_member,
-    subscribed_topics,
-)
+from barnabas.broker.groups.records import Commit, GroupRecord, OffsetRecord
+from barnabas.broker.groups.state import Group, GroupState, refusal_of_member
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
@@ -111,60 +97,3 @@ def read_offsets(group: Group, wanted: Sequence[TopicPartition] | None, *, requi
     if wanted is None:
         after_offset = max(after_offset, recorded.forgotten_offset)
     return OffsetsRead(rows, after_offset)
-
-
-def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) -> None:
-    """Forget what has expired, and the group itself when nothing is left of it."""
-    _forget(group, _expired(group, now_ms, event.retention_ms), decision)
-
-
-def decide_deletion(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
-    """Forget the offsets of partitions that were deleted."""
-    _forget(group, [key for key in event.deleted if key in group.recorded.offsets], decision)
-
-
-def _forget(group: Group, forgotten: list[TopicPartition], decision: Decision) -> None:
-    recorded = group.recorded
-    records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
-    dies = (
-        group.state is GroupState.EMPTY
-        and len(forgotten) == len(recorded.offsets)
-        and not recorded.pending
-        and not group.pending_members
-    )
-    if dies and recorded.metadata is not None:
-        records.append(GroupMetadataRecord(group.group_id, None))
-    if dies or records:
-        decision.store(records, StoreExpiry(dies))
-
-
-def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-    offsets = group.recorded.offsets
-    in_use: frozenset[str] | None = frozenset()
-    since_ms: int | None = None  # from when the retention counts; None: from the commit
-    if group.protocol_type is not None:
-        if group.state is GroupState.EMPTY:
-            since_ms = group.state_timestamp_ms
-        elif group.state is GroupState.STABLE:
-            in_use = subscribed_topics(group)
-        else:
-            in_use = None
-    if in_use is None:  # somebody may still need any of them
-        return []
-    return [
-        key
-        for key, stored in offsets.items()
-        if key.topic not in in_use and _is_over(stored.commit, since_ms, now_ms, retention_ms)
-    ]
-
-
-def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    if commit.expire_timestamp_ms != NO_EXPIRY:
-        return now_ms >= commit.expire_timestamp_ms
-    return now_ms - (commit.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
-
-
-def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
-    """What expired is replayed; the group ends if that was all."""
-    if dies:
-        apply_transition(group, GroupState.DEAD, now_ms)

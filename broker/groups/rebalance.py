@@ -23,6 +23,7 @@ from barnabas.broker.groups.state import (
     GroupState,
     Member,
     apply_member_removed,
+    apply_subscribed,
     apply_transition,
     choose_protocol,
     current_members,
@@ -101,6 +102,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         _begin_generation(group, now_ms, decision)
     else:
         group.protocol_name = None
+        apply_subscribed(group)
         apply_transition(group, GroupState.EMPTY, now_ms)
         decision.store([metadata_record(group, (), group.leader_id, {})], StoreEmptiness())
         decision.notes.append(f"is empty in generation {group.generation}")
@@ -111,6 +113,7 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     if group.leader_id not in group.joins:
         group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
     group.protocol_name = choose_protocol(group.members.values())
+    apply_subscribed(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
     for member_id, member in group.members.items():
         waiting = group.joins.pop(member_id, None)

@@ -136,6 +136,7 @@ class Group:
         "state",
         "state_timestamp_ms",
         "static_members",
+        "subscriptions",
         "syncs",
     )
 
@@ -149,6 +150,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+        self.subscriptions: tuple[bytes, ...] | None = None  # what the members of the generation said; None: none began
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.protocol_counts: dict[str, int] = {}  # how many members support each protocol
@@ -200,6 +202,7 @@ def forget(group: Group) -> None:
     for recorded in metadata.members:
         apply_member_added(group, _loaded_member(recorded, metadata.protocol))
     group.leader_id = metadata.leader
+    apply_subscribed(group)
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
 
 
@@ -270,6 +273,11 @@ def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -
     return member
 
 
+def apply_subscribed(group: Group) -> None:
+    """A generation begins: until the next one its members read what they say now."""
+    group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
+
+
 def _count_protocols(group: Group, member: Member, change: int) -> None:
     for name in {name: None for name, _ in member.protocols}:
         count = group.protocol_counts.get(name, 0) + change
@@ -313,12 +321,11 @@ def current_members(group: Group) -> tuple[JoinedMember, ...]:
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that the members of a consumer group read, as far as the broker can tell; None when it cannot."""
-    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    """The topics that the generation of a consumer group reads, as far as the broker can tell; None when it cannot."""
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.subscriptions is None:
         return None
     topics: set[str] = set()
-    for member in group.members.values():
-        subscription = member.metadata(group.protocol_name)
+    for subscription in group.subscriptions:
         try:
             topics.update(m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics)
         except ProtocolViolation:

@@ -1,14 +1,16 @@
-"""OffsetCommit and OffsetFetch: how far a group has read.
+"""OffsetCommit, OffsetFetch and OffsetDelete: how far a group has read.
 
 Behaviour: a commit for a partition that does not exist is refused for that partition alone; whether the group may
     commit is asked once for all the others. An offset that was never committed is fetched as -1, without error.
+    Offsets of a group without members may be deleted, and of a consumer group those of topics that no member reads.
 Versions: version 0 of both keeps offsets in the metadata store, as the clients of Kafka 0.8 did, and knows no members;
     1+ in `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention time; 6+ leader epochs;
     7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's error has a place of its
     own; before, it stands at each partition. 7+ may require stable offsets; 8+ asks for several groups (KIP-709).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
@@ -36,6 +38,9 @@ FetchTopic = m.OffsetFetchResponse.OffsetFetchResponseTopic
 GroupRow = m.OffsetFetchResponse.OffsetFetchResponsePartitions
 GroupTopic = m.OffsetFetchResponse.OffsetFetchResponseTopics
 GroupResult = m.OffsetFetchResponse.OffsetFetchResponseGroup
+FetchedRow = TypeVar("FetchedRow", FetchRow, GroupRow)
+DeletedRow = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
+DeletedTopic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 # -- OffsetCommit
 
@@ -119,7 +124,7 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
         return refuse_offset_fetch(request, call.version, read)
     return m.OffsetFetchResponse(
         topics=[
-            FetchTopic(name=name, partitions=[_fetch_row(row) for row in rows])
+            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) for row in rows])
             for name, rows in _by_topic(read).items()
         ]
     )
@@ -138,7 +143,7 @@ async def _fetch_group(
     return GroupResult(
         group_id=asked.group_id,
         topics=[
-            GroupTopic(name=name, partitions=[_group_row(row) for row in rows])
+            GroupTopic(name=name, partitions=[_fetched(GroupRow, row) for row in rows])
             for name, rows in _by_topic(read).items()
         ],
     )
@@ -184,20 +189,10 @@ def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:
     return topics
 
 
-def _fetch_row(row: ReadOffset) -> FetchRow:
+def _fetched(kind: type[FetchedRow], row: ReadOffset) -> FetchedRow:
+    """One partition's row, of the one form or the other: they differ in name only."""
     commit = row.commit
-    return FetchRow(
-        partition_index=row.topic_partition.partition,
-        committed_offset=commit.offset if commit else NO_OFFSET,
-        committed_leader_epoch=commit.leader_epoch if commit else NO_LEADER_EPOCH,
-        metadata=commit.metadata if commit else NO_METADATA,
-        error_code=row.error,
-    )
-
-
-def _group_row(row: ReadOffset) -> GroupRow:
-    commit = row.commit
-    return GroupRow(
+    return kind(
         partition_index=row.topic_partition.partition,
         committed_offset=commit.offset if commit else NO_OFFSET,
         committed_leader_epoch=commit.leader_epoch if commit else NO_LEADER_EPOCH,
@@ -216,10 +211,47 @@ def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: Error
     rows = [ReadOffset(key, None, code) for key in _wanted(request.topics) or ()]
     return m.OffsetFetchResponse(
         topics=[
-            FetchTopic(name=name, partitions=[_fetch_row(row) for row in topic_rows])
+            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) for row in topic_rows])
             for name, topic_rows in _by_topic(rows).items()
         ]
     )
+
+
+# -- OffsetDelete
+
+
+async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
+    """Delete offsets; what the group itself is told concerns all of them, otherwise there is one code a partition."""
+    if not call.authorize("Delete", "Group", request.group_id):
+        return refuse_offset_delete(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    codes: dict[TopicPartition, ErrorCode] = {}
+    wanted: list[TopicPartition] = []
+    for topic in request.topics:
+        may_read = call.authorize("Read", "Topic", topic.name)
+        for row in topic.partitions:
+            key = TopicPartition(topic.name, row.partition_index)
+            if not may_read:
+                codes[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif broker.metadata.partition(*key) is None:
+                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                wanted.append(key)
+    answer = await broker.groups.delete_offsets(request.group_id, wanted)
+    if answer.error:
+        return refuse_offset_delete(request, call.version, answer.error)
+    return _deleted({**codes, **answer.codes})
+
+
+def _deleted(codes: Mapping[TopicPartition, ErrorCode]) -> m.OffsetDeleteResponse:
+    topics: dict[str, list[DeletedRow]] = {}
+    for (topic, index), code in codes.items():
+        topics.setdefault(topic, []).append(DeletedRow(partition_index=index, error_code=code))
+    return m.OffsetDeleteResponse(topics=[DeletedTopic(name=name, partitions=rows) for name, rows in topics.items()])
+
+
+def refuse_offset_delete(request: m.OffsetDeleteRequest, version: int, code: ErrorCode) -> m.OffsetDeleteResponse:
+    """One error about the request."""
+    return m.OffsetDeleteResponse(error_code=code)
 
 
 # -- version 0: the metadata store

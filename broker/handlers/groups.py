@@ -9,7 +9,7 @@ Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one answer 
     rebalance timeout, the session timeout stands for it; 4+ the member id comes first (KIP-394); 5+ static members;
     7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name protocol
     type and name. LeaveGroup 3+ several members, one error each; before, the member's error is the request's.
-    DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type.
+    DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type. DeleteGroups 0-2.
 Not done: transactional ids have no coordinator yet. They are refused with UNSUPPORTED_VERSION and a sentence, so that
     a transactional producer fails at once; COORDINATOR_NOT_AVAILABLE would have it ask until its timeout.
 """
@@ -307,3 +307,28 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
 def refuse_list_groups(request: m.ListGroupsRequest, version: int, code: ErrorCode) -> m.ListGroupsResponse:
     """One error and no groups."""
     return m.ListGroupsResponse(error_code=code)
+
+
+# -- DeleteGroups
+
+
+async def delete_groups(broker: Broker, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
+    """Delete groups; one code each, those that the caller may not delete last."""
+    allowed: list[str] = []
+    forbidden: list[str] = []
+    for group_id in dict.fromkeys(request.groups_names):
+        (allowed if call.authorize("Delete", "Group", group_id) else forbidden).append(group_id)
+    rows = [_deleted(group_id, await broker.groups.delete_group(group_id)) for group_id in allowed]
+    rows += [_deleted(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group_id in forbidden]
+    return m.DeleteGroupsResponse(results=rows)
+
+
+def _deleted(group_id: str, code: ErrorCode) -> m.DeleteGroupsResponse.DeletableGroupResult:
+    return m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+
+
+def refuse_delete_groups(request: m.DeleteGroupsRequest, version: int, code: ErrorCode) -> m.DeleteGroupsResponse:
+    """The same error for every group."""
+    return m.DeleteGroupsResponse(
+        results=[_deleted(group_id, code) for group_id in dict.fromkeys(request.groups_names)]
+    )

@@ -84,6 +84,7 @@ def asking(key: int, version: int) -> m.Message:
         61: lambda: producers_request(("t", 0)),
         30: lambda: m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation()]),
         31: lambda: m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter()]),
+        42: lambda: m.DeleteGroupsRequest(groups_names=["g"]),
         51: lambda: m.AlterUserScramCredentialsRequest(
             deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u")]
         ),

@@ -208,6 +208,8 @@ HANDLERS = {
     m.SyncGroupRequest: groups.sync_group,
     m.DescribeGroupsRequest: groups.describe_groups,
     m.ListGroupsRequest: groups.list_groups,
+    m.DeleteGroupsRequest: groups.delete_groups,
+    m.OffsetDeleteRequest: group_offsets.offset_delete,
 }
 TOPIC_ID = bytes(15) + b"\x01"
 DIRECTORY = f"/data/{GROUP_TOPIC}-0"

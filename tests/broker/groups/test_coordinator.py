@@ -427,6 +427,28 @@ async def test_offsets_of_an_empty_group_expire_with_the_group(open_house, autoj
     assert (await after.ask(m.ListGroupsRequest())).groups == []
 
 
+async def test_a_deletion_is_answered_once_it_is_replicated(open_house, nursery, autojump_clock):
+    house = await open_house(replicas=(0, 1))
+    answers = []
+
+    async def delete(name):
+        answers.append((await house.ask(m.DeleteGroupsRequest(groups_names=[name]))).results[0].error_code)
+
+    nursery.start_soon(house.ask, commit(5))
+    await trio.testing.wait_all_tasks_blocked()
+    house.replicate()
+    nursery.start_soon(delete, "g")
+    await trio.sleep(1)
+    assert answers == []
+    house.replicate()
+    await trio.sleep(1)
+    assert answers == [0]
+    nursery.start_soon(house.ask, commit(5))
+    await trio.sleep(1)
+    await delete("g")
+    assert answers == [0, ErrorCode.REQUEST_TIMED_OUT]
+
+
 async def test_offsets_of_deleted_partitions_are_forgotten(house, autojump_clock):
     await house.ask(commit(5, partition=0))
     await house.ask(commit(6, partition=1))

@@ -416,6 +416,43 @@ async def test_version_0_cannot_keep_what_no_node_can_be_called(house_with_store
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+# -- deleting
+
+
+def offset_deletion(group_id, *partitions):
+    row = m.OffsetDeleteRequest.OffsetDeleteRequestPartition
+    topics = [
+        m.OffsetDeleteRequest.OffsetDeleteRequestTopic(name=topic, partitions=[row(partition_index=index)])
+        for topic, index in partitions
+    ]
+    return m.OffsetDeleteRequest(group_id=group_id, topics=topics)
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_every_version_deletes_groups_each_with_its_error(house, version, autojump_clock):
+    await house.ask(commit(9))
+    asked = m.DeleteGroupsRequest(groups_names=["unknown", "g", "", "g"])
+    told = [(row.group_id, row.error_code) for row in (await house.ask(asked, version)).results]
+    assert told == [("unknown", 69), ("g", 0), ("", 69)]
+    assert rows_of(await house.ask(fetch(9)), 9) == []
+    await stable(house)
+    (row,) = (await house.ask(m.DeleteGroupsRequest(groups_names=["g"]), version)).results
+    assert row.error_code == ErrorCode.NON_EMPTY_GROUP
+
+
+async def test_offsets_are_deleted_partition_by_partition(house, autojump_clock):
+    await house.ask(commit(9))
+    answer = await house.ask(offset_deletion("g", ("t", 0), ("t", 9), ("no", 0), ("t", 1)))
+    told = {topic.name: [(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics}
+    assert (answer.error_code, told) == (0, {"t": [(9, 3), (0, 0), (1, 0)], "no": [(0, 3)]})
+    assert rows_of(await house.ask(fetch(9)), 9) == []
+
+
+async def test_what_the_group_is_told_of_a_deletion_stands_alone(house, autojump_clock):
+    answers = [await house.ask(offset_deletion(group_id, ("t", 0), ("no", 0))) for group_id in ("", "unknown")]
+    assert [(answer.error_code, len(answer.topics)) for answer in answers] == [(24, 0), (69, 0)]
+
+
 # -- refusing a whole request
 
 REFUSALS = {
@@ -431,6 +468,8 @@ REFUSALS = {
     m.SyncGroupRequest: (groups.refuse_sync_group, lambda version: m.SyncGroupRequest()),
     m.DescribeGroupsRequest: (groups.refuse_describe_groups, lambda version: m.DescribeGroupsRequest(groups=["g"])),
     m.ListGroupsRequest: (groups.refuse_list_groups, lambda version: m.ListGroupsRequest()),
+    m.DeleteGroupsRequest: (groups.refuse_delete_groups, lambda v: m.DeleteGroupsRequest(groups_names=["g"])),
+    m.OffsetDeleteRequest: (group_offsets.refuse_offset_delete, lambda version: m.OffsetDeleteRequest()),
 }
 
 

@@ -1,27 +1,20 @@
-"""Committed offsets: who may commit, what is read back, what expires."""
+"""Committed offsets: who may commit, what is read back."""
 
 import pytest
 
-from barnabas.broker.groups.events import NO_OFFSET, Expire, PartitionsDeleted
+from barnabas.broker.groups.events import NO_OFFSET, PartitionsDeleted
 from barnabas.broker.groups.offsets import read_offsets
 from barnabas.broker.groups.records import Commit, OffsetRecord
 from barnabas.broker.groups.replay import replay, replay_marker
-from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
-HOUR_MS = 3_600_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def read(scene, *wanted, require_stable=False):
     rows = read_offsets(scene.group, wanted or None, require_stable=require_stable).rows
     return {row.topic_partition: row.error or (row.commit.offset if row.commit else None) for row in rows}
-
-
-def expire(scene, after_ms, retention_ms=HOUR_MS):
-    scene.now_ms += after_ms
-    scene.happen(Expire(retention_ms))
 
 
 # -- who may commit
@@ -141,97 +134,3 @@ def test_offsets_of_an_open_transaction_are_unstable_and_not_read(scene):
     assert read(scene, T0) == {T0: 5}
     replay_marker(scene.groups, 42, committed=True)
     assert read(scene, T0, require_stable=True) == {T0: 9}
-
-
-# -- what expires
-
-
-def test_offsets_of_a_group_without_protocol_expire_after_their_commit(scene):
-    scene.commit(5)
-    scene.now_ms += HOUR_MS // 2
-    scene.commit(6, partition=1)
-    expire(scene, HOUR_MS // 2)
-    assert read(scene) == {T1: 6}
-
-
-def test_offsets_of_a_group_that_had_members_expire_after_it_became_empty(scene):
-    (a,) = scene.stable("a")
-    scene.commit(5, member_id=a, generation=1)
-    scene.now_ms += 3 * HOUR_MS
-    scene.leave(a)
-    expire(scene, HOUR_MS - 1)
-    assert read(scene) == {T0: 5}
-    expire(scene, 1)
-    assert read(scene) == {}
-    assert scene.group.state is GroupState.DEAD
-    assert scene.reloaded() is None
-
-
-def test_a_stable_group_keeps_the_offsets_of_the_topics_it_reads(scene):
-    (a,) = scene.stable("a")  # reads topic "t"
-    scene.commit(5, member_id=a, generation=1)
-    scene.commit(6, member_id=a, generation=1, topic="given up")
-    expire(scene, HOUR_MS)
-    assert read(scene) == {T0: 5}
-    assert list(scene.reloaded().members) == [a]
-
-
-def test_a_stable_group_whose_subscriptions_cannot_be_read_keeps_everything(scene):
-    scene.ask_to_join(protocols=(("range", b"?"),))
-    scene.begin()
-    scene.ask_to_sync(scene.group.leader_id)
-    scene.commit(5, member_id=scene.group.leader_id, generation=1, topic="given up")
-    expire(scene, HOUR_MS)
-    assert read(scene) == {TopicPartition("given up", 0): 5}
-
-
-def test_a_group_that_rebalances_keeps_everything(scene):
-    (a,) = scene.joined("a")
-    scene.commit(5, member_id=a, generation=1, topic="other")
-    expire(scene, HOUR_MS)
-    assert scene.group.state is GroupState.COMPLETING_REBALANCE
-
-
-def test_a_time_that_the_client_asked_for_wins(scene):
-    scene.commit(5, partition=0, expire_timestamp_ms=scene.now_ms + 10)
-    scene.commit(6, partition=1, expire_timestamp_ms=scene.now_ms + 9 * HOUR_MS)
-    expire(scene, 10)
-    assert read(scene) == {T1: 6}
-    expire(scene, 2 * HOUR_MS)
-    assert read(scene) == {T1: 6}
-
-
-def test_a_group_of_which_nothing_is_left_ends_with_a_tombstone_of_its_own(scene):
-    (a,) = scene.stable("a")
-    scene.leave(a)
-    expire(scene, 0)
-    assert scene.group.state is GroupState.DEAD
-    assert scene.log[-1][1] is None
-
-
-def test_a_group_that_stored_nothing_ends_without_a_trace(scene):
-    expire(scene, 0)
-    assert scene.group.state is GroupState.DEAD
-    assert scene.log == []
-
-
-def test_a_group_whose_only_member_is_about_to_join_does_not_end(scene):
-    scene.ask_to_join(requires_member_id=True)
-    expire(scene, 0)
-    assert scene.group.state is GroupState.EMPTY
-
-
-def test_offsets_of_an_open_transaction_keep_a_group_alive(scene):
-    replay(scene.groups, OffsetRecord("g", T0, Commit(9, -1, "", 0)), 7, producer_id=42)
-    expire(scene, 9 * HOUR_MS)
-    assert scene.group.state is GroupState.EMPTY
-
-
-def test_what_could_not_be_forgotten_is_tried_again(scene):
-    scene.commit(5)
-    scene.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    expire(scene, HOUR_MS)
-    assert read(scene) == {T0: 5}
-    scene.append_error = ErrorCode.NONE
-    expire(scene, 0)
-    assert scene.group.state is GroupState.DEAD
