@@ -1,4 +1,4 @@
-# make serve | test | check | bench | clean
+# make serve | test | check | compat | bench | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 
-.PHONY: serve test check bench clean
+.PHONY: serve test check compat bench clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -23,11 +23,15 @@ check: $(VENV)/made-dev
 	$(BIN)/mypy --strict -p barnabas
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
+# CLIENT names one of compat_tests/clients; without it they are listed.
+compat: $(VENV)/made-dev
+	$(BIN)/python -m compat_tests.clients $(CLIENT) $(ARGS)
+
 bench: $(VENV)/made-dev
 	$(BIN)/python -m bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(KIO) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KIO) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.

@@ -1,0 +1,108 @@
+"""Run a client's tests against a broker: python -m compat_tests.clients [NAME...] [--record] [--report]
+
+Without names, the clients are listed. The broker is a Barnabas of its own for each client, with the settings that its
+tests want; `--kafka` takes Apache Kafka 3.9 instead, `--bootstrap` one that runs. Status 1: something failed that is
+not on the allow-list, or is on it and passed.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from compat_tests.brokers import BrokerProcess
+from compat_tests.clients import report
+from compat_tests.clients.client import (
+    WORK,
+    Client,
+    ClientBroken,
+    Session,
+    client_names,
+    folder_of,
+    load_client,
+)
+from compat_tests.clients.verdict import Verdict, judge, read_allowed
+
+
+def main() -> int:
+    options = parsed(sys.argv[1:])
+    if not options.names and not options.report:
+        for name in client_names():
+            client = load_client(name)
+            print(f"{name} {client.version} ({client.language}): {client.covers}")
+    bad = 0
+    for name in options.names:
+        try:
+            bad += not run_one(load_client(name), options)
+        except ClientBroken as broken:
+            print(f"{name}: {broken}")
+            bad += 1
+    if options.report:
+        report.PAGE.write_text(report.page())
+    return 1 if bad else 0
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.clients", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a client; without one they are listed")
+    parser.add_argument("--only", metavar="PATTERN", help="the tests to run, in the words of the client's test program")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
+    parser.add_argument("--kafka", action="store_true", help="start Apache Kafka 3.9 instead of Barnabas")
+    parser.add_argument("--record", action="store_true", help="keep the result in the client's folder")
+    parser.add_argument("--report", action="store_true", help="write docs/compatibility.md from what is kept")
+    return parser.parse_args(words)
+
+
+def run_one(client: Client, options: argparse.Namespace) -> bool:
+    """Run and judge; whether all is as it should be."""
+    missing = [tool for tool in client.tools if shutil.which(tool) is None]
+    if missing:
+        raise ClientBroken(f"{', '.join(missing)} not found on the path")
+    folder, work = folder_of(client.name), WORK / client.name
+    with some_broker(client, options) as bootstrap:
+        outcomes = client.run(Session(folder, work, bootstrap, options.only))
+    verdict = judge(client, outcomes, read_allowed(folder), complete=options.only is None)
+    verdict.result.write(work / "result.json")
+    if options.record and not options.only:
+        verdict.result.write(folder / "result.json")
+    say(verdict, work)
+    return not verdict.complaints
+
+
+@contextlib.contextmanager
+def some_broker(client: Client, options: argparse.Namespace) -> Iterator[str]:
+    if options.bootstrap:
+        yield options.bootstrap
+        return
+    settings = {key.replace(".", "_"): value for key, value in client.settings.items()}
+    with tempfile.TemporaryDirectory(prefix=f"compat-{client.name}-") as directory:
+        if options.kafka:
+            from compat_tests.kafka import KafkaProcess
+
+            with KafkaProcess(pathlib.Path(directory), **settings) as kafka:
+                yield kafka.bootstrap
+            return
+        broker = BrokerProcess(pathlib.Path(directory), **settings).start()
+        try:
+            yield broker.bootstrap
+        finally:
+            broker.kill()
+            shutil.copy(broker.log_path, WORK / client.name / "broker.log")
+
+
+def say(verdict: Verdict, work: pathlib.Path) -> None:
+    result = verdict.result
+    for complaint in verdict.complaints:
+        print(f"{result.client}: {complaint}")
+    print(
+        f"{result.client} {result.version}: {result.passed} passed, {len(result.failed)} failed, "
+        f"{len(result.listed)} listed, {len(result.skipped)} skipped (output: {os.path.relpath(work)}/output.log)"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

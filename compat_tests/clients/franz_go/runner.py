@@ -1,0 +1,50 @@
+"""The tests of franz-go's package kgo: produce, consume, groups with every balancer, and much that needs no broker."""
+
+import json
+import pathlib
+import re
+
+from compat_tests.clients.client import Client, Outcome, Session, folder_of
+from compat_tests.clients.parsing import go_outcomes
+
+MODULE = "github.com/twmb/franz-go"
+GO_MOD = folder_of("franz-go") / "go.mod"
+VERSION = re.search(rf"^\s*{re.escape(MODULE)} v(\S+)", GO_MOD.read_text(), re.MULTILINE)[1]
+RECORDS = "20000"
+TRANSACTIONAL = "^TestTxn"  # run apart: without transactions some of them would wait for ever
+
+
+def run(session: Session) -> list[Outcome]:
+    downloaded = json.loads(session.prepare("go", "mod", "download", "-json", MODULE, cwd=session.folder))
+    sources = session.copy(pathlib.Path(downloaded["Dir"]), f"franz-go-{VERSION}") / "pkg" / "kgo"
+    environment = {
+        "KGO_SEEDS": session.bootstrap,
+        "KGO_TEST_RF": "1",
+        "KGO_TEST_RECORDS": RECORDS,
+        "KGO_LOG_LEVEL": "none",
+    }
+    command = ["go", "test", "-json", "-count=1"]
+    if session.only:
+        return go_outcomes(
+            session.execute(
+                *command, "-run", session.only, "-timeout=10m", cwd=sources, timeout=900, **environment
+            ).output
+        )
+    plain = session.execute(
+        *command, "-skip", TRANSACTIONAL, "-timeout=20m", cwd=sources, timeout=1500, **environment
+    ).output
+    transactional = session.execute(
+        *command, "-run", TRANSACTIONAL, "-timeout=5m", cwd=sources, timeout=400, **environment
+    ).output
+    return go_outcomes(plain) + go_outcomes(transactional)
+
+
+CLIENT = Client(
+    name="franz-go",
+    version=VERSION,
+    language="Go",
+    covers=f"all tests of pkg/kgo with {RECORDS} records: produce and consume chains through groups of every balancer,"
+    " static members, regular expressions, adding and removing partitions, transactions",
+    run=run,
+    tools=("go",),
+)

@@ -1,0 +1,34 @@
+"""rskafka's integration tests: client, controller, partition client, streams, and what it and librdkafka write and
+read of each other."""
+
+from compat_tests.clients.client import Client, Outcome, Session
+from compat_tests.clients.rust import crate_sources, run_integration_tests
+
+VERSION = "0.6.0"
+TARGETS = ("client", "consumer", "produce_consume", "producer")
+RSASL = "2.3.1"  # the crate's lock names 2.2.0, which compilers since Rust 1.89 refuse
+
+
+def run(session: Session) -> list[Outcome]:
+    sources = crate_sources(session, "rskafka", VERSION)
+    (sources / "rust-toolchain.toml").unlink(missing_ok=True)  # asks for a compiler of its own
+    session.prepare("cargo", "update", "--quiet", "--package", "rsasl", "--precise", RSASL, cwd=sources)
+    environment = {
+        "TEST_INTEGRATION": "1",
+        "TEST_BROKER_IMPL": "kafka",
+        "TEST_JAVA_INTEROPT": "1",
+        "KAFKA_CONNECT": session.bootstrap,
+    }
+    return run_integration_tests(session, sources, TARGETS, environment)
+
+
+CLIENT = Client(
+    name="rskafka",
+    version=VERSION,
+    language="Rust",
+    covers="its own integration tests: topics, produce and fetch in every codec, offsets, DeleteRecords, streams, and"
+    " the same records written and read by the Java client and by librdkafka",
+    run=run,
+    tools=("cargo", "cmake", "gcc", "java"),
+    settings={"auto.create.topics.enable": "false"},
+)

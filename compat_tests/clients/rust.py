@@ -1,0 +1,58 @@
+"""The integration tests that a crate ships, from the registry: fetched with cargo, built with the crate's own lock."""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from compat_tests.clients.client import Outcome, Session
+from compat_tests.clients.parsing import rust_outcomes
+
+MANIFEST = """\
+[package]
+name = "fetch-{crate}"
+version = "0.0.0"
+edition = "2021"
+
+[dependencies]
+{crate} = {{ version = "={version}", default-features = false }}
+"""
+
+
+def crate_sources(session: Session, crate: str, version: str) -> pathlib.Path:
+    """A copy of the crate as published; what cargo downloads is checked against the registry's checksum by cargo."""
+    name = f"{crate}-{version}"
+    if (session.work / name).exists():
+        return session.work / name
+    fetch = session.work / "fetch"
+    (fetch / "src").mkdir(parents=True, exist_ok=True)
+    (fetch / "src" / "lib.rs").write_text("")
+    (fetch / "Cargo.toml").write_text(MANIFEST.format(crate=crate, version=version))
+    session.prepare("cargo", "fetch", "--quiet", cwd=fetch)
+    packages = json.loads(session.prepare("cargo", "metadata", "--format-version", "1", cwd=fetch))["packages"]
+    (manifest,) = [package["manifest_path"] for package in packages if package["name"] == crate]
+    return session.copy(pathlib.Path(manifest).parent, name)
+
+
+def run_integration_tests(
+    session: Session, sources: pathlib.Path, targets: Sequence[str], environment: Mapping[str, str]
+) -> list[Outcome]:
+    """Build, then run each file of tests as a program of its own."""
+    environment = {"CARGO_TARGET_DIR": str(session.work / "target"), **environment}
+    session.prepare("cargo", "test", "--locked", "--no-run", "--tests", cwd=sources, **environment)
+    outcomes = []
+    for target in targets:
+        command = [
+            "cargo",
+            "test",
+            "--quiet",
+            "--locked",
+            "--test",
+            target,
+            "--",
+            *([session.only] * bool(session.only)),
+        ]
+        listed = session.execute(*command, "--list", cwd=sources, **environment).output
+        # One result a line, which libtest prints in its `pretty` format alone.
+        printed = session.execute(*command, "--format", "pretty", cwd=sources, timeout=900, **environment).output
+        outcomes += rust_outcomes(target, listed, printed)
+    return outcomes
