@@ -51,12 +51,9 @@ def start_workers(
 
     def start(mode: str, halt_after: int) -> list[subprocess.Popen[str]]:
         arguments = [shared_broker.bootstrap, topic, f"group-{topic}", str(tmp_path / "effects.sqlite"), mode]
-        workers = [
-            subprocess.Popen(
-                [sys.executable, str(WORKER), *arguments, str(halt_after)], stdout=subprocess.PIPE, text=True
-            )
-            for _ in range(2)
-        ]
+        # -P: this folder is not where the worker imports from, for `kafka` is the client, not the file kafka.py here.
+        command = [sys.executable, "-P", str(WORKER), *arguments, str(halt_after)]
+        workers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         started.extend(workers)
         return workers
 
