@@ -3,9 +3,7 @@
 import os
 import pathlib
 import re
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +25,15 @@ from bench.load import (
     frame,
     produce_frame,
 )
-from bench.processes import Measured, bare_loop, broker, seconds_to_end, seconds_to_ready
+from bench.processes import (
+    Measured,
+    bare_loop,
+    broker,
+    environment_of,
+    install_wheel,
+    seconds_to_end,
+    seconds_to_ready,
+)
 
 MIB = 1 << 20
 RUNS = 3
@@ -279,7 +285,7 @@ def watch_quiet(port: int, partitions: int) -> None:
 def start_up() -> None:
     """Cold start to the ready line, from an installed wheel with byte code, beside `python -c 'import trio'`"""
     with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
-        python, environment = installed(pathlib.Path(directory))
+        python, environment = sys.executable, environment_of(install_wheel(pathlib.Path(directory)))
         trio_seconds, ready_seconds = [], []
         for number in range(10):
             trio_seconds.append(seconds_to_end([python, "-c", "import trio"], environment))
@@ -290,23 +296,6 @@ def start_up() -> None:
         print("| import trio ms | start to ready ms | difference ms | budget ms |")
         print("|-|-|-|-|")
         print(f"| {trio_ms:.0f} | {ready_ms:.0f} | {ready_ms - trio_ms:.0f} | 180 |", flush=True)
-
-
-def installed(directory: pathlib.Path) -> tuple[str, dict[str, str]]:
-    """A wheel of this checkout installed into an environment of its own, byte code written."""
-    root = pathlib.Path(__file__).parent.parent
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    shutil.rmtree(root / "build", ignore_errors=True)  # what an earlier wheel was made of would go into this one
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(directory), str(root)], check=True, env=environment)
-    wheel = next(directory.glob("barnabas-*.whl"))
-    subprocess.run([sys.executable, "-m", "venv", str(directory / "venv")], check=True, env=environment)
-    python = str(directory / "venv/bin/python")
-    constraints = str(root / "constraints.txt")
-    subprocess.run(
-        [python, "-m", "pip", "--quiet", "install", "-c", constraints, str(wheel)], check=True, env=environment
-    )
-    return python, environment
 
 
 def memory() -> None:

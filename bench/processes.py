@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -94,3 +95,22 @@ def seconds_to_end(command: list[str], environment: dict[str, str]) -> float:
     began = time.perf_counter()
     subprocess.run(command, check=True, env=environment)
     return time.perf_counter() - began
+
+
+def install_wheel(directory: pathlib.Path) -> pathlib.Path:
+    """A wheel of this checkout, installed into a folder with its byte code; dependencies come from this environment."""
+    root = pathlib.Path(__file__).parent.parent
+    shutil.rmtree(root / "build", ignore_errors=True)  # what an earlier wheel was made of would go into this one
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheels = directory / "wheels"
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(root)], check=True)
+    shutil.rmtree(root / "build", ignore_errors=True)
+    (wheel,) = wheels.glob("*.whl")
+    target = directory / "installed"
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True)
+    return target
+
+
+def environment_of(installed: pathlib.Path) -> dict[str, str]:
+    """The environment in which Python finds the package that was installed there, and no sources."""
+    return os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}

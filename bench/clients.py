@@ -1,0 +1,118 @@
+"""Python clients under measurement, each run in a process of its own: `python -m bench.clients WHAT BOOTSTRAP TOPIC …`.
+
+Prints one line of JSON. The client's import and the making of its threads are not measured; connecting is.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+TIMEOUT_SECONDS = 60.0
+RETRY_MS = 20
+
+
+def confluent_produce(bootstrap: str, topic: str, count: int, size: int) -> float:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    value = b"x" * size
+    began = time.monotonic()
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:  # its queue is full: serve it
+                producer.poll(0.01)
+    if producer.flush(TIMEOUT_SECONDS):
+        raise RuntimeError("not everything was delivered")
+    return time.monotonic() - began
+
+
+def confluent_consume(bootstrap: str, topic: str, count: int, size: int) -> float:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"bench-{time.time_ns()}", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
+    seen, began = len(consumer.consume(1, TIMEOUT_SECONDS)), time.monotonic()
+    while seen < count:
+        messages = consumer.consume(10_000, 1.0)
+        if not messages and time.monotonic() - began > TIMEOUT_SECONDS:
+            raise RuntimeError(f"{seen} of {count} records came")
+        seen += len(messages)
+    elapsed = time.monotonic() - began
+    consumer.close()
+    return elapsed
+
+
+def python_produce(bootstrap: str, topic: str, count: int, size: int) -> float:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    value = b"x" * size
+    began = time.monotonic()
+    for _ in range(count):
+        producer.send(topic, value)
+    producer.flush(TIMEOUT_SECONDS)
+    elapsed = time.monotonic() - began
+    producer.close()
+    return elapsed
+
+
+def python_consume(bootstrap: str, topic: str, count: int, size: int) -> float:
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, group_id=f"bench-{time.time_ns()}", auto_offset_reset="earliest"
+    )
+    next(consumer)
+    seen, began = 1, time.monotonic()
+    for _ in consumer:
+        seen += 1
+        if seen == count:
+            break
+    elapsed = time.monotonic() - began
+    consumer.close()
+    return elapsed
+
+
+def first_group_record(bootstrap: str, topic: str, count: int, size: int) -> float:
+    """When (on the system's monotonic clock) the first record came that was produced and consumed through a group.
+
+    Runs before the broker does, and tries again and again: every 20 ms, for the default (which doubles up to 30 s)
+    would measure how long the client happened to sleep.
+    """
+    from kafka import KafkaConsumer, KafkaProducer
+
+    often = {"bootstrap_servers": bootstrap, "reconnect_backoff_ms": RETRY_MS, "reconnect_backoff_max_ms": RETRY_MS}
+    often["bootstrap_timeout_ms"] = TIMEOUT_SECONDS * 1000
+    print("running", flush=True)
+    producer = KafkaProducer(**often)
+    producer.send(topic, b"x" * size).get(TIMEOUT_SECONDS)
+    consumer = KafkaConsumer(topic, **often, group_id="first", auto_offset_reset="earliest")
+    next(consumer)
+    came = time.monotonic()
+    consumer.close()
+    producer.close()
+    return came
+
+
+PROGRAMS: dict[str, Callable[[str, str, int, int], float]] = {
+    "confluent-produce": confluent_produce,
+    "confluent-consume": confluent_consume,
+    "kafka-python-produce": python_produce,
+    "kafka-python-consume": python_consume,
+    "first-group-record": first_group_record,
+}
+
+
+def main() -> None:
+    what, bootstrap, topic, count, size = sys.argv[1:]
+    print(json.dumps({"seconds": PROGRAMS[what](bootstrap, topic, int(count), int(size))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

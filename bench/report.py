@@ -1,0 +1,132 @@
+"""`docs/performance.md` and its chart, from the book of a run."""
+
+import math
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from html import escape
+
+from bench.against_kafka import QUIET_LOAD_MAX
+from bench.contenders import KAFKA_JVM
+from bench.pairs import Book, Line, table
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+CHARTED = ("Produce", "Consume", "Python clients", "End to end", "Start", "Resident memory")
+
+INTRODUCTION = """# Performance beside Apache Kafka
+
+Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
+
+Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
+([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `{jvm}`, its
+ZooKeeper beside it, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
+broker right after the other, and which one went first alternated; before the first pair each broker did one run that
+does not count. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, for a machine's
+mood changes, and two runs of Kafka against itself differ by 5–10 %. Figures of the brokers are medians.
+
+Topics have one partition. *Produce* and *Consume* are Kafka's own ProducerPerformance and ConsumerPerformance in their
+default settings (16 kB batches); *end to end* is EndToEndLatency, which counts percentiles in whole milliseconds;
+Python clients send records of 100 bytes in their default settings. *Start* runs from exec of the broker on an empty
+directory: to Barnabas's ready line and to an open port of Kafka, and to the first record that a kafka-python process,
+which has been running and retrying, produced and read through a group. CPU and memory are the broker process's own;
+ZooKeeper's are not counted.
+
+The *bare loop* is a Trio program that does the least a Produce must cost in Python: it parses the request, checks the
+CRC, walks the records, writes them and answers. It is the ceiling for a broker built like this one.
+"""
+
+
+def write_report(book: Book, pairs: int, load: float) -> None:
+    """Write the page and the chart."""
+    (DOCS / "performance.svg").write_text(chart(list(charted(book))))
+    page = [INTRODUCTION.format(jvm=" ".join(KAFKA_JVM[:2]), pairs=pairs), *environment(load), ""]
+    page += ["![How many times better than Kafka, by case](performance.svg)", ""]
+    for group, lines in book.groups():
+        page += [f"## {group}", "", *table(lines), ""]
+    if book.failures:
+        page += ["## Failed runs", "", *(f"- {failure.splitlines()[0]}" for failure in book.failures), ""]
+    (DOCS / "performance.md").write_text("\n".join(page).rstrip() + "\n")
+
+
+def environment(load: float) -> list[str]:
+    """What the figures were taken on."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    import trio
+
+    return [
+        f"Taken on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores ({cpu_model()}), {memory_gib()} GiB,",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, Trio {trio.__version__},",
+        f"{java[0] if java else 'Java'}. Load of the machine before the run: {load:.2f}"
+        f"{'' if load <= QUIET_LOAD_MAX else ' (it was **not quiet**)'}.",
+    ]
+
+
+def cpu_model() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def memory_gib() -> int:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30))
+
+
+# -- the chart
+
+ROW, TOP, LEFT, RIGHT, WIDTH = 20, 46, 250, 60, 860
+STYLE = """text{font:12px sans-serif;fill:#333}.head{font-weight:bold}.grid{stroke:#ddd}.one{stroke:#888}
+.good{fill:#2a7f62}.bad{fill:#b5533c}.pair{fill:#333;opacity:.45}.value{text-anchor:end}
+@media (prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.pair{fill:#eee}}"""
+
+
+def charted(book: Book) -> Iterator[tuple[str, Line]]:
+    """The lines that are drawn, with their names in full."""
+    for group, lines in book.groups():
+        if group in CHARTED:
+            for line in lines:
+                if line.ratios() and "joining" not in line.name:
+                    yield f"{group}: {line.name}", line
+
+
+def chart(lines: list[tuple[str, Line]]) -> str:
+    """How many times better Barnabas is (log scale): a bar for the median, a dot for each pair.
+
+    Where lower is better the ratio is turned over, so that right is always good.
+    """
+    values = {name: [better(ratio, line) for ratio in line.ratios()] for name, line in lines}
+    largest = max((max(value, 1 / value) for each in values.values() for value in each), default=2)
+    decades = max(math.log10(largest), math.log10(2)) * 1.05
+    lowest = min((min(each) for each in values.values()), default=1.0)
+    low = min(math.log10(lowest) * 1.05, -math.log10(1.25))
+    scale = (WIDTH - LEFT - RIGHT) / (decades - low)
+
+    def x(value: float) -> float:
+        return round(LEFT + (math.log10(value) - low) * scale, 1)
+
+    height = TOP + ROW * len(lines) + 10
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"><style>{STYLE}</style>']
+    parts.append('<text class="head" x="10" y="18">How many times better than Kafka (right of 1: Barnabas)</text>')
+    for tick in (0.25, 0.5, 1, 2, 4, 8, 16, 32):
+        if low <= math.log10(tick) <= decades:
+            kind = "one" if tick == 1 else "grid"
+            parts.append(f'<line class="{kind}" x1="{x(tick)}" x2="{x(tick)}" y1="{TOP - 8}" y2="{height - 6}"/>')
+            parts.append(f'<text x="{x(tick) - 4}" y="{TOP - 12}">{tick:g}</text>')
+    for number, (name, _) in enumerate(lines):
+        y = TOP + ROW * number
+        median = statistics.median(values[name])
+        left, right = sorted((x(1), x(median)))
+        kind = "good" if median >= 1 else "bad"
+        parts.append(f'<text x="10" y="{y + 13}">{escape(name)}</text>')
+        parts.append(f'<rect class="{kind}" x="{left}" y="{y + 3}" width="{right - left:.1f}" height="12"/>')
+        parts += [f'<circle class="pair" cx="{x(value)}" cy="{y + 9}" r="2.5"/>' for value in values[name]]
+        parts.append(f'<text class="value" x="{WIDTH - 6}" y="{y + 13}">{median:.2f}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def better(ratio: float, line: Line) -> float:
+    return ratio if line.higher_is_better else 1 / ratio
