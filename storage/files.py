@@ -15,6 +15,7 @@ from barnabas.storage.disk import Disk, File, join
 
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
+SWAPPED_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)  # in the order in which compaction renames them
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 OPEN_FILES_LIMIT = 256  # of a whole broker, besides the active segments
 

@@ -26,7 +26,6 @@ There are no locks here, no clock (`now_ms` comes with the call), and no trio.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from barnabas.storage.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
@@ -42,7 +41,6 @@ from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
 from barnabas.storage.recovery import (
     LoadedLog,
-    RecoveryRules,
     control_of,
     load_log,
     load_producers,
@@ -51,8 +49,9 @@ from barnabas.storage.recovery import (
     replay_producers,
 )
 from barnabas.storage.retention import Limits, decide_retention
-from barnabas.storage.segment import ActiveSegment, RecordTime, RollRules, Segment
+from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
+from barnabas.storage.settings import LogConfig
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
@@ -60,28 +59,6 @@ from barnabas.wire.topics import TopicPartition
 __all__ = ["Appended", "FlushPlan", "LogConfig", "PartitionLog", "Read", "open_log"]
 
 DELETIONS_AT_A_TIME = 8  # segments, each with its renames
-
-
-class LogConfig(RollRules, RecoveryRules, Protocol):
-    """The topic's settings; read at each use, for they may change while the log is open."""
-
-    @property
-    def flush_messages(self) -> int: ...
-
-    @property
-    def flush_ms(self) -> int: ...
-
-    @property
-    def retention_ms(self) -> int: ...
-
-    @property
-    def retention_bytes(self) -> int: ...
-
-    @property
-    def file_delete_delay_ms(self) -> int: ...
-
-    @property
-    def deletes(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -145,7 +122,9 @@ class PartitionLog:
         "acknowledgeable_offset",
         "config",
         "epochs",
+        "first_dirty_offset",
         "flush_demanded",
+        "is_being_cleaned",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -169,6 +148,8 @@ class PartitionLog:
         self.flush_demanded = False  # a flush should follow soon: flush.messages asks for it, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.first_dirty_offset: int | None = None  # up to where compaction has come; None if it never did
+        self.is_being_cleaned = False  # segments are being read in a thread: none may be removed
         self._now_ms = now_ms  # the time last heard of
         self._names_changed = True  # files were made since the directory was synced
         self._epochs_version = 1 if loaded.epochs_changed else 0
@@ -441,10 +422,12 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
-        A few at a time: call it again until it returns 0.
+        A few at a time: call it again until it returns 0. None while the log is being cleaned.
 
         Their files are called .deleted from now on; `remove_deleted` removes them.
         """
+        if self.is_being_cleaned:
+            return 0
         config = self.config
         count = decide_retention(
             self.segments,
@@ -505,6 +488,8 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, log_end_offset)
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)
+        if self.first_dirty_offset is not None:
+            self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
         self.epochs.truncate_from_end(log_end_offset)
         self._epochs_version += 1
         snapshots = self.segments.list_snapshots()
@@ -564,20 +549,28 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
     *,
     recovery_point: int,
     log_start_offset: int | None,
+    first_dirty_offset: int | None = None,
     clean: bool,
     now_ms: int,
     open_files: OpenFiles | None = None,
 ) -> PartitionLog:
     """Open a log, made if it does not exist; after an unclean shutdown check, repair and sync it. Blocking: long.
 
-    `recovery_point` and `log_start_offset` are those of the checkpoints (0 and None if they know nothing).
+    The three offsets are those of the checkpoints (0 or None if they know nothing).
     """
     make_durable_directory(disk, directory)
     store = SegmentStore(disk, directory, OpenFiles(disk) if open_files is None else open_files)
     loaded = load_log(
-        store, config, recovery_point=recovery_point, log_start_offset=log_start_offset, clean=clean, now_ms=now_ms
+        store,
+        config,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        first_dirty_offset=first_dirty_offset,
+        clean=clean,
+        now_ms=now_ms,
     )
     log = PartitionLog(store, topic_partition, config, loaded, now_ms)
+    log.first_dirty_offset = first_dirty_offset
     log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
     if not clean:
         log._sync_everything()

@@ -13,8 +13,8 @@ segments behind it must be gone before it is cut, or the next start would find i
 So they go first, last one first, and their removal is synced; then the file is cut, and synced too.
 
 A hole between two scanned segments has the same meaning as a wrong byte: the end of the earlier one was lost while
-the later one reached the disk. We never make such a hole ourselves, but compaction does, so it is believed in logs
-that are compacted.
+the later one reached the disk. Appending never makes such a hole, but compaction does: so it is believed in logs that
+are compacted, and up to where they were, should they not be any more.
 
 Files are read in windows of 1 MiB; a batch may be larger, if the file is as long as the batch says.
 """
@@ -94,12 +94,13 @@ def load_log(
     *,
     recovery_point: int,
     log_start_offset: int | None,
+    first_dirty_offset: int | None,
     clean: bool,
     now_ms: int,
 ) -> LoadedLog:
     """Read, and unless the shutdown was clean check and repair, the directory of a log. Blocking: long."""
     found = sweep(store)
-    loading = _Loading(store, rules, found, log_start_offset, now_ms)
+    loading = _Loading(store, rules, found, log_start_offset, first_dirty_offset or 0, now_ms)
     if not found.sizes:
         loading.start_empty(log_start_offset or 0)
     elif not (clean and loading.load_clean()):
@@ -126,10 +127,15 @@ def sweep(store: SegmentStore) -> Found:
     """Finish or undo what was under way when the broker stopped: deletions, compaction. Blocking: long."""
     disk, directory = store.disk, store.directory
     names = disk.list(directory)
-    unfinished = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of_name(name)) is not None]
-    for name in names:
-        if name.endswith((DELETED, CLEANED)) or (name.endswith(SWAP) and _is_partial(name, unfinished)):
-            disk.remove(f"{directory}/{name}")
+    cleaned = [name for name in names if name.endswith(CLEANED)]
+    unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
+    partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
+    for name in [*(name for name in names if name.endswith(DELETED)), *partial]:
+        disk.remove(f"{directory}/{name}")
+    if partial:
+        disk.sync_directory(directory)  # without the .cleaned files beside it, a .swap counts as complete
+    for name in cleaned:
+        disk.remove(f"{directory}/{name}")
     _complete_swap(store)
     names = disk.list(directory)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
@@ -183,11 +189,18 @@ class _Loading:
     """The log while it is being opened."""
 
     def __init__(
-        self, store: SegmentStore, rules: RecoveryRules, found: Found, log_start_offset: int | None, now_ms: int
+        self,
+        store: SegmentStore,
+        rules: RecoveryRules,
+        found: Found,
+        log_start_offset: int | None,
+        first_dirty_offset: int,
+        now_ms: int,
     ) -> None:
         self.store = store
         self.rules = rules
         self.now_ms = now_ms
+        self.first_dirty_offset = first_dirty_offset
         self.sizes = found.sizes
         self.names = found.names
         self.snapshots = found.snapshots
@@ -324,7 +337,9 @@ class _Loading:
 
     def _continues_at(self, base: int) -> bool:
         """Whether a segment with this base follows what was scanned so far."""
-        return base == self.log_end_offset or (base > self.log_end_offset and self.rules.compacted)
+        if base <= self.log_end_offset:
+            return base == self.log_end_offset
+        return self.rules.compacted or base <= self.first_dirty_offset
 
     def _remove_segments_from(self, number: int) -> None:
         for base in reversed(self.bases[number:]):

@@ -73,11 +73,26 @@ class RollRules(Protocol):
     @property
     def segment_index_bytes(self) -> int: ...
 
+    @property
+    def compacted(self) -> bool: ...
+
+    @property
+    def max_compaction_lag_ms(self) -> int: ...
+
 
 class Segment:
     """A sealed segment. `next_base_offset` is where the following one begins (None only for the active segment)."""
 
-    __slots__ = ("_largest", "base_offset", "has_transactions", "is_removed", "next_base_offset", "size_bytes", "store")
+    __slots__ = (
+        "_first",
+        "_largest",
+        "base_offset",
+        "has_transactions",
+        "is_removed",
+        "next_base_offset",
+        "size_bytes",
+        "store",
+    )
 
     def __init__(
         self,
@@ -93,6 +108,7 @@ class Segment:
         self.next_base_offset = next_base_offset
         self.has_transactions = has_transactions
         self.is_removed = False  # set before its files are renamed or removed; a thread may be looking for them
+        self._first: int | None = None
         self._largest: TimeEntry | None = None
 
     @property
@@ -123,6 +139,13 @@ class Segment:
         """What retention by time goes by: the newest record, or the file's time if records bear none."""
         timestamp = self.largest(self.store.shared).timestamp
         return timestamp if timestamp >= 0 else self.store.disk.modified_ms(self.path)
+
+    def first_timestamp_ms(self) -> int:
+        """The largest timestamp of the first batch: what compaction after a time counts from; -1 without."""
+        if self._first is None:
+            with self.store.shared(self.path) as file:
+                self._first = _first_timestamp(file)
+        return self._first
 
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
         """An offset before which no record is as new as `timestamp`. Blocking: short."""
@@ -216,7 +239,7 @@ class ActiveSegment(Segment):
         try:
             segment = cls(store, base_offset, file, now_ms)
             segment._load_indexes()
-            segment._load_first_timestamp()
+            segment.first_timestamp = _first_timestamp(segment.file)
             segment._note_tail_timestamps()
         except BaseException:
             file.release()
@@ -248,6 +271,8 @@ class ActiveSegment(Segment):
             return True
         waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
         limit_ms, jitter_ms = rules.segment_ms, rules.segment_jitter_ms
+        if rules.compacted:
+            limit_ms = min(limit_ms, rules.max_compaction_lag_ms)  # only what is sealed can be cleaned (KIP-354)
         if jitter_ms > 0:
             limit_ms -= self.seed % min(jitter_ms, limit_ms)  # so that not all logs of a broker roll at one moment
         if waited_ms > limit_ms:
@@ -369,12 +394,12 @@ class ActiveSegment(Segment):
             raise IndexCorrupt(f"{store.path(base_offset, INDEX)} points behind the end of its log")
         self.max_timestamp, self.max_timestamp_offset = self.times.last()
 
-    def _load_first_timestamp(self) -> None:
-        head = self.file.read(0, MAX_TIMESTAMP_AT + 8)
-        if len(head) >= SMALLEST_ENTRY_BYTES:
-            span = span_at(head, 0, 0)
-            if span is not None:
-                self.first_timestamp = max_timestamp_of(span, memoryview(head))
+
+def _first_timestamp(file: File) -> int:
+    """The largest timestamp of the first entry of a file."""
+    head = file.read(0, MAX_TIMESTAMP_AT + 8)
+    span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
+    return NO_TIMESTAMP if span is None else max_timestamp_of(span, memoryview(head))
 
 
 def check_index_size(file: File, entry: struct.Struct) -> None:

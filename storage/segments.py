@@ -5,19 +5,27 @@ A reader at the end of the log, and the high watermark, ask for the same few off
 are remembered with their positions (`_hits`), which makes following a log cheap. A remembered position stays true
 while the row does not change at either end, and is forgotten when it does.
 
-`generation` counts removals and cuts. A search in a thread that ran into trouble looks at it: if it has changed, the
-files changed under the search, which then begins anew.
+`generation` counts removals, cuts and replacements, and is odd in the middle of one that changes what is behind a name.
+A search in a thread looks at it: if it has changed, the files changed under the search, which then begins anew.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.storage.entries import find_entry
-from barnabas.storage.files import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, SegmentStore, offset_of_name
+from barnabas.storage.files import (
+    DELETED,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    SWAPPED_SUFFIXES,
+    SegmentStore,
+    offset_of_name,
+)
 from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.recovery import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
@@ -187,10 +195,13 @@ class LogSegments:
         while True:
             generation = self.generation
             try:
-                return look()
+                result = look()
             except (CorruptRecords, StorageError):
-                if generation == self.generation:
+                if generation == self.generation and generation % 2 == 0:
                     raise
+            else:
+                if generation == self.generation and generation % 2 == 0:
+                    return result
 
     # -- the end of the row
 
@@ -234,7 +245,7 @@ class LogSegments:
         self.store.disk.sync_directory(self.store.directory)
 
     def _begin_cutting(self) -> None:
-        self.generation += 1
+        self.generation += 2
         self._hits.clear()
 
     def _remove_from(self, number: int) -> None:
@@ -266,7 +277,7 @@ class LogSegments:
         del self._row[:count]
         for segment in removed:
             segment.is_removed = True
-            self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment)))
+            self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
 
     @property
     def has_deleted_files(self) -> bool:
@@ -278,19 +289,45 @@ class LogSegments:
         count = 0
         while self._doomed and self._doomed[0].due_ms <= now_ms:
             for name in self._doomed.popleft().names:
-                self.store.disk.remove(f"{self.store.directory}/{name}")
-                count += 1
+                path = f"{self.store.directory}/{name}"
+                if self.store.disk.exists(path):  # a segment that was replaced twice has left two files of one name
+                    self.store.disk.remove(path)
+                    count += 1
         return count
 
-    def _rename_deleted(self, segment: Segment) -> list[str]:
+    def _rename_deleted(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
         store, names = self.store, []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in suffixes:
             path = store.path(segment.base_offset, suffix)
             store.open_files.drop(path)
             if store.disk.exists(path):
                 store.disk.rename(path, path + DELETED)
                 names.append((path + DELETED).rpartition("/")[2])
         return names
+
+    # -- compaction
+
+    def replace(self, old: Sequence[Segment], new: Segment, now_ms: int, delay_ms: int) -> None:
+        """Put the clean segment, whose files are called .swap, in the place of those that it was made from.
+
+        Theirs are called .deleted from now on (see `cleaner.py`); a snapshot stays where a segment still begins.
+        Blocking: short (renames).
+        """
+        self.generation += 1
+        self._hits.clear()
+        try:
+            number = self.number_of(new.base_offset)
+            self._row[number : number + len(old)] = [new]
+            for segment in old:
+                segment.is_removed = True
+                suffixes = SWAPPED_SUFFIXES if segment.base_offset == new.base_offset else SEGMENT_SUFFIXES
+                self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, suffixes)))
+            for suffix in SWAPPED_SUFFIXES:
+                path = self.store.path(new.base_offset, suffix)
+                if self.store.disk.exists(path + SWAP):
+                    self.store.disk.rename(path + SWAP, path)
+        finally:
+            self.generation += 1
 
     # -- snapshots
 

@@ -62,6 +62,8 @@ PURE = {
     "storage/producers.py",
     "storage/retention.py",
     "storage/index.py",
+    "storage/cleanable.py",
+    "storage/compaction.py",
     "controller/paths.py",
     "controller/state.py",
     "controller/transitions.py",

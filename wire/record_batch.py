@@ -43,7 +43,7 @@ _ENTRY_LENGTH = struct.Struct(">qi")
 _STAMP = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
-_MAGIC_POSITION = 16
+MAGIC_POSITION = 16
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION = 35
@@ -158,7 +158,7 @@ def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> I
             raise CorruptRecords(f"an entry of {length} bytes at position {position} is shorter than any entry")
         if left < ENTRY_HEADER_BYTES:
             return
-        magic = buffer[position + _MAGIC_POSITION]
+        magic = buffer[position + MAGIC_POSITION]
         if magic > 2:
             raise CorruptRecords(f"the entry at position {position} has the unknown magic {magic}")
         size_bytes = LENGTH_OVERHEAD_BYTES + length
@@ -179,9 +179,9 @@ def is_intact(entry: bytes | bytearray | memoryview) -> bool:
     """Whether the checksum of this whole entry, of any message format, is right."""
     view = memoryview(entry)
     stored: int
-    if view[_MAGIC_POSITION] < 2:
+    if view[MAGIC_POSITION] < 2:
         (stored,) = _CRC.unpack_from(view, LENGTH_OVERHEAD_BYTES)
-        return stored == zlib.crc32(view[_MAGIC_POSITION:])
+        return stored == zlib.crc32(view[MAGIC_POSITION:])
     (stored,) = _CRC.unpack_from(view, _CRC_POSITION)
     return len(view) >= BATCH_OVERHEAD_BYTES and stored == checksum(view)
 

@@ -183,26 +183,26 @@ def _encode_record(
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]],
 ) -> bytes:
-    pieces = [_EMPTY, _varint(timestamp_delta), _varint(offset_delta)]
+    pieces = [_EMPTY, encode_varint(timestamp_delta), encode_varint(offset_delta)]
     _append_field(pieces, key)
     _append_field(pieces, value)
-    pieces.append(_varint(len(headers)))
+    pieces.append(encode_varint(len(headers)))
     for header_key, header_value in headers:
         _append_field(pieces, header_key)
         _append_field(pieces, header_value)
     body = b"".join(pieces)
-    return _varint(len(body)) + body
+    return encode_varint(len(body)) + body
 
 
 def _append_field(pieces: list[bytes], field: bytes | None) -> None:
     if field is None:
         pieces.append(_NULL)
     else:
-        pieces.append(_varint(len(field)))
+        pieces.append(encode_varint(len(field)))
         pieces.append(field)
 
 
-def _varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Zigzag, seven bits a byte, lowest first; any width up to 64 bits."""
     value = number << 1 if number >= 0 else ~(number << 1)
     if value < 128:

@@ -34,6 +34,10 @@ class Config:
     producer_id_expiration_ms: int = 86_400_000
     compacted: bool = False
     deletes: bool = True
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = NEVER
+    delete_retention_ms: int = 86_400_000
 
 
 class LogWorld:
@@ -45,6 +49,7 @@ class LogWorld:
         self.config = config or Config(**settings)
         self.recovery_point = 0
         self.log_start_offset = None
+        self.first_dirty_offset = None
 
     def open(self, *, clean: bool = False) -> PartitionLog:
         return open_log(
@@ -54,12 +59,14 @@ class LogWorld:
             self.config,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
+            first_dirty_offset=self.first_dirty_offset,
             clean=clean,
             now_ms=self.now_ms,
         )
 
     def checkpoint(self, log: PartitionLog) -> None:
         self.recovery_point, self.log_start_offset = log.recovery_point, log.log_start_offset
+        self.first_dirty_offset = log.first_dirty_offset
 
     def restarted(self, log: PartitionLog) -> PartitionLog:
         """The log after a clean stop and start."""
@@ -77,6 +84,7 @@ class LogWorld:
         world = LogWorld(disk, self.config)
         world.now_ms = self.now_ms
         world.recovery_point, world.log_start_offset = self.recovery_point, self.log_start_offset
+        world.first_dirty_offset = self.first_dirty_offset
         return world
 
     # batches

@@ -1,0 +1,343 @@
+"""Compaction's look into a batch: the keys it holds, and what is left of it when some of its records go (KIP-58, 534).
+
+Compaction keeps, of all records with one key, the one with the highest offset. `note_keys` collects key -> offset;
+`sift` says of each record whether it stays; `rebuild_sifted` writes what stays as a batch again. Rules of a rebuilt
+batch, which are Apache Kafka's (reference kafka-internals.md, D.8):
+
+- offsets never change: base offset, last offset delta and the deltas of the records that stay are as they were, though
+  records between them, or at either end, are gone. So are producer, epoch, sequence, leader epoch and codec;
+- the base timestamp is that of the first record that stays, and the maximum that of the newest one;
+- a batch with tombstones (records without value) is given a *delete horizon* when it is first cleaned: the time from
+  which on they may go too. It stands in the place of the base timestamp, and bit 6 of the attributes says so;
+- a batch of which nothing stays vanishes, or is left as a header alone (`empty_batch`) where its offsets and sequence
+  are still needed.
+
+*Theory of operation.* As in `record_walk` there is no object per record: a loop steps from field to field and copies
+only the key. What stays is a list of runs (start, end), so that neighbours are copied together. Compressed batches are
+read as a stream in pieces of whole records, and a second time if they must be rebuilt, so memory is that of two pieces
+and the result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import (
+    BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    LENGTH_OVERHEAD_BYTES,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+)
+from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
+from barnabas.wire.record_walk import read_varint, read_varlong
+from barnabas.wire.record_writer import encode_varint
+
+NO_OFFSET = -1
+KEY_BYTES_MAX = 48  # a longer key is represented by its hash, so that keys of any length take bounded memory
+_HASH_BYTES = KEY_BYTES_MAX + 1  # which no key that represents itself is as long as
+_ZIGZAG_KEY_MAX = KEY_BYTES_MAX << 1
+_NO_ATTRIBUTES = b"\0"
+_KEPT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+
+Runs = list[tuple[int, int]]  # where bytes that stay begin and end
+
+
+class Piece(NamedTuple):
+    """Whole records of a batch, decompressed: `record_count` of them fill buffer[start:end]."""
+
+    buffer: bytes
+    start: int
+    end: int
+    record_count: int
+
+
+class Sifted(NamedTuple):
+    """What stays of a batch."""
+
+    record_count: int
+    runs: list[Runs]  # of each piece of the batch
+    has_tombstones: bool  # one of them has no value
+
+
+def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[Piece]:
+    """The records of the format 2 batch at `position`. CorruptRecords unless they fill it exactly."""
+    start, end = position + BATCH_OVERHEAD_BYTES, position + header.size_bytes
+    codec = header.codec
+    if codec == Codec.NONE:
+        yield Piece(window, start, end, header.record_count)
+        return
+    stream = open_stream(codec, memoryview(window)[start:end])
+    left, buffer = header.record_count, b""
+    while left:
+        whole, count, missing = _whole_records(buffer, left)
+        if count:
+            yield Piece(buffer, 0, whole, count)
+            left -= count
+        else:
+            arrived = _read_up_to(stream.read, max(missing, CHUNK_BYTES))
+            if not arrived:
+                raise _invalid(f"the stream ends {left} records before the end of the batch")
+            buffer += arrived
+            continue
+        buffer = buffer[whole:]
+    if buffer or stream.read(1):
+        raise _invalid("bytes follow the last record")
+
+
+def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[bytes, int]) -> None:
+    """Let `newest` name, for each key in the batch at `position`, the offset of its last record there.
+
+    The batch must be later than all that `newest` knows. CorruptRecords if the records do not fill it.
+    """
+    try:
+        if header.attributes & CODEC_MASK:
+            for piece in read_pieces(header, window, position):
+                _note_piece(*piece, header.base_offset, newest)
+        else:
+            start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
+            _note_piece(window, start, end, header.record_count, header.base_offset, newest)
+    except IndexError:
+        raise _leads_out(header) from None
+
+
+def sift(
+    header: BatchHeader, window: bytes, position: int, newest: Mapping[bytes, int], drop_tombstones: bool
+) -> Sifted:
+    """Which records of the batch at `position` stay: those with a key of which no newer record is known, and a value,
+    or the right to have none. CorruptRecords as `note_keys`."""
+    try:
+        if not header.attributes & CODEC_MASK:
+            start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
+            kept, runs, has_tombstones = _sift_piece(
+                window, start, end, header.record_count, header.base_offset, newest, drop_tombstones
+            )
+            return Sifted(kept, [runs], has_tombstones)
+        pieces = read_pieces(header, window, position)
+        sifted = [_sift_piece(*piece, header.base_offset, newest, drop_tombstones) for piece in pieces]
+    except IndexError:
+        raise _leads_out(header) from None
+    return Sifted(
+        sum(kept for kept, _, _ in sifted), [runs for _, runs, _ in sifted], any(found for _, _, found in sifted)
+    )
+
+
+def rebuild_sifted(
+    header: BatchHeader, window: bytes, position: int, sifted: Sifted, horizon_ms: int | None
+) -> bytearray:
+    """The batch of what stays, at least one record; with this delete horizon unless it has one already."""
+    times = _Times(header, horizon_ms)
+    compressor = open_compressor(Codec(header.codec))
+    section = bytearray()
+    for piece, runs in zip(read_pieces(header, window, position), sifted.runs, strict=True):
+        stays = b"".join([piece.buffer[start:end] for start, end in runs])
+        if stays:
+            section += compressor.compress(times.rebased(stays))
+    section += compressor.flush()
+    has_horizon = horizon_ms is not None or header.attributes & DELETE_HORIZON
+    return assemble(
+        header._replace(
+            attributes=header.attributes & _KEPT_ATTRIBUTES | (DELETE_HORIZON if has_horizon else 0),
+            base_timestamp=times.base,
+            max_timestamp=times.largest,
+            record_count=sifted.record_count,
+        ),
+        section,
+    )
+
+
+def empty_batch(header: BatchHeader) -> bytearray:
+    """The batch without records: it says that these offsets and this producer's sequence numbers were used."""
+    kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    return assemble(header._replace(attributes=kept, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
+
+
+def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
+    """How many bytes, and records, of the buffer are whole; and how many bytes the next one lacks at least."""
+    position = count = 0
+    missing, end = 1, len(buffer)
+    try:
+        while count < count_max:
+            length, body = read_varint(buffer, position)
+            if length & 1 or length >> 1 > RECORD_MAX_BYTES:
+                raise _invalid("a record is negatively or immensely long")
+            if body + (length >> 1) > end:
+                missing = body + (length >> 1) - end
+                break
+            position = body + (length >> 1)
+            count += 1
+    except IndexError:
+        pass  # even the length of the next one is cut off
+    return position, count, missing
+
+
+def _read_up_to(read: Callable[[int], bytes], size_bytes: int) -> bytes:
+    pieces = []
+    while size_bytes and (piece := read(min(size_bytes, CHUNK_BYTES))):
+        pieces.append(piece)
+        size_bytes -= len(piece)
+    return b"".join(pieces)
+
+
+# One loop on purpose, and twice: a call per field would double the cost of a record.
+def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset: int, newest: dict[bytes, int]) -> None:
+    for _ in range(count):
+        if (length := buffer[position]) < 128:
+            position += 1
+        elif (high := buffer[position + 1]) < 128:
+            length += (high << 7) - 128
+            position += 2
+        else:
+            length, position = read_varint(buffer, position)
+        record_end = position + (length >> 1)
+        position += 1  # the attributes, which say nothing
+        while buffer[position] > 127:
+            position += 1  # the timestamp delta
+        if (offset := buffer[position + 1]) < 128:
+            position += 2
+        else:
+            offset, position = read_varint(buffer, position + 1)
+        if (length := buffer[position]) < 128:
+            position += 1
+        else:
+            length, position = read_varint(buffer, position)
+        if not length & 1:
+            key = buffer[position : position + (length >> 1)]
+            newest[key if length <= _ZIGZAG_KEY_MAX else hash_key(key)] = base_offset + (offset >> 1)
+        position = record_end
+    if position != end:
+        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+
+
+def _sift_piece(  # noqa: PLR0912
+    buffer: bytes,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    newest: Mapping[bytes, int],
+    drop_tombstones: bool,
+) -> tuple[int, Runs, bool]:
+    runs: Runs = []
+    kept, has_tombstones, run_start = 0, False, position
+    find = newest.get
+    for _ in range(count):
+        record_start = position
+        if (length := buffer[position]) < 128:
+            position += 1
+        elif (high := buffer[position + 1]) < 128:
+            length += (high << 7) - 128
+            position += 2
+        else:
+            length, position = read_varint(buffer, position)
+        record_end = position + (length >> 1)
+        position += 1
+        while buffer[position] > 127:
+            position += 1
+        if (offset := buffer[position + 1]) < 128:
+            position += 2
+        else:
+            offset, position = read_varint(buffer, position + 1)
+        if (length := buffer[position]) < 128:
+            position += 1
+        else:
+            length, position = read_varint(buffer, position)
+        stays = False
+        if not length & 1:
+            key = buffer[position : (position := position + (length >> 1))]
+            key = key if length <= _ZIGZAG_KEY_MAX else hash_key(key)
+            if find(key, NO_OFFSET) <= base_offset + (offset >> 1):
+                stays = True
+                if buffer[position] & 1:  # the length of the value is negative: null
+                    stays = not drop_tombstones
+                    has_tombstones |= stays
+        if stays:
+            kept += 1
+        else:
+            if run_start < record_start:
+                runs.append((run_start, record_start))
+            run_start = record_end
+        position = record_end
+    if position != end:
+        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+    if run_start < position:
+        runs.append((run_start, position))
+    return kept, runs, has_tombstones
+
+
+def hash_key(key: bytes) -> bytes:
+    """What stands for a key longer than `KEY_BYTES_MAX`."""
+    return blake2b(key, digest_size=_HASH_BYTES).digest()
+
+
+class _Times:
+    """The timestamps of a batch that is rebuilt, piece by piece."""
+
+    def __init__(self, header: BatchHeader, horizon_ms: int | None) -> None:
+        self._old_base = header.base_timestamp
+        self._append_time = header.max_timestamp if header.uses_log_append_time else None
+        self._base = header.base_timestamp if header.attributes & DELETE_HORIZON else horizon_ms
+        self.largest = NO_TIMESTAMP if self._append_time is None else self._append_time
+
+    @property
+    def base(self) -> int:
+        """What the records' deltas refer to."""
+        return NO_TIMESTAMP if self._base is None else self._base
+
+    def rebased(self, records: bytes) -> bytes:
+        """These records with the deltas that belong to the new base."""
+        base = self._base
+        if base is None:
+            base = self._base = self._first_timestamp(records) if self._append_time is None else self._append_time
+        if self._append_time is not None:
+            return _with_deltas(records, 0, self._append_time - base)
+        self.largest = max(self.largest, wrap_timestamp(self._old_base + _largest_delta(records)))
+        return _with_deltas(records, 1, self._old_base - base) if base != self._old_base else records
+
+    def _first_timestamp(self, records: bytes) -> int:
+        """The timestamp of the first of these records."""
+        _, position = read_varint(records, 0)
+        return wrap_timestamp(self._old_base + read_varlong(records, position + 1)[0])
+
+
+def _largest_delta(records: bytes) -> int:
+    largest, position, end = -(1 << 63), 0, len(records)
+    while position < end:
+        length, position = read_varint(records, position)
+        if (delta := records[position + 1]) < 128:
+            delta = (delta >> 1) ^ -(delta & 1)
+        else:
+            delta, _ = read_varlong(records, position + 1)
+        largest = max(largest, delta)
+        position += length >> 1
+    return largest
+
+
+def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
+    """The records with timestamp deltas of `factor` x the old one + `shift`."""
+    rewritten: list[bytes] = []
+    position, end = 0, len(records)
+    while position < end:
+        length, position = read_varint(records, position)
+        record_end = position + (length >> 1)
+        delta, position = read_varlong(records, position + 1)
+        new_delta = encode_varint(wrap_timestamp(delta * factor + shift))
+        rest = records[position:record_end]
+        rewritten += encode_varint(1 + len(new_delta) + len(rest)), _NO_ATTRIBUTES, new_delta, rest
+        position = record_end
+    return b"".join(rewritten)
+
+
+def _leads_out(header: BatchHeader) -> CorruptRecords:
+    return _invalid(f"a record of the batch at offset {header.base_offset} leads out of it")
+
+
+def _invalid(message: str) -> CorruptRecords:
+    return CorruptRecords(message, ErrorCode.INVALID_RECORD)
