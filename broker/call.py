@@ -7,11 +7,13 @@ import trio
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.config_changes import ConfigChanges
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
+    from barnabas.broker.topic_configs import TopicConfigs
     from barnabas.broker.topics import Topics
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
@@ -35,6 +37,8 @@ class Broker:
     metadata: "ClusterMetadata"
     replicas: "Replicas"
     topics: "Topics"
+    topic_configs: "TopicConfigs"
+    config_changes: "ConfigChanges"
     groups: "GroupCoordinator"
     producer_ids: "ProducerIds"
     candidate: "Candidate"

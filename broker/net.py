@@ -300,7 +300,7 @@ async def resolves(host: str) -> bool:
     """Whether this host name has an address."""
     try:
         await trio.socket.getaddrinfo(host, None)
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for what is no name at all
         return False
     return True
 

@@ -240,6 +240,11 @@ class Partition:
         self._advance_high_watermark()
         wake(self)
 
+    def reconfigured(self) -> None:
+        """The topic's or the broker's configuration changed: fewer replicas may be enough for a commit now."""
+        self._advance_high_watermark()
+        wake(self)
+
     def _lacks_replicas(self) -> bool:
         """Whether too few are in sync for acks=all and for a commit.
 

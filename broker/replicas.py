@@ -127,7 +127,7 @@ class Replicas:
                 coordinator.on_partitions_deleted(deleted)
             return ErrorCode.NONE
 
-    # -- failures and flushes
+    # -- failures, flushes, configuration
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
         """A log directory went offline: its partitions lead nothing any more. `Logs` has told why."""
@@ -141,6 +141,12 @@ class Replicas:
         partition = self._partitions.get(log.topic_partition)
         if partition is not None and partition.log is log:
             partition.flushed()
+
+    def reconfigured(self, topic: str | None) -> None:
+        """The configuration of a topic, or with None the broker's, changed."""
+        for partition in self:
+            if topic in (None, partition.topic_partition.topic):
+                partition.reconfigured()
 
     # -- the parts of LeaderAndIsr
 

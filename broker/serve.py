@@ -1,7 +1,7 @@
 """The broker's life: what is opened in which order, the nursery tree, and how it stops.
 
     serve
-    ├── flusher, log keeper, group coordinator, producer ids   the background
+    ├── flusher, log keeper, group coordinator, producer ids, configuration   the background
     ├── candidate -> controller while elected
     └── connections: listeners, sweep, one task each           the innermost: it ends first
 
@@ -28,6 +28,7 @@ from barnabas.broker.call import Broker
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
@@ -48,7 +49,7 @@ from barnabas.controller.candidate import Candidate
 from barnabas.controller.office import Surroundings
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import CannotRegister, register_broker
-from barnabas.controller.store import MetadataStore, StoreError, StoreUnavailable
+from barnabas.controller.store import MetadataStore, NoNode, StoreError, StoreUnavailable
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
@@ -112,11 +113,13 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
     stored = await logs.open()
     async with _closing(logs), _open_store(config, world) as store:
         identity = await settle_identity(store, config, world.rng, stored)
+        broker_configs = BrokerConfigs(store, config, identity.broker_id)
+        await broker_configs.load()
         topic_configs = TopicConfigs(config, store)
         views = await topic_configs.load_all()  # held here until the logs hold them
         await logs.load(identity, topic_configs.get)
         del views
-        broker = _build(config, world, identity, store, logs, flusher, topic_configs)
+        broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         async with _listening(config, world) as listeners, trio.open_nursery() as background:
             advertised = await _advertised(config, listeners)
             await background.start(flusher.run)
@@ -124,6 +127,7 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
+            await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await _join_cluster(broker, advertised, background)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
@@ -136,6 +140,7 @@ def _build(
     store: MetadataStore,
     logs: Logs,
     flusher: Flusher,
+    broker_configs: BrokerConfigs,
     topic_configs: TopicConfigs,
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
@@ -159,6 +164,16 @@ def _build(
         now_ms=world.now_ms,
         rng=world.rng,
     )
+    candidate = Candidate(surroundings)
+    config_changes = ConfigChanges(
+        store,
+        config=config,
+        broker_configs=broker_configs,
+        topic_configs=topic_configs,
+        replicas=replicas,
+        candidate=candidate,
+        now_ms=world.now_ms,
+    )
     broker = Broker(
         world=world,
         config=config,
@@ -168,9 +183,11 @@ def _build(
         metadata=metadata,
         replicas=replicas,
         topics=Topics(store, config, metadata, world),
+        topic_configs=topic_configs,
+        config_changes=config_changes,
         groups=groups,
         producer_ids=ProducerIds(partial(_allocate_producer_ids, peer, replicas, config)),
-        candidate=Candidate(surroundings),
+        candidate=candidate,
         fetch_sessions=FetchSessions(world.rng),
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
@@ -273,18 +290,31 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], background: trio.Nursery) -> None:
     """Register, take part in the election, and wait until the controller has told this broker about the cluster."""
-    registration = BrokerRegistration(
-        endpoints=tuple(paths.Endpoint(each.listener, each.host, each.port) for each in advertised),
-        security_protocols={each.listener: each.protocol for each in advertised},
-        timestamp_ms=broker.world.now_ms(),
-        rack=broker.config.broker_rack,
-    )
+    registration = _registration(broker, advertised)
     broker.replicas.broker_epoch = await register_broker(broker.store, broker.broker_id, registration)
     background.start_soon(broker.candidate.run)
     topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
     with trio.move_on_after(SETTLE_SECONDS):
         while broker.broker_id not in broker.metadata.brokers or not topics <= broker.metadata.topics.keys():
             await broker.metadata.changed()
+
+
+def _registration(broker: Broker, advertised: tuple[Endpoint, ...]) -> BrokerRegistration:
+    return BrokerRegistration(
+        endpoints=tuple(paths.Endpoint(each.listener, each.host, each.port) for each in advertised),
+        security_protocols={each.listener: each.protocol for each in advertised},
+        timestamp_ms=broker.world.now_ms(),
+        rack=broker.config.broker_rack,
+    )
+
+
+async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
+    """`advertised.listeners` changed: write it into the registration, which the controller watches (A.3)."""
+    registration = _registration(broker, await _advertised(broker.config, listeners))
+    try:
+        await broker.store.set(paths.broker(broker.broker_id), registration.encode())
+    except NoNode:
+        return  # not registered yet, or not any more: whoever registers the broker does so with the new ones
 
 
 def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:

@@ -9,12 +9,10 @@ import logging
 from weakref import WeakValueDictionary
 
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
-from barnabas.controller import paths
-from barnabas.controller.store import MetadataStore, NoNode
+from barnabas.controller.entity_configs import TOPICS, list_entities, read_entity
+from barnabas.controller.store import MetadataStore
 
 logger = logging.getLogger(__name__)
-
-TOPICS = "topics"
 
 
 class TopicConfigs:
@@ -34,19 +32,26 @@ class TopicConfigs:
 
     async def load(self, topic: str) -> TopicConfig:
         """Read the topic's configuration from the store into its view, which the caller should keep."""
-        path = paths.config_entity(TOPICS, topic)
-        try:
-            data, _ = await self._store.get(path)
-            overrides = paths.ConfigEntity.decode(data, path).config
-        except NoNode:
-            overrides = {}
+        overrides = await self.read(topic)
         view = self.get(topic)
-        view.update(self._readable(topic, dict(overrides)))
+        view.update(overrides)
         return view
+
+    async def reload(self, topic: str) -> dict[str, str]:
+        """Read it again for whoever holds its view; what it sets, whether or not somebody does."""
+        overrides = await self.read(topic)
+        view = self._views.get(topic)
+        if view is not None:
+            view.update(overrides)
+        return overrides
+
+    async def read(self, topic: str) -> dict[str, str]:
+        """What the topic sets, as far as it can be used."""
+        return self._readable(topic, await read_entity(self._store, f"{TOPICS}/{topic}"))
 
     async def load_all(self) -> list[TopicConfig]:
         """Every topic's view, for the logs that are opened at start."""
-        return [await self.load(name) for name in await self._store.children(paths.config_entities(TOPICS))]
+        return [await self.load(name) for name in await list_entities(self._store, TOPICS)]
 
     def _readable(self, topic: str, overrides: dict[str, str]) -> dict[str, str]:
         good = {name: text for name, text in overrides.items() if not self._wrong(name, text)}

@@ -1,9 +1,15 @@
-"""Configuration of users, clients, topics and brokers in the store: reading it, and changing it (reference A.6).
+"""The configuration of topics, brokers, users, client ids and addresses in the store (reference A.6).
 
-A change is one write: the entity's node, and a sequential node that makes every broker read it again. It is made of
-what was read, and written only if nobody wrote in between; otherwise it is made again.
+An entity is named by its path below /config: `topics/orders`, `brokers/1`, `brokers/<default>`, `users/U/clients/C`,
+names as they stand in the path. Whoever changes one writes its node and, in the same multi, a sequential node below
+/config/changes that names it; every broker watches that folder and reads the entity again. A change is made from what
+the node says now, and made anew when somebody else wrote in between.
+
+A topic or broker keeps its node. A user, client id or address of which nothing is set any more loses it, and a user the
+empty folder of its client ids; where it has no configuration of its own either, nothing is left of it.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 
 from barnabas.controller import paths
@@ -11,6 +17,7 @@ from barnabas.controller.paths import ConfigChange, ConfigEntity
 from barnabas.controller.store import (
     BadVersion,
     Create,
+    Created,
     Delete,
     MetadataStore,
     NodeExists,
@@ -18,54 +25,89 @@ from barnabas.controller.store import (
     NotEmpty,
     Op,
     SetData,
+    with_ancestors,
 )
 
+logger = logging.getLogger(__name__)
+
+TOPICS = "topics"
+BROKERS = "brokers"
 USERS = "users"
-VANISHING = frozenset({USERS, "clients", "ips"})  # without properties and children, the node of such an entity goes
+CLIENTS = "clients"
+ADDRESSES = "ips"
+VANISHING = frozenset({USERS, CLIENTS, ADDRESSES})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
-async def read_entity_config(store: MetadataStore, entity_type: str, name: str) -> Mapping[str, str]:
-    """An entity's properties; none when it has no node. `name` is as it stands in the path."""
-    config, _ = await _read(store, paths.config_entity(entity_type, name))
-    return config
+def node_of(entity: str) -> str:
+    """The node of an entity, or of a folder of them."""
+    return f"{paths.CONFIG}/{entity}"
 
 
-async def change_entity_config(store: MetadataStore, entity_type: str, name: str, change: Change) -> None:
-    """Replace an entity's properties by what `change` makes of them."""
-    path = paths.config_entity(entity_type, name)
-    notice = Create(paths.CONFIG_CHANGE_PREFIX, ConfigChange(f"{entity_type}/{name}").encode(), sequential=True)
+async def read_entity(store: MetadataStore, entity: str) -> dict[str, str]:
+    """What is set for an entity: nothing when it has no node, or one that cannot be read."""
+    return (await _read(store, node_of(entity)))[0]
+
+
+async def list_entities(store: MetadataStore, folder: str) -> list[str]:
+    """The names in a folder of entities, as they stand in the path; none when there is no such folder."""
+    try:
+        return await store.children(node_of(folder))
+    except NoNode:
+        return []
+
+
+async def change_entity(store: MetadataStore, entity: str, change: Change) -> int:
+    """Write what `change` makes of what is set now; the number of the notification. What `change` raises is raised."""
+    path = node_of(entity)
+    notify = Create(paths.CONFIG_CHANGE_PREFIX, ConfigChange(entity).encode(), sequential=True)
     while True:
-        config, version = await _read(store, path)
-        changed = change(config)
+        texts, version = await _read(store, path)
+        changed = change(texts)
         try:
-            has_children = version is not None and bool(await store.children(path))
-            vanishes = not changed and not has_children and entity_type in VANISHING
-            await store.multi([*_write(path, changed, version, vanishes=vanishes), notice])
-        except (BadVersion, NodeExists, NotEmpty):
-            continue
-        except NoNode:
-            if version is None:
-                raise  # it is the parent that is missing
-            continue
-        return
+            *_, notified = await store.multi([*(await _write(store, entity, changed, version)), notify])
+        except (BadVersion, NodeExists, NotEmpty, NoNode) as error:
+            if error.path == notify.path:
+                raise
+            continue  # somebody else was quicker: look again
+        assert isinstance(notified, Created), notified
+        return paths.sequence_number(notified.path)
 
 
-def _write(path: str, config: Mapping[str, str], version: int | None, *, vanishes: bool) -> list[Op]:
-    data = ConfigEntity(config).encode()
+async def _write(store: MetadataStore, entity: str, texts: Mapping[str, str], version: int | None) -> list[Op]:
+    path = node_of(entity)
+    if not texts and entity.partition("/")[0] in VANISHING and not await list_entities(store, entity):
+        return [] if version is None else [Delete(path, version), *(await _emptied_parents(store, entity))]
+    data = ConfigEntity(texts).encode()
     if version is None:
-        return [] if vanishes else [Create(path, data)]
-    return [Delete(path, version)] if vanishes else [SetData(path, data, version)]
+        return [*(await _missing_parents(store, path)), Create(path, data)]
+    return [SetData(path, data, version)]
 
 
-async def _read(store: MetadataStore, path: str) -> tuple[Mapping[str, str], int | None]:
-    """Properties and the node's version, which is None when there is no node."""
+async def _missing_parents(store: MetadataStore, path: str) -> list[Op]:
+    parents = with_ancestors([path])[:-1]
+    return [Create(parent) for parent in parents if await store.exists(parent) is None]
+
+
+async def _emptied_parents(store: MetadataStore, entity: str) -> list[Op]:
+    """What goes with the last client id of a user."""
+    folder, _, _ = entity.rpartition("/")
+    user, _, name = folder.rpartition("/")
+    if not user or name != CLIENTS or len(await list_entities(store, folder)) > 1:
+        return []
+    texts, version = await _read(store, node_of(user))
+    return [Delete(node_of(folder)), *([Delete(node_of(user), version)] if version is not None and not texts else [])]
+
+
+async def _read(store: MetadataStore, path: str) -> tuple[dict[str, str], int | None]:
+    """What is set, and the version of the node; None when there is no node."""
     try:
         data, stat = await store.get(path)
     except NoNode:
         return {}, None
     try:
-        return ConfigEntity.decode(data, path).config, stat.version
-    except ValueError:  # as Kafka: what cannot be read configures nothing
+        return dict(ConfigEntity.decode(data, path).config), stat.version
+    except ValueError as error:
+        logger.error("ignoring a configuration that cannot be read: %s", error)
         return {}, stat.version

@@ -73,6 +73,7 @@ PURE = {
     "controller/requests.py",
     "broker/isr.py",
     "broker/security/scram.py",
+    "broker/client_quotas.py",
     *(
         f"broker/groups/{path.name}"
         for path in (ROOT / "broker" / "groups").glob("*.py")

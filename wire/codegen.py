@@ -501,7 +501,14 @@ __all__ = [
 def message_class(name: str) -> type[Message]: ...
 def schemas() -> dict[str, Schema]: ...
 '''
-_STUB_TYPES = {"string": "str", "bytes": "bytes", "records": "memoryview", "bool": "bool", "uuid": "bytes"}
+_STUB_TYPES = {
+    "string": "str",
+    "bytes": "bytes",
+    "records": "memoryview",
+    "bool": "bool",
+    "float64": "float",
+    "uuid": "bytes",
+}
 
 
 def stubs(schemas: Iterable[Schema]) -> str:

@@ -38,6 +38,7 @@ __all__ = [
 FAMILIES = (
     "acls",
     "cluster",
+    "configs",
     "consumer_protocol",
     "fetch",
     "group_records",
@@ -47,6 +48,7 @@ FAMILIES = (
     "metadata",
     "offsets",
     "produce",
+    "quotas",
     "reassignments",
     "replication",
     "sasl",

@@ -56,6 +56,136 @@ class AllocateProducerIdsResponse(Message):
         producer_id_len: int = ...,
     ) -> None: ...
 
+class AlterClientQuotasRequest(Message):
+    class EntityData(Struct):
+        entity_type: str
+        entity_name: str | None
+        def __init__(
+            self,
+            *,
+            entity_type: str = ...,
+            entity_name: str | None = ...,
+        ) -> None: ...
+
+    class OpData(Struct):
+        key: str
+        value: float
+        remove: bool
+        def __init__(
+            self,
+            *,
+            key: str = ...,
+            value: float = ...,
+            remove: bool = ...,
+        ) -> None: ...
+
+    class EntryData(Struct):
+        entity: Sequence[AlterClientQuotasRequest.EntityData]
+        ops: Sequence[AlterClientQuotasRequest.OpData]
+        def __init__(
+            self,
+            *,
+            entity: Sequence[AlterClientQuotasRequest.EntityData] = ...,
+            ops: Sequence[AlterClientQuotasRequest.OpData] = ...,
+        ) -> None: ...
+
+    entries: Sequence[AlterClientQuotasRequest.EntryData]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        entries: Sequence[AlterClientQuotasRequest.EntryData] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class AlterClientQuotasResponse(Message):
+    class EntityData(Struct):
+        entity_type: str
+        entity_name: str | None
+        def __init__(
+            self,
+            *,
+            entity_type: str = ...,
+            entity_name: str | None = ...,
+        ) -> None: ...
+
+    class EntryData(Struct):
+        error_code: int
+        error_message: str | None
+        entity: Sequence[AlterClientQuotasResponse.EntityData]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            entity: Sequence[AlterClientQuotasResponse.EntityData] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    entries: Sequence[AlterClientQuotasResponse.EntryData]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        entries: Sequence[AlterClientQuotasResponse.EntryData] = ...,
+    ) -> None: ...
+
+class AlterConfigsRequest(Message):
+    class AlterableConfig(Struct):
+        name: str
+        value: str | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            value: str | None = ...,
+        ) -> None: ...
+
+    class AlterConfigsResource(Struct):
+        resource_type: int
+        resource_name: str
+        configs: Sequence[AlterConfigsRequest.AlterableConfig]
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            configs: Sequence[AlterConfigsRequest.AlterableConfig] = ...,
+        ) -> None: ...
+
+    resources: Sequence[AlterConfigsRequest.AlterConfigsResource]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        resources: Sequence[AlterConfigsRequest.AlterConfigsResource] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class AlterConfigsResponse(Message):
+    class AlterConfigsResourceResponse(Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    responses: Sequence[AlterConfigsResponse.AlterConfigsResourceResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        responses: Sequence[AlterConfigsResponse.AlterConfigsResourceResponse] = ...,
+    ) -> None: ...
+
 class AlterPartitionReassignmentsRequest(Message):
     class ReassignablePartition(Struct):
         partition_index: int
@@ -998,6 +1128,72 @@ class DescribeAclsResponse(Message):
         resources: Sequence[DescribeAclsResponse.DescribeAclsResource] = ...,
     ) -> None: ...
 
+class DescribeClientQuotasRequest(Message):
+    class ComponentData(Struct):
+        entity_type: str
+        match_type: int
+        match: str | None
+        def __init__(
+            self,
+            *,
+            entity_type: str = ...,
+            match_type: int = ...,
+            match: str | None = ...,
+        ) -> None: ...
+
+    components: Sequence[DescribeClientQuotasRequest.ComponentData]
+    strict: bool
+    def __init__(
+        self,
+        *,
+        components: Sequence[DescribeClientQuotasRequest.ComponentData] = ...,
+        strict: bool = ...,
+    ) -> None: ...
+
+class DescribeClientQuotasResponse(Message):
+    class EntityData(Struct):
+        entity_type: str
+        entity_name: str | None
+        def __init__(
+            self,
+            *,
+            entity_type: str = ...,
+            entity_name: str | None = ...,
+        ) -> None: ...
+
+    class ValueData(Struct):
+        key: str
+        value: float
+        def __init__(
+            self,
+            *,
+            key: str = ...,
+            value: float = ...,
+        ) -> None: ...
+
+    class EntryData(Struct):
+        entity: Sequence[DescribeClientQuotasResponse.EntityData]
+        values: Sequence[DescribeClientQuotasResponse.ValueData]
+        def __init__(
+            self,
+            *,
+            entity: Sequence[DescribeClientQuotasResponse.EntityData] = ...,
+            values: Sequence[DescribeClientQuotasResponse.ValueData] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    entries: Sequence[DescribeClientQuotasResponse.EntryData] | None
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        error_code: int = ...,
+        error_message: str | None = ...,
+        entries: Sequence[DescribeClientQuotasResponse.EntryData] | None = ...,
+    ) -> None: ...
+
 class DescribeClusterRequest(Message):
     include_cluster_authorized_operations: bool
     endpoint_type: int
@@ -1042,6 +1238,92 @@ class DescribeClusterResponse(Message):
         controller_id: int = ...,
         brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...,
         cluster_authorized_operations: int = ...,
+    ) -> None: ...
+
+class DescribeConfigsRequest(Message):
+    class DescribeConfigsResource(Struct):
+        resource_type: int
+        resource_name: str
+        configuration_keys: Sequence[str] | None
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            configuration_keys: Sequence[str] | None = ...,
+        ) -> None: ...
+
+    resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource]
+    include_synonyms: bool
+    include_documentation: bool
+    def __init__(
+        self,
+        *,
+        resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource] = ...,
+        include_synonyms: bool = ...,
+        include_documentation: bool = ...,
+    ) -> None: ...
+
+class DescribeConfigsResponse(Message):
+    class DescribeConfigsSynonym(Struct):
+        name: str
+        value: str | None
+        source: int
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            value: str | None = ...,
+            source: int = ...,
+        ) -> None: ...
+
+    class DescribeConfigsResourceResult(Struct):
+        name: str
+        value: str | None
+        read_only: bool
+        is_default: bool
+        config_source: int
+        is_sensitive: bool
+        synonyms: Sequence[DescribeConfigsResponse.DescribeConfigsSynonym]
+        config_type: int
+        documentation: str | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            value: str | None = ...,
+            read_only: bool = ...,
+            is_default: bool = ...,
+            config_source: int = ...,
+            is_sensitive: bool = ...,
+            synonyms: Sequence[DescribeConfigsResponse.DescribeConfigsSynonym] = ...,
+            config_type: int = ...,
+            documentation: str | None = ...,
+        ) -> None: ...
+
+    class DescribeConfigsResult(Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        configs: Sequence[DescribeConfigsResponse.DescribeConfigsResourceResult]
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            configs: Sequence[DescribeConfigsResponse.DescribeConfigsResourceResult] = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    results: Sequence[DescribeConfigsResponse.DescribeConfigsResult]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        results: Sequence[DescribeConfigsResponse.DescribeConfigsResult] = ...,
     ) -> None: ...
 
 class DescribeDelegationTokenRequest(Message):
@@ -1804,6 +2086,64 @@ class HeartbeatResponse(Message):
         *,
         throttle_time_ms: int = ...,
         error_code: int = ...,
+    ) -> None: ...
+
+class IncrementalAlterConfigsRequest(Message):
+    class AlterableConfig(Struct):
+        name: str
+        config_operation: int
+        value: str | None
+        def __init__(
+            self,
+            *,
+            name: str = ...,
+            config_operation: int = ...,
+            value: str | None = ...,
+        ) -> None: ...
+
+    class AlterConfigsResource(Struct):
+        resource_type: int
+        resource_name: str
+        configs: Sequence[IncrementalAlterConfigsRequest.AlterableConfig]
+        def __init__(
+            self,
+            *,
+            resource_type: int = ...,
+            resource_name: str = ...,
+            configs: Sequence[IncrementalAlterConfigsRequest.AlterableConfig] = ...,
+        ) -> None: ...
+
+    resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource]
+    validate_only: bool
+    def __init__(
+        self,
+        *,
+        resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource] = ...,
+        validate_only: bool = ...,
+    ) -> None: ...
+
+class IncrementalAlterConfigsResponse(Message):
+    class AlterConfigsResourceResponse(Struct):
+        error_code: int
+        error_message: str | None
+        resource_type: int
+        resource_name: str
+        def __init__(
+            self,
+            *,
+            error_code: int = ...,
+            error_message: str | None = ...,
+            resource_type: int = ...,
+            resource_name: str = ...,
+        ) -> None: ...
+
+    throttle_time_ms: int
+    responses: Sequence[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]
+    def __init__(
+        self,
+        *,
+        throttle_time_ms: int = ...,
+        responses: Sequence[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...,
     ) -> None: ...
 
 class InitProducerIdRequest(Message):

@@ -5,6 +5,7 @@ A check is a value: `describe()` is the allowed range as documentation and error
 Apache Kafka 3.9, for programs match on them.
 """
 
+import math
 import re
 from typing import NamedTuple, Protocol
 
@@ -31,8 +32,21 @@ class Check(Protocol):
 
 
 def show_number(number: float) -> str:
-    """A number as Java prints it: doubles keep their point, a large exponent is `E308`."""
-    return repr(number).replace("e+", "E").replace("e", "E") if isinstance(number, float) else str(number)
+    """A number as Java prints it: a double keeps its point, and from ten million on has an exponent: `1.0E7`."""
+    if not isinstance(number, float):
+        return str(number)
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    from decimal import Decimal  # rarely needed
+
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first, *rest = map(str, digits)
+    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{exponent + len(rest)}"
 
 
 class Range:
@@ -136,7 +150,7 @@ class ThrottledReplicas:
 
     def complaint(self, value: Value) -> Complaint | None:
         assert isinstance(value, tuple)
-        if value in ((), ("*",)) or all(re.fullmatch(r"\d+:\d+", pair) for pair in value):
+        if value[:1] == ("*",) or all(re.fullmatch(r"([0-9]+:[0-9]+)?", pair) for pair in value):
             return None
         why = f"{self.name} must be the literal '*' or a list of replicas in the following format: {self.describe()}"
         return Complaint(f"[{', '.join(value)}]", why)

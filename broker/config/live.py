@@ -9,7 +9,7 @@ a change at its next read. A change is checked as a whole before any of it is vi
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from barnabas.broker.config.attributes import BrokerAttributes, TopicAttributes
@@ -21,6 +21,8 @@ from barnabas.broker.config.rules import find_problems
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
 
 UNLIMITED_RETENTION_MS = -1
+
+Anything = TypeVar("Anything")
 
 
 class Source(Enum):
@@ -54,14 +56,18 @@ class BrokerConfig(BrokerAttributes):
         settings = settings_of(values) if isinstance(values, Mapping) else list(values)
         self._origins = {setting.name: setting.origin for setting in settings}
         self._static, self._unknown = parse_settings(settings)
-        self._cluster_wide: dict[str, Value] = {}
-        self._per_broker: dict[str, Value] = {}
+        self._static_texts = {setting.name: setting.text.strip() for setting in settings}
+        _set_both_ids(self._static)
+        _set_both_ids(self._static_texts)
+        self._cluster_wide: dict[str, str] = {}
+        self._per_broker: dict[str, str] = {}
         self._defaults = self._default_values()
         self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
         self._topic_defaults: dict[str, Value] = {}
-        self._values: dict[str, Value] = {}
+        self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
+        self._values: dict[str, Value] = {}  # the same with what one property means for another
         self._refuse_what_is_not_served()
-        self._refresh()
+        self._refresh(self._plain_values({}, {}))
 
     # What follows from several properties.
 
@@ -101,31 +107,31 @@ class BrokerConfig(BrokerAttributes):
     # Changes while the broker runs.
 
     def update(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> None:
-        """Lay these over the static configuration; ConfigError leaves everything as it was."""
-        before = self._cluster_wide, self._per_broker
-        self._cluster_wide, _ = parse_settings(settings_of(cluster_wide, "cluster-wide"))
-        self._per_broker, _ = parse_settings(settings_of(per_broker, "per-broker"))
-        try:
-            self._refresh()
-        except ConfigError:
-            self._cluster_wide, self._per_broker = before
-            raise
+        """Lay these over the static configuration; ConfigError leaves everything as it was.
 
-    def _refresh(self) -> None:
-        values = self._defaults | self._static | self._cluster_wide | self._per_broker
-        _apply_other_names(values)
-        if "queued.max.request.bytes" not in self._static:  # our default must not refuse what Kafka's would allow
-            values["queued.max.request.bytes"] = max(
-                _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
-            )
-        candidate = BrokerAttributes()
-        vars(candidate).update((attribute_name(name), value) for name, value in values.items())
+        Names that are not known are kept, to be described, and do nothing.
+        """
+        self._refresh(self._plain_values(cluster_wide, per_broker))
+        self._cluster_wide, self._per_broker = dict(cluster_wide), dict(per_broker)
+
+    def as_it_would_be(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerAttributes:
+        """All attributes as `update` would make them, whatever the rules say; ConfigError for a malformed value."""
+        return _attributes(_resolved(self._plain_values(cluster_wide, per_broker), self._static))
+
+    def _plain_values(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> dict[str, Value]:
+        for_all, _ = parse_settings(settings_of(cluster_wide, "cluster-wide"))
+        for_one, _ = parse_settings(settings_of(per_broker, "per-broker"))
+        return self._defaults | self._static | for_all | for_one
+
+    def _refresh(self, plain: dict[str, Value]) -> None:
+        values = _resolved(plain, self._static)
+        candidate = _attributes(values)
         problems = find_problems(candidate)
         if problems:
             raise ConfigError(self._located(problem.why, *problem.names) for problem in problems)
         _resolve_unlimited(candidate)
         vars(self).update(vars(candidate))
-        self._values = values
+        self._plain, self._values = plain, values
         self._topic_defaults = _topic_defaults(values)
         for topic in self._topics:
             topic.update(topic.overrides)
@@ -148,6 +154,20 @@ class BrokerConfig(BrokerAttributes):
         """Every property as it stands, in the table's order."""
         for name, row in BROKER_TABLE.items():
             yield Entry(row, self._values[name], self._defaults[name], self.source_of(name), self._origins.get(name))
+
+    def plain_value(self, name: str) -> Value:
+        """What this property is set to, or its default: without what other properties make of it."""
+        return self._plain[name]
+
+    def layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+        """Every layer as the texts that were set, unknown names included, the uppermost first; defaults come last."""
+        defaults = {name: format_value(value) for name, value in self._defaults.items()}
+        return (
+            (Source.PER_BROKER, self._per_broker),
+            (Source.CLUSTER_WIDE, self._cluster_wide),
+            (Source.STATIC, self._static_texts),
+            (Source.DEFAULT, {name: text for name, text in defaults.items() if text is not None}),
+        )
 
     def source_of(self, name: str) -> Source:
         """Which layer this broker property's value comes from."""
@@ -185,17 +205,28 @@ class BrokerConfig(BrokerAttributes):
 
     def validate_topic_configs(self, overrides: Mapping[str, str]) -> list[str]:
         """What is wrong with these topic properties, in Kafka's words; the first is what Kafka answers."""
+        return [problem.text for problem in self.topic_problems(overrides)]
+
+    def topic_problems(self, overrides: Mapping[str, str]) -> list["TopicProblem"]:
+        """The same, saying of each whether it is a value that is wrong in itself."""
         unknown = [name for name in overrides if name not in TOPIC_TABLE]
         if unknown:
-            return [f"Unknown topic config name: {name}" for name in unknown]
+            return [TopicProblem(f"Unknown topic config name: {name}", of_value=False) for name in unknown]
         errors, values = [], dict(self._topic_defaults)
         for name, row in TOPIC_TABLE.items():
             if name in overrides:
                 try:
                     values[row.attribute] = parse_value(row, overrides[name])
                 except InvalidValue as error:
-                    errors.append(str(error))
+                    errors.append(TopicProblem(str(error), of_value=True))
         return errors or _topic_conflicts(values)
+
+
+class TopicProblem(NamedTuple):
+    """Why topic properties are refused."""
+
+    text: str
+    of_value: bool  # where a property is altered, Kafka names the topic before such a text
 
 
 class TopicConfig(TopicAttributes):
@@ -245,12 +276,32 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
     return quiet
 
 
+def _set_both_ids(layer: dict[str, Anything]) -> None:
+    """`broker.id` and `node.id` are one: whichever is set, both are."""
+    for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
+        if name in layer:
+            layer.setdefault(other, layer[name])
+
+
+def _attributes(values: Mapping[str, Value]) -> BrokerAttributes:
+    attributes = BrokerAttributes()
+    vars(attributes).update((attribute_name(name), value) for name, value in values.items())
+    return attributes
+
+
+def _resolved(plain: Mapping[str, Value], static: Mapping[str, Value]) -> dict[str, Value]:
+    """Values with what one property means for another."""
+    values = dict(plain)
+    _apply_other_names(values)
+    if "queued.max.request.bytes" not in static:  # our default must not refuse what Kafka's would allow
+        values["queued.max.request.bytes"] = max(
+            _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
+        )
+    return values
+
+
 def _apply_other_names(values: dict[str, Value]) -> None:
-    """Properties with two names, and those whose default is another property."""
-    if values["broker.id"] == -1:
-        values["broker.id"] = values["node.id"]
-    if values["node.id"] == -1:
-        values["node.id"] = values["broker.id"]
+    """Properties whose default is another property."""
     if values["zookeeper.connection.timeout.ms"] is None:
         values["zookeeper.connection.timeout.ms"] = values["zookeeper.session.timeout.ms"]
     if values["log.message.timestamp.before.max.ms"] == LONG_MAX:
@@ -288,16 +339,16 @@ def _topic_default(row: Property, values: Mapping[str, Value]) -> Value:
     return row.default
 
 
-def _topic_conflicts(values: Mapping[str, Value]) -> list[str]:
+def _topic_conflicts(values: Mapping[str, Value]) -> list[TopicProblem]:
     conflicts = []
     shortest, longest = _number(values["min_compaction_lag_ms"]), _number(values["max_compaction_lag_ms"])
     if shortest > longest:
-        conflicts.append(
-            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
-        )
+        text = f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        conflicts.append(TopicProblem(text, of_value=False))
     if values["remote_storage_enable"]:
-        conflicts.append(
+        text = (
             "Tiered Storage functionality is disabled in the broker. "
             "Topic cannot be configured with remote log storage."
         )
+        conflicts.append(TopicProblem(text, of_value=True))
     return conflicts

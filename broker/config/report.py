@@ -1,16 +1,10 @@
-"""The configuration as plain values: for `barnabas config` and its `--json`, and for answers that list it."""
-
-from collections.abc import Mapping
-from typing import NamedTuple
+"""The configuration as plain values: for `barnabas config` and its `--json`."""
 
 from barnabas.broker.config.live import BrokerConfig, Source
 from barnabas.broker.config.property import Property, format_value
 from barnabas.broker.config.table import DEVIATIONS, TOPIC_TABLE
 
 HIDDEN = "[hidden]"
-
-FROM_TOPIC = 1  # ConfigSource of a topic's own property
-SOURCE_CODES = {Source.PER_BROKER: 2, Source.CLUSTER_WIDE: 3, Source.STATIC: 4, Source.DEFAULT: 5}
 
 _REASONS = {deviation.name: deviation.reason for deviation in DEVIATIONS}
 
@@ -37,30 +31,6 @@ def topic_report(config: BrokerConfig) -> list[dict[str, str | None]]:
         )
         for row in TOPIC_TABLE.values()
     ]
-
-
-class TopicEntry(NamedTuple):
-    """One property of a topic as clients are told."""
-
-    name: str
-    text: str | None
-    source: int  # Kafka's ConfigSource
-    is_sensitive: bool
-
-
-def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[TopicEntry]:
-    """Every property that a topic with these overrides has, with its source."""
-    defaults = config.topic_defaults()
-    entries = []
-    for row in TOPIC_TABLE.values():
-        if row.name in overrides:
-            entries.append(TopicEntry(row.name, overrides[row.name], FROM_TOPIC, row.sensitive))
-            continue
-        sources = [config.source_of(name) for name, _ in row.synonyms]
-        source = next((source for source in sources if source is not Source.DEFAULT), Source.DEFAULT)
-        text = format_value(defaults[row.attribute])
-        entries.append(TopicEntry(row.name, text, SOURCE_CODES[source], row.sensitive))
-    return entries
 
 
 def _described(row: Property, value: str | None, source: str) -> dict[str, str | None]:

@@ -105,7 +105,7 @@ RULES = (
 def find_problems(config: BrokerAttributes) -> list[Problem]:
     """Every rule that does not hold, and what is wrong with the listeners."""
     problems = [Problem(rule.names, rule.otherwise) for rule in RULES if not rule.holds(config)]
-    return problems + _listener_problems(config)
+    return problems + listener_problems(config)
 
 
 def _retention_choices(config: BrokerAttributes) -> tuple[int | None, ...]:
@@ -119,7 +119,8 @@ def _log_directories(config: BrokerAttributes) -> list[str]:
     return [part for part in text.split(",") if part.strip()]
 
 
-def _listener_problems(config: BrokerAttributes) -> list[Problem]:
+def listener_problems(config: BrokerAttributes) -> list[Problem]:
+    """What is wrong with the listeners, and with the limits on connections."""
     try:
         protocols = parse_protocols(config.listener_security_protocol_map)
     except ValueError as error:

@@ -6,8 +6,8 @@ Everything about properties comes from these rows: reading `server.properties` a
 
 from typing import NamedTuple
 
-from barnabas.broker.config.checks import Value
-from barnabas.broker.config.property import Property
+from barnabas.broker.config.checks import LONG_MAX, Value, at_least
+from barnabas.broker.config.property import ACCEPTED, LONG, READ_ONLY, Property, row
 from barnabas.broker.config.table_cluster import CLUSTER_PROPERTIES
 from barnabas.broker.config.table_groups import GROUPS_PROPERTIES
 from barnabas.broker.config.table_log import LOG_PROPERTIES
@@ -17,8 +17,8 @@ from barnabas.broker.config.table_security import SECURITY_PROPERTIES
 from barnabas.broker.config.table_topic import TOPIC_PROPERTIES
 
 BROKER_TABLE: dict[str, Property] = {
-    row.name: row
-    for row in (
+    each.name: each
+    for each in (
         *CLUSTER_PROPERTIES,
         *NETWORK_PROPERTIES,
         *LOG_PROPERTIES,
@@ -27,7 +27,18 @@ BROKER_TABLE: dict[str, Property] = {
         *REMOTE_PROPERTIES,
     )
 }
-TOPIC_TABLE: dict[str, Property] = {row.name: row for row in TOPIC_PROPERTIES}
+TOPIC_TABLE: dict[str, Property] = {each.name: each for each in TOPIC_PROPERTIES}
+
+# Known to AlterConfigs and not to `server.properties`: an administrator sets them for the time of a move. To
+# DescribeConfigs they are read-only, for Kafka asks there whether the broker's own table calls them dynamic.
+MOVE_TABLE: dict[str, Property] = {
+    name: row(name, LONG, LONG_MAX, at_least(0), READ_ONLY, ACCEPTED, doc)
+    for name, doc in (
+        ("leader.replication.throttled.rate", "Bytes a second that throttled replicas may read from this leader."),
+        ("follower.replication.throttled.rate", "Bytes a second that throttled replicas here may fetch."),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "Bytes a second that a move between directories may copy."),
+    )
+}
 
 
 class Deviation(NamedTuple):

@@ -23,7 +23,7 @@ from barnabas.broker.security.scram import (
     refuse_alterations,
 )
 from barnabas.controller import paths
-from barnabas.controller.entity_configs import USERS, change_entity_config, read_entity_config
+from barnabas.controller.entity_configs import USERS, change_entity, read_entity
 from barnabas.controller.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -71,7 +71,7 @@ async def _describe_named(broker: Broker, user: str, times: int) -> DescribedUse
 
 async def _describe(broker: Broker, user: str) -> DescribedUser:
     try:
-        config = await read_entity_config(broker.store, USERS, paths.sanitize(user))
+        config = await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
         credentials = [
             Credential(mechanism=number, iterations=credential_iterations(config[mechanism.name]))
             for number, mechanism in MECHANISMS.items()
@@ -109,7 +109,7 @@ async def alter_user_scram_credentials(
     left = asked.without(refused)
     try:
         configs = {
-            user: await read_entity_config(broker.store, USERS, paths.sanitize(user))
+            user: await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
             for user in dict.fromkeys(deletion.user for deletion in left.deletions)
         }
         for user in left.missing(configs):
@@ -137,7 +137,7 @@ def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
 
 async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
     """Write what is asked about a user."""
-    await change_entity_config(broker.store, USERS, paths.sanitize(user), asked.applied_to)
+    await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
     return Refusal(ErrorCode.NONE, "")
 
 

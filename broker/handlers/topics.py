@@ -15,7 +15,7 @@ from collections import Counter
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.config.report import topic_entries
+from barnabas.broker.config.describe import describe_topic
 from barnabas.controller.growth import Growth
 from barnabas.controller.topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
@@ -118,7 +118,7 @@ def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic 
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
         )
-        for entry in topic_entries(broker.config, plan.configs)
+        for entry in describe_topic(broker.config, plan.configs)
     ]
     return row
 

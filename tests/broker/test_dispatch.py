@@ -89,6 +89,12 @@ def asking(key: int, version: int) -> m.Message:
             deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u")]
         ),
         65: lambda: m.DescribeTransactionsRequest(transactional_ids=["t"]),
+        32: lambda: m.DescribeConfigsRequest(resources=[m.DescribeConfigsRequest.DescribeConfigsResource()]),
+        33: lambda: m.AlterConfigsRequest(resources=[m.AlterConfigsRequest.AlterConfigsResource()]),
+        44: lambda: m.IncrementalAlterConfigsRequest(
+            resources=[m.IncrementalAlterConfigsRequest.AlterConfigsResource()]
+        ),
+        49: lambda: m.AlterClientQuotasRequest(entries=[m.AlterClientQuotasRequest.EntryData()]),
     }
     return requests.get(key, request_class(APIS[key]))()
 

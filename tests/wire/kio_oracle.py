@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
         return value.hex
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    if value is None or isinstance(value, bool | str | float):
         return value
     return int(value)
 
@@ -102,6 +102,7 @@ def make_primitive(kafka_type: str, rng: random.Random) -> Any:
         return rng.choice((0, 1, -1, top - 1, -top, rng.randrange(-top, top)))
     return {
         "bool": lambda: rng.random() < 0.5,
+        "float64": lambda: rng.choice((0.0, -1.5, 1e300)),
         "string": lambda: rng.choice(STRINGS),
         "bytes": lambda: rng.choice(BLOBS),
         "records": lambda: rng.choice(BLOBS),

@@ -27,7 +27,7 @@ KAFKA_LISTS = {
 }
 NEVER_LISTED = {58, 68, 69}  # Kafka lists them and does not serve them (reference wire.md, section 1)
 TRANSACTIONS = {24, 25, 26, 27, 28}
-NOT_YET_SERVED = {7, 21, 23, 32, 33, 34, 35, 37, 42, 43, 44, 45, 46, 47, 48, 49, 56, 57, 60, 61}
+NOT_YET_SERVED = {7, 21, 23, 34, 35, 37, 42, 43, 45, 46, 47, 56, 57, 60, 61}
 SERVED = [api for api in APIS.values() if api.served]
 
 

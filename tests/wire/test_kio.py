@@ -55,6 +55,7 @@ def make_one(schema: Schema, field: Field, version: int, rng: random.Random) -> 
         return make_int(field, rng)
     return {
         "bool": lambda: rng.random() < 0.5,
+        "float64": lambda: rng.choice((0.0, -1.5, 1e300)),
         "string": lambda: rng.choice(STRINGS),
         "bytes": lambda: rng.choice(BLOBS),
         "records": lambda: rng.choice(BLOBS),

@@ -1,0 +1,184 @@
+"""Client quotas as values: whose they are, how they are written, and which a filter asks for (KIP-55, KIP-546).
+
+An entity is a user, a client id, a client id of a user, or an address; each name may be the default one (None), which
+stands for everybody without a quota of his own. It lies in the store as Kafka has it, names URL-encoded:
+
+    users/U   clients/C   users/U/clients/C   ips/ADDRESS   (U, C, ADDRESS may be the literal <default>)
+
+Rates are texts there: whole numbers for bytes and connections, decimals for shares of time and for topic changes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.broker.config.checks import show_number
+from barnabas.controller.paths import DEFAULT_ENTITY, desanitize, sanitize
+from barnabas.wire.errors import ErrorCode
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+FOLDERS = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
+PRECISION = 1e-6  # a whole number may miss its mark by this much
+
+LONG_RATES = ("producer_byte_rate", "consumer_byte_rate")
+DECIMAL_RATES = ("request_percentage", "controller_mutation_rate")
+INT_RATES = ("connection_creation_rate",)
+RATES = {USER: LONG_RATES + DECIMAL_RATES, CLIENT_ID: LONG_RATES + DECIMAL_RATES, IP: INT_RATES}
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")  # credentials lie beside a user's quotas
+
+
+class QuotaRefused(Exception):
+    """Why an entity, a rate or a filter is refused, in Kafka's words."""
+
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Entity(NamedTuple):
+    """Whose quotas these are: one of the four forms."""
+
+    user: str | None = ""  # "" where it is not part of the entity, None where it is the default one
+    client_id: str | None = ""
+    ip: str | None = ""
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """Kind -> name, of what the entity has."""
+        return {kind: name for kind, name in zip((USER, CLIENT_ID, IP), self, strict=True) if name != ""}
+
+    @property
+    def path(self) -> str:
+        """The node below /config."""
+        return "/".join(f"{FOLDERS[kind]}/{in_path(name)}" for kind, name in self.names.items())
+
+    @property
+    def rates(self) -> tuple[str, ...]:
+        """The names of the rates that it may have."""
+        return RATES[next(iter(self.names))]
+
+
+def in_path(name: str | None) -> str:
+    """A name as it stands in the store."""
+    return DEFAULT_ENTITY if name is None else sanitize(name)
+
+
+def from_path(part: str) -> str | None:
+    """The reverse."""
+    return None if part == DEFAULT_ENTITY else desanitize(part)
+
+
+def parse_entity(named: Sequence[tuple[str, str | None]]) -> Entity:
+    """The entity that a request names; of a kind that is named twice the last counts."""
+    if not named:
+        raise _refused("Invalid empty client quota entity")
+    names = dict(named)
+    unknown = [kind for kind in names if kind not in FOLDERS]
+    if unknown:
+        raise _refused(f"Unhandled client quota entity type: {unknown[0]}")
+    for kind, name in names.items():
+        if name == "":
+            raise _refused(f"Empty {kind} not supported")
+    if IP in names and len(names) > 1:
+        raise _refused("Invalid quota entity combination, IP entity should not be used with user/client ID entity.")
+    return Entity(names.get(USER, ""), names.get(CLIENT_ID, ""), names.get(IP, ""))
+
+
+class RateChange(NamedTuple):
+    """One rate to be set, or with None to be removed."""
+
+    name: str
+    rate: float | None
+
+
+def change_rates(texts: Mapping[str, str], entity: Entity, changes: Sequence[RateChange]) -> dict[str, str]:
+    """The texts of an entity after these changes, in order."""
+    changed = dict(texts)
+    for change in changes:
+        if change.rate is None:
+            changed.pop(change.name, None)
+        elif change.name in entity.rates:
+            changed[change.name] = _text(change.name, change.rate)
+        elif entity.user != "" and change.name in SCRAM:
+            raise QuotaRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        else:
+            raise _refused(f"Invalid configuration key {change.name}")
+    return changed
+
+
+def _text(name: str, rate: float) -> str:
+    if name in DECIMAL_RATES:
+        return show_number(float(rate))
+    kind, bound = ("INT", 1 << 31) if name in INT_RATES else ("LONG", 1 << 63)
+    if math.isnan(rate):
+        return "0"  # Java's whole number of what is none
+    if math.isinf(rate) or abs(math.trunc(rate + PRECISION) - rate) > PRECISION or not -bound <= rate < bound:
+        raise _refused(f"Configuration {name} must be a {kind} value")
+    return str(math.trunc(rate + PRECISION))
+
+
+def read_rates(texts: Mapping[str, str]) -> dict[str, float]:
+    """The rates among what an entity sets."""
+    return {name: float(text) for name, text in texts.items() if name not in SCRAM}
+
+
+# -- filters
+
+
+class Component(NamedTuple):
+    """What a filter asks of one kind of name."""
+
+    kind: str
+    match: str | None  # exactly this one, the default (None), or
+    any: bool = False  # any, the default included
+
+    def fits(self, name: str | None) -> bool:
+        return self.any or name == self.match
+
+
+class Filter(NamedTuple):
+    """Which entities are asked for; a strict filter wants those that have no other kind of name."""
+
+    components: tuple[Component, ...]
+    strict: bool
+
+    @property
+    def kinds(self) -> set[str]:
+        return {component.kind for component in self.components}
+
+    def fits(self, entity: Entity) -> bool:
+        """Whether this entity is asked for."""
+        names = entity.names
+        if self.strict and names.keys() != self.kinds:
+            return False
+        return all(each.kind in names and each.fits(names[each.kind]) for each in self.components)
+
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+def parse_filter(components: Sequence[tuple[str, int, str | None]], *, strict: bool) -> Filter:
+    """The filter that a request asks with: kind, how to match, and the name to match."""
+    if any(how not in (EXACT, DEFAULT, ANY) or (how == EXACT and match is None) for _, how, match in components):
+        raise QuotaRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    parsed: dict[str, Component] = {}
+    for kind, how, match in components:
+        if kind == "":
+            raise _refused("Unexpected empty filter component entity type")
+        if kind not in FOLDERS:
+            raise QuotaRefused(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
+        if kind in parsed:
+            called = "client" if kind == CLIENT_ID else kind
+            raise _refused(f"Duplicate {called} filter component entity type")
+        parsed[kind] = Component(kind, match if how == EXACT else None, any=how == ANY)
+    if IP in parsed and len(parsed) > 1:
+        raise _refused(
+            "Invalid entity filter component combination, IP filter component should not be used with user or clientId "
+            "filter component."
+        )
+    return Filter(tuple(parsed.values()), strict)
+
+
+def _refused(message: str) -> QuotaRefused:
+    return QuotaRefused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,330 @@
+"""What AlterConfigs and IncrementalAlterConfigs do to the texts that are set, and what they refuse.
+
+Two steps, both pure. `apply_operations` makes the new texts from the old ones. Then `check_topic` or `check_broker`
+looks at the result as a whole, so that two values that contradict each other are refused whichever came first.
+
+A broker property may be changed while brokers run when its row says so: for one broker, or for all as well. Values are
+checked by their rows, by the rules between properties, and by what the part that uses them could do at once: a pool
+of threads, for instance, is at most doubled or halved at a time. Codes and texts are those of a running Kafka 3.9.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.broker.config.attributes import BrokerAttributes
+from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.config.parse import ConfigError, nearest_known
+from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
+from barnabas.broker.config.rules import RULES, listener_problems
+from barnabas.broker.config.table import BROKER_TABLE
+from barnabas.wire.errors import ErrorCode
+
+# Security properties that Kafka reads again while it runs, but only where they are a single listener's own.
+LISTENER_SECURITY = (
+    "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.key.password", "ssl.keystore.key",
+    "ssl.keystore.certificate.chain", "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)  # fmt: skip
+# What a single listener may have of its own for all brokers; anything else of a listener is one broker's.
+LISTENER_LIMITS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+THREAD_POOLS = (
+    "num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir",
+    "background.threads",
+)  # fmt: skip
+FOLLOWS_RETENTION = -2  # log.local.retention.*
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to one property."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One property to be changed; `operation` may be a number that nobody knows."""
+
+    name: str
+    operation: int
+    text: str | None
+
+
+class ConfigRefused(Exception):
+    """Why nothing of a resource is changed: a code, and Kafka's words, which it has for most."""
+
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+# -- from old texts to new ones
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    """What is looked at before anything else, whatever the resource is."""
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [change.name for change in changes if change.operation != Operation.DELETE and change.text is None]
+    if nulls:
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def apply_operations(
+    current: Mapping[str, str], changes: Sequence[Change], rows: Callable[[str], Property | None]
+) -> dict[str, str]:
+    """The texts after these changes, each of another property, in order."""
+    texts = dict(current)
+    for change in changes:
+        text = change.text or ""
+        if change.operation == Operation.SET:
+            texts[change.name] = text
+        elif change.operation == Operation.DELETE:
+            texts.pop(change.name, None)
+        elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
+            texts[change.name] = _change_list(texts.get(change.name), change, rows(change.name))
+        else:
+            raise ConfigRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    return texts
+
+
+def _change_list(current: str | None, change: Change, row: Property | None) -> str:
+    """A list is begun at Kafka's own default. What it holds is not added; each element taken away goes once."""
+    if row is None:
+        raise ConfigRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    if row.type is not Type.LIST:
+        verb = Operation(change.operation).name.lower()
+        message = f"Config value {verb} is not allowed for config key: {change.name}"
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
+    elements = _split(format_value(row.default) or "" if current is None else current)
+    if change.operation == Operation.APPEND:
+        return ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in elements)])
+    for each in _split(change.text or ""):
+        if each in elements:
+            elements.remove(each)
+    return ",".join(elements)
+
+
+def _split(text: str) -> list[str]:
+    """As Java splits: nothing after the last comma is no element."""
+    stripped = text.rstrip(",")
+    return stripped.split(",") if stripped else []
+
+
+# -- topics
+
+
+def check_topic(config: BrokerConfig, topic: str, texts: Mapping[str, str]) -> None:
+    """Refuse what a topic cannot be configured with."""
+    for problem in config.topic_problems(texts):
+        text = problem.text
+        if problem.of_value:
+            text = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{topic}'): {text}"
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, text)
+
+
+# -- brokers
+
+
+def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name: str) -> None:
+    """Refuse what cannot be set while brokers run: for one broker, or with an empty name for all of them."""
+    _check_names(texts, per_broker=bool(broker_name))
+    layers = {source.value: dict(layer) for source, layer in config.layers()}
+    layers["per-broker" if broker_name else "cluster-wide"] = dict(texts)
+    try:
+        after = config.as_it_would_be(cluster_wide=layers["cluster-wide"], per_broker=layers["per-broker"])
+    except ConfigError as error:
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, error.problems[0]) from None
+    for rule in RULES:
+        if not rule.holds(after):
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"requirement failed: {rule.otherwise}")
+    for problem in listener_problems(after):
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, problem.why)
+    for complaint in _what_cannot_follow(config, after, texts):
+        message = (
+            f"Invalid value org.apache.kafka.common.config.ConfigException: {complaint}"
+            " for configuration Invalid dynamic configuration"
+        )
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
+
+def refuse_passwords(texts: Mapping[str, str], *, broker_name: str) -> None:
+    """Passwords are written encrypted or not at all, and there is nothing yet that encrypts them."""
+    if any(row is not None and row.sensitive for row in map(property_of, texts)):
+        message = (
+            f"Invalid config value for resource ConfigResource(type=BROKER, name='{broker_name}'): "
+            "Password encoder secret not configured"
+        )
+        raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
+
+
+def broker_warnings(texts: Mapping[str, str]) -> list[str]:
+    """Broker properties that are set and do not act; the values are valid."""
+    quiet = []
+    for name, text in texts.items():
+        row = property_of(name)
+        if row is None:
+            quiet.append(f"{name} is not a known property{nearest_known(name, BROKER_TABLE)}")
+        elif name not in BROKER_TABLE or (row.effect is not Effect.SERVED and parse_value(row, text) != row.default):
+            quiet.append(f"{name} has no effect in this version")
+    return quiet
+
+
+def usable_part(texts: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    """Of what the store holds for brokers, what may be laid over the file: another version may have written it."""
+    usable = {}
+    for name, text in texts.items():
+        try:
+            _check_names({name: text}, per_broker=per_broker)
+        except ConfigRefused:
+            continue
+        usable[name] = text
+    return usable
+
+
+def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
+    """Which properties may be changed here at all, and whether each value is one of its type."""
+    fixed = [name for name in texts if name in BROKER_TABLE and BROKER_TABLE[name].update is Update.READ_ONLY]
+    if fixed:
+        message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+    unprefixed = [name for name in LISTENER_SECURITY if name in texts]
+    if unprefixed:
+        message = (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"HashSet({', '.join(unprefixed)})"
+        )
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+    for name, text in texts.items():
+        row = property_of(name)
+        if row is not None:
+            _check_value(row, text)
+    alone = [] if per_broker else [name for name in texts if _is_one_brokers(name)]
+    if alone:
+        message = (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"Set({', '.join(alone)})"
+        )
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_value(row: Property, text: str) -> None:
+    try:
+        value = parse_value(row, text)
+    except InvalidValue as error:
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if row.type is Type.CLASS and value != row.default:
+        message = f"Invalid value {value} for configuration {row.name}: Class {value} could not be found."
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _is_one_brokers(name: str) -> bool:
+    listener_property = LISTENER_PROPERTY.fullmatch(name)
+    if listener_property:
+        return listener_property[1] not in LISTENER_LIMITS
+    return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER
+
+
+# -- what running parts can follow
+
+
+def _what_cannot_follow(before: BrokerConfig, after: BrokerAttributes, texts: Mapping[str, str]) -> list[str]:
+    """What the parts of a running broker could not do at once, in Kafka's words."""
+    return [
+        *_thread_complaints(before, after),
+        *_cleaner_complaints(before, after),
+        *_connection_complaints(after, texts),
+        *_local_retention_complaints(after),
+        *_listener_complaints(before, after),
+        *_class_complaints(after),
+    ]
+
+
+def _thread_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+    complaints = []
+    for name in THREAD_POOLS:
+        attribute = BROKER_TABLE[name].attribute
+        old, new = int(getattr(before, attribute)), int(getattr(after, attribute))
+        failed = f"Dynamic thread count update validation failed for {name}={new}, value should"
+        if new < 1:
+            complaints.append(f"{failed} be at least 1")
+        elif new < old // 2:
+            complaints.append(f"{failed} be at least half the current value {old}")
+        elif new > old * 2:
+            complaints.append(f"{failed} not be greater than double the current value {old}")
+    return complaints
+
+
+def _cleaner_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+    old, new = before.log_cleaner_threads, after.log_cleaner_threads
+    if new < 1:
+        return ["Log cleaner threads should be at least 1"]
+    if new < old // 2:
+        return [f"Log cleaner threads cannot be reduced to less than half the current value {old}"]
+    if new > old * 2:
+        return [f"Log cleaner threads cannot be increased to more than double the current value {old}"]
+    return []
+
+
+def _connection_complaints(after: BrokerAttributes, texts: Mapping[str, str]) -> list[str]:
+    limits = {
+        "max.connections": after.max_connections,
+        "max.connection.creation.rate": after.max_connection_creation_rate,
+    }
+    for name, text in texts.items():
+        match = LISTENER_PROPERTY.fullmatch(name)
+        if match and match[1] in limits:
+            limits[match[1]] = min(limits[match[1]], int(text))
+    return [f"Invalid {name} {limit}" for name, limit in limits.items() if limit <= 0]
+
+
+def _local_retention_complaints(after: BrokerAttributes) -> list[str]:
+    retention_ms = next(
+        value
+        for value in (
+            after.log_retention_ms,
+            None if after.log_retention_minutes is None else after.log_retention_minutes * 60_000,
+            after.log_retention_hours * 3_600_000,
+        )
+        if value is not None
+    )
+    pairs = (
+        ("log.local.retention.ms", after.log_local_retention_ms, "log.retention.ms", retention_ms),
+        (
+            "log.local.retention.bytes",
+            after.log_local_retention_bytes,
+            "log.retention.bytes",
+            after.log_retention_bytes,
+        ),
+    )
+    complaints = []
+    for local_name, local, name, whole in pairs:
+        wrong = f"Invalid value {local} for configuration {local_name}: Value must not be"
+        if whole < 0 or local == FOLLOWS_RETENTION:
+            continue
+        if local == -1:
+            complaints.append(f"{wrong} -1 as {name} value is set as {whole}.")
+        elif local > whole:
+            complaints.append(f"{wrong} more than {name} property value: {whole}")
+    return complaints
+
+
+def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+    """Addresses are bound at the start; Kafka could bind others while it runs."""
+    if after.listeners != before.listeners:
+        return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]
+    return []
+
+
+def _class_complaints(after: BrokerAttributes) -> list[str]:
+    if not after.metric_reporters:
+        return []
+    return [
+        "Validation of dynamic config update of Set(metric.reporters) failed with class class "
+        "kafka.server.DynamicMetricsReporters"
+    ]

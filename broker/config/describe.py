@@ -1,0 +1,168 @@
+"""The rows of DescribeConfigs, and of CreateTopics' answer: each property's value, where it comes from, what it hides.
+
+A value's *synonyms* are every layer that sets it, the one that holds first (KIP-226): for a topic its own value, then
+the broker property behind it as set for this broker, for all brokers, in the file, and by default. Some broker
+properties stand in for others (`log.retention.hours` for `log.retention.ms`), so each layer is asked for all of them.
+A synonym before the first one of the property's own name is dropped: that is why a topic's `retention.ms` has the
+source DEFAULT while the file sets `log.retention.hours` and nobody sets `log.retention.ms`, and what Kafka shows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.broker.config.live import BrokerConfig, Source
+from barnabas.broker.config.property import Property, Update, format_value, parse_value
+from barnabas.broker.config.table import BROKER_TABLE, MOVE_TABLE, TOPIC_TABLE
+
+# Properties that are looked at in turn, the first that is set holding.
+STAND_INS = {
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.hours": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.hours": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+}
+LISTENER_PROPERTY = re.compile(r"listener\.name\.[^.]*\.(.*)")
+UNKNOWN_TYPE = 0
+
+
+class ConfigSource(IntEnum):
+    """Kafka's numbers for where a value comes from."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+
+_SOURCES = {
+    Source.PER_BROKER: ConfigSource.DYNAMIC_BROKER,
+    Source.CLUSTER_WIDE: ConfigSource.DYNAMIC_DEFAULT_BROKER,
+    Source.STATIC: ConfigSource.STATIC_BROKER,
+    Source.DEFAULT: ConfigSource.DEFAULT,
+}
+
+
+class Synonym(NamedTuple):
+    """One layer that sets the value."""
+
+    name: str
+    text: str | None
+    source: ConfigSource
+
+
+class Described(NamedTuple):
+    """One property as clients are told."""
+
+    name: str
+    text: str | None  # None where there is no value, or it must not be shown
+    source: ConfigSource
+    read_only: bool
+    is_sensitive: bool
+    type: int
+    doc: str | None
+    synonyms: tuple[Synonym, ...]
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+    """Every property that a topic with these overrides has."""
+    return [_describe_topic_property(config, overrides, row) for row in TOPIC_TABLE.values()]
+
+
+def describe_broker(config: BrokerConfig) -> list[Described]:
+    """Every property of this broker, and whatever else was set for it."""
+    set_somewhere = [name for source, layer in config.layers() if source is not Source.DEFAULT for name in layer]
+    public = [name for name, row in BROKER_TABLE.items() if not row.internal]
+    return [_describe_broker_property(config, name) for name in dict.fromkeys((*public, *set_somewhere))]
+
+
+def describe_cluster_wide(config: BrokerConfig) -> list[Described]:
+    """What was set for all brokers, and nothing else."""
+    described = []
+    layer = dict(config.layers())[Source.CLUSTER_WIDE]
+    for name in layer:
+        one = _describe_broker_property(config, name)
+        synonyms = tuple(each for each in one.synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        text = None if one.is_sensitive else layer[name]
+        described.append(one._replace(text=text, source=_first_source(synonyms), synonyms=synonyms))
+    return described
+
+
+def property_of(name: str) -> Property | None:
+    """The row behind a broker property's name: its own, or, for a listener's own value, the general one's."""
+    listener_property = LISTENER_PROPERTY.fullmatch(name)
+    general = listener_property[1] if listener_property else name
+    return BROKER_TABLE.get(general) or MOVE_TABLE.get(name)
+
+
+def _describe_topic_property(config: BrokerConfig, overrides: Mapping[str, str], row: Property) -> Described:
+    synonyms: list[Synonym] = []
+    value = config.topic_defaults()[row.attribute]
+    if row.name in overrides:
+        value = parse_value(row, overrides[row.name])
+        synonyms.append(Synonym(row.name, format_value(value), ConfigSource.TOPIC))
+    if row.synonyms:
+        synonyms += _broker_synonyms(config, row.synonyms[0][0], is_sensitive=row.sensitive)
+    return Described(
+        row.name,
+        format_value(value),
+        _first_source(synonyms),
+        read_only=False,
+        is_sensitive=row.sensitive,
+        type=row.type,
+        doc=row.doc,
+        synonyms=tuple(synonyms),
+    )
+
+
+def _describe_broker_property(config: BrokerConfig, name: str) -> Described:
+    row = property_of(name)
+    own = BROKER_TABLE.get(name)
+    is_sensitive = row is None or row.sensitive  # of an unknown one it cannot be known what it holds
+    synonyms = tuple(_broker_synonyms(config, name, is_sensitive=is_sensitive))
+    text = None
+    if own is not None and not is_sensitive:
+        text = format_value(own.default if _is_displaced(config, name) else config.plain_value(name))
+    elif not is_sensitive:
+        text = next((each.text for each in synonyms if each.name == name), None)
+    return Described(
+        name,
+        text,
+        _first_source(synonyms),
+        read_only=own is None or own.update is Update.READ_ONLY,
+        is_sensitive=is_sensitive,
+        type=UNKNOWN_TYPE if row is None else row.type,
+        doc=None if row is None else row.doc,
+        synonyms=synonyms,
+    )
+
+
+def _is_displaced(config: BrokerConfig, name: str) -> bool:
+    """Whether what the file says of this property gave way to another one, which was set while brokers run."""
+    dynamic = [layer for source, layer in config.layers() if source in (Source.PER_BROKER, Source.CLUSTER_WIDE)]
+    others = [other for other in STAND_INS.get(name, ()) if other != name]
+    return any(other in layer for layer in dynamic for other in others) and all(name not in layer for layer in dynamic)
+
+
+def _broker_synonyms(config: BrokerConfig, name: str, *, is_sensitive: bool) -> list[Synonym]:
+    listener_property = LISTENER_PROPERTY.fullmatch(name)
+    names = STAND_INS.get(name, (name, listener_property[1]) if listener_property else (name,))
+    found = [
+        Synonym(each, None if is_sensitive else layer[each], _SOURCES[source])
+        for source, layer in config.layers()
+        for each in names
+        if each in layer
+    ]
+    first = next((index for index, each in enumerate(found) if each.name == name), len(found))
+    return found[first:]
+
+
+def _first_source(synonyms: Iterable[Synonym]) -> ConfigSource:
+    return next((each.source for each in synonyms), ConfigSource.DEFAULT)

@@ -1,0 +1,158 @@
+"""DescribeClientQuotas and AlterClientQuotas: limits of users, client ids and addresses (KIP-546).
+
+Behaviour: quotas lie in the store where Kafka has them, so that any broker of a cluster, and Kafka's tools, see them;
+    every change is notified. Each entity of a request succeeds or fails by itself; one that is named twice is altered
+    twice and answered once. A filter that is not strict also finds entities with further names; without components it
+    finds all. The entities without any rate are not described.
+Versions: 0-1, which differ in their form alone.
+Not done: quotas are not enforced.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.client_quotas import (
+    CLIENT_ID,
+    FOLDERS,
+    IP,
+    USER,
+    Entity,
+    QuotaRefused,
+    RateChange,
+    change_rates,
+    from_path,
+    in_path,
+    parse_entity,
+    parse_filter,
+    read_rates,
+)
+from barnabas.broker.net import resolves
+from barnabas.controller.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
+from barnabas.controller.store import DataTooLarge, MetadataStore, StoreError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, Refuse
+
+logger = logging.getLogger(__name__)
+
+KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order where it answers an alteration
+
+Asked = m.AlterClientQuotasRequest.EntryData
+AlteredRow = m.AlterClientQuotasResponse.EntryData
+
+
+# -- DescribeClientQuotas
+
+
+async def describe_client_quotas(
+    broker: Broker, call: Call, request: m.DescribeClientQuotasRequest
+) -> m.DescribeClientQuotasResponse:
+    """Every entity that fits the filter, with its rates."""
+    if not call.authorize("DescribeConfigs", "Cluster"):
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    components = [(each.entity_type, each.match_type, each.match) for each in request.components]
+    try:
+        wanted = parse_filter(components, strict=request.strict)
+    except QuotaRefused as refused:
+        return m.DescribeClientQuotasResponse(error_code=refused.code, error_message=refused.message, entries=None)
+    entries = []
+    async for entity in _entities(broker.store):
+        if wanted.fits(entity):
+            rates = read_rates(await read_entity(broker.store, entity.path))
+            if rates:
+                entries.append(_described(entity, rates))
+    return m.DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def refuse_describe_client_quotas(
+    request: m.DescribeClientQuotasRequest, version: int, code: ErrorCode
+) -> m.DescribeClientQuotasResponse:
+    """One error and no entries."""
+    return m.DescribeClientQuotasResponse(error_code=code, error_message=code.message, entries=None)
+
+
+async def _entities(store: MetadataStore) -> AsyncIterator[Entity]:
+    """Everything in the store that may have quotas."""
+    for part in await list_entities(store, USERS):
+        user = from_path(part)
+        yield Entity(user=user)
+        for client in await list_entities(store, f"{USERS}/{in_path(user)}/{CLIENTS}"):
+            yield Entity(user=user, client_id=from_path(client))
+    for part in await list_entities(store, CLIENTS):
+        yield Entity(client_id=from_path(part))
+    for part in await list_entities(store, FOLDERS[IP]):
+        yield Entity(ip=from_path(part))
+
+
+def _described(entity: Entity, rates: Mapping[str, float]) -> m.DescribeClientQuotasResponse.EntryData:
+    return m.DescribeClientQuotasResponse.EntryData(
+        entity=[
+            m.DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name)
+            for kind, name in entity.names.items()
+        ],
+        values=[m.DescribeClientQuotasResponse.ValueData(key=key, value=rate) for key, rate in rates.items()],
+    )
+
+
+# -- AlterClientQuotas
+
+
+async def alter_client_quotas(
+    broker: Broker, call: Call, request: m.AlterClientQuotasRequest
+) -> m.AlterClientQuotasResponse:
+    """Alter the quotas of each entity."""
+    if not call.authorize("AlterConfigs", "Cluster"):
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
+    for asked in request.entries:
+        named = _names(asked)
+        row = rows[tuple(named.items())] = _row(named)
+        try:
+            await _alter(broker, asked, validate_only=request.validate_only)
+        except QuotaRefused as refused:
+            row.error_code, row.error_message = refused.code, refused.message
+        except DataTooLarge as error:
+            row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, str(error)
+        except ValueError:  # no node can have this name; as Kafka
+            row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        except StoreError as error:
+            logger.warning("quotas cannot be altered: %s", error, extra={"peer": "metadata store"})
+            row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+    return m.AlterClientQuotasResponse(entries=list(rows.values()))
+
+
+def refuse_alter_client_quotas(
+    request: m.AlterClientQuotasRequest, version: int, code: ErrorCode
+) -> m.AlterClientQuotasResponse:
+    """The same error for every entity."""
+    rows = [_row(_names(asked)) for asked in request.entries]
+    for row in rows:
+        row.error_code, row.error_message = code, code.message
+    return m.AlterClientQuotasResponse(entries=rows)
+
+
+async def _alter(broker: Broker, asked: Asked, *, validate_only: bool) -> None:
+    entity = parse_entity([(each.entity_type, each.entity_name) for each in asked.entity])
+    if entity.ip and not await resolves(in_path(entity.ip)):
+        message = f"{in_path(entity.ip)} is not a valid IP or resolvable host."
+        raise QuotaRefused(ErrorCode.INVALID_REQUEST, message)
+    changes = [RateChange(op.key, None if op.remove else op.value) for op in asked.ops]
+    if validate_only:
+        change_rates(await read_entity(broker.store, entity.path), entity, changes)
+    else:
+        await change_entity(broker.store, entity.path, lambda texts: change_rates(texts, entity, changes))
+
+
+def _names(asked: Asked) -> dict[str, str | None]:
+    names = {each.entity_type: each.entity_name for each in asked.entity}
+    unknown = [kind for kind in names if kind not in FOLDERS]
+    return {kind: names[kind] for kind in (*unknown, *KINDS_IN_ANSWER) if kind in names}
+
+
+def _row(names: Mapping[str, str | None]) -> AlteredRow:
+    return AlteredRow(
+        error_message=None,
+        entity=[
+            m.AlterClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in names.items()
+        ],
+    )

@@ -1,0 +1,457 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs of a whole broker: what is altered holds at once."""
+
+import logging
+
+import pytest
+import trio
+
+from barnabas.broker.config.alter import Operation
+from barnabas.controller import paths
+from barnabas.controller.entity_configs import change_entity, read_entity
+from barnabas.controller.paths import ConfigChange
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import Machine
+
+SET, DELETE, APPEND, SUBTRACT = Operation
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+INVALID, NO_TOPIC = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def started(nursery) -> Machine:
+    return await Machine(nursery, broker_id="1").start()
+
+
+def changing(*resources, validate_only=False) -> m.IncrementalAlterConfigsRequest:
+    """Resources as (type, name, {property: text, or None to delete, or (operation, text)})."""
+    request = m.IncrementalAlterConfigsRequest
+    return request(
+        resources=[
+            request.AlterConfigsResource(
+                resource_type=resource_type,
+                resource_name=name,
+                configs=[
+                    request.AlterableConfig(name=key, config_operation=each[0], value=each[1])
+                    for key, each in ((key, spelled(text)) for key, text in texts.items())
+                ],
+            )
+            for resource_type, name, texts in resources
+        ],
+        validate_only=validate_only,
+    )
+
+
+def spelled(text):
+    if isinstance(text, tuple):
+        return text
+    return (DELETE, None) if text is None else (SET, text)
+
+
+def replacing(resource_type, name, texts, *, validate_only=False) -> m.AlterConfigsRequest:
+    request = m.AlterConfigsRequest
+    configs = [request.AlterableConfig(name=key, value=text) for key, text in texts.items()]
+    resource = request.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
+    return request(resources=[resource], validate_only=validate_only)
+
+
+async def alter(client, *resources, **options):
+    """The code and message of each resource."""
+    answer = await client.ask(changing(*resources, **options))
+    return [(row.error_code, row.error_message) for row in answer.responses]
+
+
+async def altered(client, resource_type, name, **texts):
+    """Alter one resource, which must succeed; underscores are dots."""
+    dotted = {key.replace("_", "."): text for key, text in texts.items()}
+    assert await alter(client, (resource_type, name, dotted)) == [(0, None)]
+
+
+async def describe(client, resource_type, name, *keys, version=4, **options):
+    asked = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return (await client.ask(m.DescribeConfigsRequest(resources=[asked], **options), version)).results[0]
+
+
+async def value_of(client, resource_type, name, key):
+    (row,) = (await describe(client, resource_type, name, key)).configs
+    return row.value, row.config_source
+
+
+# -- describing
+
+
+async def test_a_topic_is_described_with_what_was_asked_for(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t", retention_ms="1000")
+    row = await describe(client, TOPIC, "t", "retention.ms", "nope", include_synonyms=True, include_documentation=True)
+    assert (row.error_code, row.error_message, row.resource_type, row.resource_name) == (0, "", TOPIC, "t")
+    (config,) = row.configs
+    assert (config.name, config.value, config.config_source, config.config_type) == ("retention.ms", "1000", 1, 5)
+    assert [(each.name, each.value, each.source) for each in config.synonyms] == [("retention.ms", "1000", 1)]
+    assert config.documentation.startswith("Segments whose newest record is older")
+
+
+async def test_synonyms_and_documentation_come_when_they_are_asked_for(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    (config,) = (await describe(client, TOPIC, "t", "segment.bytes")).configs
+    assert (config.synonyms, config.documentation) == ([], None)
+    assert len((await describe(client, TOPIC, "t")).configs) == 36
+
+
+async def test_the_oldest_version_calls_nothing_a_default(nursery, autojump_clock):
+    (config,) = (
+        await describe(await (await started(nursery)).connect(), BROKER, "1", "log.segment.bytes", version=0)
+    ).configs
+    assert (config.value, config.is_default, config.read_only) == ("1073741824", False, False)
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code", "message"),
+    [
+        (TOPIC, "nope", NO_TOPIC, ""),
+        (
+            TOPIC,
+            "a b",
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and"
+            " '-'",
+        ),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name is invalid: the empty string is not allowed"),
+        (BROKER, "2", INVALID, "Unexpected broker id, expected 1 or empty string, but received 2"),
+        (BROKER, "x", INVALID, "Broker id must be an integer, but it is: x"),
+        (BROKER, "9" * 20, INVALID, f"Broker id must be an integer, but it is: {'9' * 20}"),
+        (LOGGER, "", INVALID, "Broker id must not be empty"),
+        (LOGGER, "7", INVALID, "Unexpected broker id, expected 1 but received 7"),
+        (METRICS, "", INVALID, "Client metrics subscription name must not be empty"),
+        (METRICS, "m", INVALID, "Config type client-metrics is only supported on KRaft clusters"),
+        (GROUP, "g", INVALID, INVALID.message),
+        (0, "x", INVALID, INVALID.message),
+    ],
+)
+async def test_what_cannot_be_described_is_refused_as_kafka_refuses_it(
+    nursery, autojump_clock, resource_type, name, code, message
+):
+    row = await describe(await (await started(nursery)).connect(), resource_type, name)
+    assert (row.error_code, row.error_message, list(row.configs)) == (code, message, [])
+
+
+# -- altering
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "name", "code", "message"),
+    [
+        (TOPIC, "nope", NO_TOPIC, "The topic 'nope' does not exist."),
+        (TOPIC, "", INVALID, "Default topic resources are not allowed."),
+        (BROKER, "77", INVALID, "Unexpected broker id, expected 1, but received 77"),
+        (BROKER, " 1", INVALID, "Node id must be an integer, but it is:  1"),
+        (LOGGER, "77", INVALID, "Unexpected node id. Expected 1, but received 77"),
+        (LOGGER, "", INVALID, "Node id must be an integer, but it is: "),
+        (
+            METRICS,
+            "m",
+            INVALID,
+            "AlterConfigs is only supported for topics and brokers, but resource type is CLIENT_METRICS",
+        ),
+        (GROUP, "g", INVALID, "Unknown resource type 32"),
+    ],
+)
+async def test_what_cannot_be_altered_is_refused_as_kafka_refuses_it(
+    nursery, autojump_clock, resource_type, name, code, message
+):
+    client = await (await started(nursery)).connect()
+    assert await alter(client, (resource_type, name, {"flush.ms": "1"})) == [(code, message)]
+
+
+async def test_each_resource_of_a_request_succeeds_or_fails_by_itself(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    outcomes = await alter(
+        client, (TOPIC, "t", {"flush.ms": "5"}), (BROKER, "1", {"zzz": "1"}), (TOPIC, "no", {"flush.ms": "5"})
+    )
+    assert outcomes == [(0, None), (0, None), (NO_TOPIC, "The topic 'no' does not exist.")]
+    assert await value_of(client, TOPIC, "t", "flush.ms") == ("5", 1)
+
+
+async def test_a_resource_that_is_named_twice_is_refused_both_times(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    twice = [(INVALID, "Each resource must appear at most once.")] * 2
+    assert await alter(client, (TOPIC, "t", {"flush.ms": "5"}), (TOPIC, "t", {"flush.messages": "5"})) == twice
+
+
+async def test_the_levels_of_loggers_are_not_altered_in_the_older_way(nursery, autojump_clock):
+    machine = await started(nursery)
+    (row,) = (await (await machine.connect()).ask(replacing(LOGGER, "1", {"root": "INFO"}))).responses
+    assert (row.error_code, row.error_message) == (INVALID, "Unknown resource type 8")
+
+
+async def test_an_unknown_operation_is_refused_for_a_broker_and_an_error_for_a_topic(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    assert await alter(client, (TOPIC, "t", {"flush.ms": (7, "5")})) == [(ErrorCode.UNKNOWN_SERVER_ERROR, None)]
+    assert await alter(client, (BROKER, "1", {"zzz": (7, "5")})) == [(INVALID, "Unknown operations type 7")]
+
+
+async def test_the_older_way_replaces_all_that_was_set(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t", retention_ms="1000")
+    (row,) = (await client.ask(replacing(TOPIC, "t", {"flush.ms": "5"}))).responses
+    assert (row.error_code, row.error_message) == (0, None)
+    assert await value_of(client, TOPIC, "t", "flush.ms") == ("5", 1)
+    assert await value_of(client, TOPIC, "t", "retention.ms") == ("604800000", 5)
+
+
+async def test_a_change_that_is_only_to_be_checked_is_checked_and_not_made(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    (refused,) = await alter(client, (TOPIC, "t", {"flush.ms": "x"}), validate_only=True)
+    assert refused[0] == ErrorCode.INVALID_CONFIG
+    assert await alter(client, (TOPIC, "t", {"flush.ms": "5"}), validate_only=True) == [(0, None)]
+    assert await value_of(client, TOPIC, "t", "flush.ms") == ("9223372036854775807", 5)
+    (row,) = (await client.ask(replacing(BROKER, "1", {"log.roll.ms": "9"}, validate_only=True))).responses
+    assert (row.error_code, await value_of(client, BROKER, "1", "log.roll.ms")) == (0, (None, 5))
+
+
+async def test_lists_grow_and_shrink(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    await altered(client, TOPIC, "t", cleanup_policy=(APPEND, "compact"))
+    assert await value_of(client, TOPIC, "t", "cleanup.policy") == ("delete,compact", 1)
+    await altered(client, TOPIC, "t", cleanup_policy=(SUBTRACT, "delete"))
+    assert await value_of(client, TOPIC, "t", "cleanup.policy") == ("compact", 1)
+
+
+async def test_a_password_is_refused_but_may_be_checked(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    (refused,) = await alter(client, (BROKER, "1", {"sasl.jaas.config": "x"}))
+    assert refused[0] == ErrorCode.INVALID_CONFIG
+    assert await alter(client, (BROKER, "1", {"sasl.jaas.config": "x"}), validate_only=True) == [(0, None)]
+
+
+async def test_what_does_not_act_is_named_in_the_log(nursery, autojump_clock, caplog):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    await altered(client, TOPIC, "t", preallocate="true")
+    await altered(client, BROKER, "", num_io_threads="16")
+    assert "topics/t: preallocate has no effect in this version" in caplog.text
+    assert "brokers/<default>: num.io.threads has no effect in this version" in caplog.text
+
+
+async def test_a_store_that_cannot_write_refuses_the_change(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    (refused,) = await alter(client, (BROKER, "1", {"zzz": "x" * 1_100_000}))
+    assert refused[0] == INVALID and "limited to" in refused[1]
+
+
+# -- what is altered holds
+
+
+async def test_a_topics_value_holds_from_the_next_request_on(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    await altered(client, TOPIC, "t", max_message_bytes="100")
+    assert (await client.produce("t", b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    await altered(client, TOPIC, "t", max_message_bytes=None)
+    assert (await client.produce("t", b"x" * 200)).error_code == 0
+
+
+async def test_the_brokers_value_holds_for_topics_without_their_own(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("follows")
+    await client.create_topic("keeps", max_message_bytes="5000")
+    await altered(client, BROKER, "", message_max_bytes="100")
+    assert (await client.produce("follows", b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert (await client.produce("keeps", b"x" * 200)).error_code == 0
+    await altered(client, BROKER, "1", message_max_bytes="1000")
+    assert (await client.produce("follows", b"x" * 200)).error_code == 0
+    assert await value_of(client, TOPIC, "follows", "max.message.bytes") == ("1000", 2)
+
+
+async def test_what_was_altered_survives_a_restart(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    await client.create_topic("t")
+    await altered(client, BROKER, "", message_max_bytes="100")
+    await altered(client, TOPIC, "t", flush_ms="5")
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    assert (await client.produce("t", b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert await value_of(client, BROKER, "", "message.max.bytes") == ("100", 3)
+    assert await value_of(client, TOPIC, "t", "flush.ms") == ("5", 1)
+
+
+async def test_kafkas_nodes_are_written(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    await client.create_topic("t")
+    await altered(client, TOPIC, "t", segment_bytes=" 100000 ")
+    await altered(client, BROKER, "1", zzz="1")
+    await altered(client, BROKER, "", message_max_bytes="9")
+    store = machine._database.session()
+    written = {}
+    for entity in ("topics/t", "brokers/1", "brokers/<default>"):
+        written[entity], _ = await store.get(f"/config/{entity}")
+    notified = [
+        ConfigChange.decode((await store.get(f"{paths.CONFIG_CHANGES}/{name}"))[0], name).entity_path
+        for name in await store.children(paths.CONFIG_CHANGES)
+    ]
+    assert written == {
+        "topics/t": b'{"version":1,"config":{"segment.bytes":" 100000 "}}',
+        "brokers/1": b'{"version":1,"config":{"zzz":"1"}}',
+        "brokers/<default>": b'{"version":1,"config":{"message.max.bytes":"9"}}',
+    }
+    assert notified == ["topics/t", "brokers/1", "brokers/<default>"]
+    await store.close()
+
+
+async def test_what_another_broker_altered_is_followed(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    await client.create_topic("t")
+    store = machine._database.session()
+    await change_entity(store, "topics/t", lambda texts: {**texts, "max.message.bytes": "100"})
+    await trio.sleep(0.1)
+    assert (await client.produce("t", b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    await store.close()
+
+
+async def test_what_cannot_be_used_in_the_store_is_ignored_with_a_line(nursery, autojump_clock, caplog):
+    machine = await started(nursery)
+    await machine.stop()
+    store = machine._database.session()
+    wrong = {"log.segment.bytes": "x", "broker.id": "5", "message.max.bytes": "100"}
+    await change_entity(store, "brokers/1", lambda texts: wrong)
+    await change_entity(store, "brokers/<default>", lambda texts: {"log.roll.ms": "0"})
+    client = await (await machine.start()).connect()
+    assert "log.segment.bytes in the store (brokers/1) is not valid and is ignored" in caplog.text
+    assert "log.roll.ms must be greater than or equal to 1" in caplog.text
+    assert await value_of(client, BROKER, "1", "message.max.bytes") == ("1048588", 5)
+    await altered(client, BROKER, "", log_roll_ms=None)
+    assert await value_of(client, BROKER, "1", "message.max.bytes") == ("100", 2)
+    await store.close()
+
+
+async def test_a_notification_is_removed_when_it_is_old(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    await altered(client, BROKER, "1", zzz="1")
+    await trio.sleep(16 * 60)
+    await altered(await machine.connect(), BROKER, "1", zzz="2")
+    store = machine._database.session()
+    assert await store.children(paths.CONFIG_CHANGES) == ["config_change_0000000001"]
+    assert await read_entity(store, "brokers/1") == {"zzz": "2"}
+    await store.close()
+
+
+async def test_a_damaged_notification_is_ignored_with_a_line(nursery, autojump_clock, caplog):
+    machine = await started(nursery)
+    store = machine._database.session()
+    await store.create(paths.CONFIG_CHANGE_PREFIX, b"{", sequential=True)
+    client = await machine.connect()
+    await altered(client, BROKER, "", message_max_bytes="100")
+    assert await value_of(client, BROKER, "1", "message.max.bytes") == ("100", 3)
+    assert "ignoring a notification that cannot be read" in caplog.text
+    await store.close()
+
+
+async def test_other_addresses_are_advertised_at_once(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await altered(client, BROKER, "1", advertised_listeners="PLAINTEXT://elsewhere:7")
+    await trio.sleep(1)
+    (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
+    assert (broker.host, broker.port) == ("elsewhere", 7)
+    await altered(client, BROKER, "1", advertised_listeners=None)
+    await trio.sleep(1)
+    (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
+    assert (broker.host, broker.port) == ("127.0.0.1", 9092)
+
+
+async def test_fewer_replicas_that_are_enough_commit_what_waited(nursery, autojump_clock):
+    machine = await started(nursery)
+    client, waiting = await machine.connect(), await machine.connect()
+    await client.create_topic("t", min_insync_replicas="2")
+    assert await client.give_role(machine, "t", replicas=[1, 2], isr=[1]) == 0
+    assert (await client.produce("t", b"x", acks=1)).error_code == 0
+    assert (await client.fetch("t", max_wait_ms=0)).high_watermark == 0
+    await altered(client, TOPIC, "t", min_insync_replicas=None)
+    assert (await waiting.fetch("t", max_wait_ms=0)).high_watermark == 1
+
+
+async def test_a_replica_out_of_sync_leads_when_that_is_allowed_while_brokers_run(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    await client.create_topic("t")
+    store = machine._database.session()
+    state = paths.PartitionState(leader=-1, leader_epoch=5, controller_epoch=1, isr=(9,))
+    await store.set(paths.partition_state("t", 0), state.encode())
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    assert (await client.metadata("t"))["t"].partitions[0].leader_id == -1
+    await altered(client, TOPIC, "t", unclean_leader_election_enable="true")
+    await trio.sleep(1)
+    assert (await client.metadata("t"))["t"].partitions[0].leader_id == 1
+    await store.close()
+
+
+# -- levels of loggers
+
+
+@pytest.fixture
+def levels_restored():
+    loggers = [logging.getLogger(name) for name in (None, "barnabas", "barnabas.broker.dispatch")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+async def test_a_loggers_level_is_set_and_taken_away(nursery, autojump_clock, levels_restored):
+    client, ours = await (await started(nursery)).connect(), "barnabas.broker.dispatch"
+    assert await alter(client, (LOGGER, "1", {"root": "WARN"})) == [(0, None)]
+    assert await value_of(client, LOGGER, "1", ours) == ("WARN", 6)
+    assert await alter(client, (LOGGER, "1", {ours: "TRACE"})) == [(0, None)]
+    assert logging.getLogger(ours).isEnabledFor(logging.DEBUG)
+    assert await value_of(client, LOGGER, "1", ours) == ("TRACE", 6)
+    assert await alter(client, (LOGGER, "1", {ours: None})) == [(0, None)]
+    assert await value_of(client, LOGGER, "1", ours) == ("WARN", 6)
+
+
+async def test_one_level_is_for_all_loggers_of_ours(nursery, autojump_clock, levels_restored):
+    client = await (await started(nursery)).connect()
+    assert await alter(client, (LOGGER, "1", {"barnabas": "ERROR"})) == [(0, None)]
+    assert await value_of(client, LOGGER, "1", "barnabas.broker.dispatch") == ("ERROR", 6)
+    assert await value_of(client, LOGGER, "1", "root") != ("ERROR", 6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "code", "message"),
+    [
+        (
+            {"root": "info"},
+            ErrorCode.INVALID_CONFIG,
+            "Cannot set the log level of root to info as it is not a supported log level. "
+            "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN",
+        ),
+        ({"root": None}, INVALID, "Removing the log level of the root logger is not allowed"),
+        ({"barnabas.nope": "INFO"}, ErrorCode.INVALID_CONFIG, "Logger barnabas.nope does not exist!"),
+        ({"root": "ERROR", "barnabas.nope": None}, ErrorCode.INVALID_CONFIG, "Logger barnabas.nope does not exist!"),
+        ({"root": (APPEND, "INFO")}, INVALID, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+        ({"root": (9, "INFO")}, ErrorCode.UNKNOWN_SERVER_ERROR, None),
+    ],
+)
+async def test_a_level_is_refused_as_kafka_refuses_it_and_none_is_changed(
+    nursery, autojump_clock, texts, code, message
+):
+    client, before = await (await started(nursery)).connect(), logging.root.level
+    assert await alter(client, (LOGGER, "1", texts)) == [(code, message)]
+    assert logging.root.level == before
+
+
+async def test_a_level_that_is_only_to_be_checked_is_not_changed(nursery, autojump_clock):
+    client, before = await (await started(nursery)).connect(), logging.root.level
+    assert await alter(client, (LOGGER, "1", {"root": "FATAL"}), validate_only=True) == [(0, None)]
+    assert logging.root.level == before
