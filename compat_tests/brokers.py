@@ -20,8 +20,13 @@ class BrokerProcess(BrokerChild):
         return f"127.0.0.1:{self.port}"
 
 
-def run_barnabas(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_barnabas(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "barnabas", *arguments], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "barnabas", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
