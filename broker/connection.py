@@ -4,11 +4,14 @@ That is Kafka's own ordering rule: answers leave in the order of the requests, a
 connection only. Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
-connections together (`Intake`). At the limit nobody reads; a connection that holds a part of a frame and makes no
-progress for `STALLED_SECONDS` is then closed, so that a crowd of half-sent frames cannot lock out everybody else.
+connections together (`Connections`). At the limit nobody reads but one, who may go above it until its frame is whole,
+or a crowd of half-sent frames would wait for each other. Whoever holds this place without filling its frame gives it
+up after `FAVOUR_SECONDS`, to those who wait in the order in which they came; a connection that holds a part of a frame
+and sends nothing for `STALLED_SECONDS` is then closed.
 """
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import trio
@@ -29,6 +32,8 @@ RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
 NO_REQUEST, FETCH = -1, 1  # API keys
 STALLED_SECONDS = 30.0
+FAVOUR_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay an honest client
+FAVOUR_BYTES = 1 << 14  # what keeps the place for as long again: a byte now and then is not honest
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
 
@@ -75,8 +80,10 @@ class Connections:
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
         self._held_bytes = 0
-        self._favoured: Connection | None = None
-        self._room = trio.Event()
+        self._favoured: Connection | None = None  # may read although memory is used up
+        self._favour_ends_at = 0.0  # then somebody else may; later with every FAVOUR_BYTES
+        self._favour_bytes = 0  # what the favoured one held when that was last put off
+        self._queue: dict[Connection, trio.Event] = {}  # who waits for memory, first come first
         self._slot = trio.Event()
 
     def __len__(self) -> int:
@@ -108,31 +115,62 @@ class Connections:
             del self._by_address[connection.address]
         self._slot.set()
 
+    @property
+    def _is_full(self) -> bool:
+        return self._held_bytes >= self._config.queued_max_request_bytes
+
     def hold(self, connection: Connection, held_bytes: int) -> None:
         """Say how many request bytes this connection holds now."""
         self._held_bytes += held_bytes - connection.held_bytes
         if held_bytes < connection.held_bytes and self._favoured is connection:
             self._favoured = None  # it has its frame, or is gone: the next one's turn
-            self._room.set()
         connection.held_bytes = held_bytes
-        if self._held_bytes < self._config.queued_max_request_bytes:
-            self._room.set()
+        if self._queue and (self._favoured is None or not self._is_full):
+            self._wake_first()
 
     async def room(self, connection: Connection) -> None:
-        """Wait until the bytes held by all connections are below the limit.
+        """Wait until the bytes held by all connections are below the limit, or this one may go above it.
 
-        One connection at a time may go on above it, or a crowd of half-sent frames would wait for each other.
+        A request in hand keeps the place until it is answered: its frame is above the limit for so long.
         """
-        connection.waiting = True
-        while self._held_bytes >= self._config.queued_max_request_bytes and self._favoured is not connection:
-            if self._favoured is None:
-                self._favoured = connection
-                break
-            if self._room.is_set():
-                self._room = trio.Event()
-            await self._room.wait()
-        connection.waiting = False
+        if self._is_full and not self._may_go_above(connection):
+            connection.waiting = True
+            self._queue[connection] = trio.Event()
+            try:
+                while self._is_full and not self._may_go_above(connection):
+                    await self._look_again(connection)
+            finally:
+                connection.waiting = False
+                del self._queue[connection]
+                self._wake_first()
         connection.progress_at = trio.current_time()
+
+    def _may_go_above(self, connection: Connection) -> bool:
+        """Whether this is the favoured one; the first in the queue becomes so when the place is free."""
+        now = trio.current_time()
+        favoured = self._favoured
+        is_next = not self._queue or next(iter(self._queue)) is connection
+        if favoured is connection:
+            if connection.held_bytes < self._favour_bytes + FAVOUR_BYTES:
+                return now < self._favour_ends_at or is_next
+        elif not is_next or (favoured is not None and (favoured.busy or now < self._favour_ends_at)):
+            return False
+        self._favoured = connection
+        self._favour_ends_at, self._favour_bytes = now + FAVOUR_SECONDS, connection.held_bytes
+        return True
+
+    async def _look_again(self, connection: Connection) -> None:
+        """Sleep until something changed for this connection: the first in the queue also watches the time."""
+        if self._queue[connection].is_set():
+            self._queue[connection] = trio.Event()
+        is_first = next(iter(self._queue)) is connection
+        is_timed = is_first and self._favoured is not None and not self._favoured.busy
+        with trio.move_on_at(self._favour_ends_at if is_timed else math.inf):
+            await self._queue[connection].wait()
+
+    def _wake_first(self) -> None:
+        if self._queue:
+            next(iter(self._queue.values())).set()
 
     async def sweep(self) -> None:
         """For ever, once a second: close idle connections, and stalled ones while memory is short."""
@@ -140,7 +178,7 @@ class Connections:
             await trio.sleep(SWEEP_SECONDS)
             now = trio.current_time()
             idle_before = now - self._config.connections_max_idle_ms / 1000
-            full = self._held_bytes >= self._config.queued_max_request_bytes
+            full = self._is_full
             for connection in list(self._open):
                 if connection.busy and not connection.sending:
                     continue

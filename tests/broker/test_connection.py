@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from barnabas.broker import dispatch
-from barnabas.broker.connection import STALLED_SECONDS
+from barnabas.broker.connection import FAVOUR_BYTES, FAVOUR_SECONDS, STALLED_SECONDS
 from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.storage.disk import FileSlice, OsDisk
 from barnabas.storage.memdisk import MemDisk
@@ -247,16 +247,89 @@ async def test_a_frame_above_the_limit_is_refused_when_it_is_announced(nursery, 
     assert await client.is_closed(within_seconds=1)
 
 
-async def test_half_sent_frames_that_use_up_the_memory_are_closed_and_the_others_served(nursery, autojump_clock):
+async def crowded(nursery, crowd):
+    """A machine whose memory for requests is used up by so many half-sent frames; they wait for each other."""
     machine = await Machine(nursery, **SMALL_MEMORY).start()
-    crowd = [await machine.connect() for _ in range(5)]
-    for client in crowd:
+    await (await machine.connect()).create_topic("t")
+    clients = [await machine.connect() for _ in range(crowd)]
+    for client in clients:
         await client.send_bytes(struct.pack(">i", 90_000) + bytes(60_000))
-    client = await machine.connect()
-    await client.create_topic("t")
-    assert (await client.produce("t", bytes(80_000))).error_code == 0
-    assert STALLED_SECONDS - 1 <= trio.current_time() <= 5 * STALLED_SECONDS  # each of those who wait may get a turn
-    assert any([await client.is_closed(within_seconds=0.1) for client in crowd])
+    await trio.testing.wait_all_tasks_blocked()
+    return machine, clients
+
+
+async def test_half_sent_frames_that_use_up_the_memory_are_closed(nursery, autojump_clock):
+    machine, crowd = await crowded(nursery, 3)
+    await trio.sleep(STALLED_SECONDS - 1)
+    assert all([await client.is_quiet(0.1) for client in crowd])
+    await trio.sleep(10)
+    closed = [await client.is_closed(within_seconds=0.1) for client in crowd]
+    assert sum(closed) == 2, "so many that there is memory again"
+    assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
+
+
+async def test_each_of_a_crowd_of_half_sent_frames_delays_an_honest_one_by_no_more_than_a_second(
+    nursery, autojump_clock
+):
+    machine, crowd = await crowded(nursery, 20)
+    began = trio.current_time()
+    assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
+    assert trio.current_time() - began <= len(crowd) * FAVOUR_SECONDS + 1
+    assert await crowd[0].is_quiet(0.1), "nobody had to be closed for it"
+
+
+async def test_a_byte_now_and_then_does_not_keep_the_place_above_the_limit(nursery, autojump_clock):
+    machine, crowd = await crowded(nursery, 2)
+
+    async def drip(client):
+        while True:
+            await trio.sleep(FAVOUR_SECONDS / 2)
+            await client.send_bytes(b"\0")
+
+    async with trio.open_nursery() as dripping:
+        for client in crowd:
+            dripping.start_soon(drip, client)
+        with trio.fail_after(5 * FAVOUR_SECONDS):
+            assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
+        dripping.cancel_scope.cancel()
+
+
+async def test_whoever_goes_on_sending_keeps_the_place_until_its_frame_is_whole(nursery, autojump_clock):
+    machine, _ = await crowded(nursery, 2)
+    client, other = await machine.connect(), await machine.connect()
+    client._correlation_id += 1
+    frame = client.frame_of(produce_request("t", bytes(90_000)))
+
+    async def send_slowly():
+        await client.send_bytes(struct.pack(">i", len(frame)))
+        for position in range(0, len(frame), FAVOUR_BYTES):
+            await client.send_bytes(frame[position : position + FAVOUR_BYTES])
+            await trio.sleep(FAVOUR_SECONDS * 0.9)
+
+    answered = []
+
+    async def receive():
+        answered.append((await client.receive()).responses[0].partition_responses[0].error_code)
+
+    nursery.start_soon(send_slowly)
+    nursery.start_soon(receive)
+    await trio.sleep(4 * FAVOUR_SECONDS)  # by now it has the place
+    assert answered == []
+    assert (await other.produce("t", bytes(80_000))).error_code == 0
+    assert answered == [0], "the other one came later"
+
+
+async def test_a_request_in_hand_keeps_the_place_until_it_is_answered(nursery, autojump_clock):
+    machine, _ = await crowded(nursery, 2)
+    client, other = await machine.connect(), await machine.connect()
+    unknown = [(letter * 30_000, 0, 0) for letter in "abc"]  # so the frame does not arrive in one piece
+    waiting = fetch_request([("t", 0, 0), *unknown], max_wait_ms=20_000)
+    began = trio.current_time()
+    await client.send(waiting, 11)
+    await trio.sleep(4 * FAVOUR_SECONDS)
+    assert (await other.produce("t2", bytes(80_000))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert trio.current_time() - began >= 20
+    assert isinstance(await client.receive(), m.FetchResponse)
 
 
 async def test_slow_frames_are_not_closed_while_there_is_memory(nursery, autojump_clock):
