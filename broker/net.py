@@ -17,9 +17,12 @@ from typing import Protocol
 
 import trio
 
+from barnabas.broker.config.listeners import WILDCARDS
 from barnabas.storage.disk import FileSlice
 
 logger = logging.getLogger(__name__)
+
+Address = tuple[int, tuple[object, ...]]  # family, and host, port and more as the operating system wants it
 
 SENDFILE_BYTES_MAX = 1 << 20  # a call must not hold the loop: 1 MiB is about a quarter of a millisecond
 ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, instead of ending the listener
@@ -39,6 +42,14 @@ CONNECTION_GONE = frozenset(
         errno.EPERM,  # a firewall's refusal
     }
 )
+
+NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
+WILDCARD_ADDRESSES: Sequence[Address] = (  # the first takes IPv4 too, as in Java
+    (socket.AF_INET6, ("::", 0)),
+    (socket.AF_INET, ("0.0.0.0", 0)),
+)
+MAPPED_PREFIX = "::ffff:"  # how an IPv4 peer of an IPv6 socket is written
+FREE_PORT_ATTEMPTS = 10
 
 
 class ConnectionLost(Exception):
@@ -166,20 +177,27 @@ class OsStream:
 
 
 class OsListener:
-    """A `Listener` over a non-blocking socket."""
+    """A `Listener` over non-blocking sockets: one for each address of its host, all on one port."""
 
-    def __init__(self, bound: socket.socket, host: str, port: int, *, buffers: "SocketBuffers") -> None:
-        self._socket = bound
+    def __init__(self, bound: Sequence[socket.socket], host: str, port: int, *, buffers: "SocketBuffers") -> None:
+        self._sockets = bound
         self._buffers = buffers
         self.host = host
         self.port = port
 
     async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
+        async with trio.open_nursery() as accepting:
+            for bound in self._sockets:
+                accepting.start_soon(self._accept, bound, handle, nursery)
+
+    async def _accept(
+        self, bound: socket.socket, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery
+    ) -> None:
         kept_from = first_kept_descriptor()
         while True:
-            await trio.lowlevel.wait_readable(self._socket)
+            await trio.lowlevel.wait_readable(bound)
             try:
-                connected, address = self._socket.accept()
+                connected, address = bound.accept()
             except BlockingIOError:
                 continue  # it went away between the two
             except OSError as error:
@@ -195,7 +213,7 @@ class OsListener:
             except OSError:  # macOS refuses options on a connection that was reset meanwhile
                 connected.close()
                 continue
-            nursery.start_soon(handle, OsStream(connected, address[0]))
+            nursery.start_soon(handle, OsStream(connected, address[0].removeprefix(MAPPED_PREFIX)))
             if connected.fileno() >= kept_from:
                 self._warn_of_pause()
                 while self._lowest_free_descriptor() >= kept_from:
@@ -210,16 +228,17 @@ class OsListener:
     def _lowest_free_descriptor(self) -> int:
         """What the next file or connection would get; the operating system gives out the lowest."""
         try:
-            descriptor = os.dup(self._socket.fileno())
+            descriptor = os.dup(self._sockets[0].fileno())
         except OSError:
             return sys.maxsize
         os.close(descriptor)
         return descriptor
 
     def close(self) -> None:
-        if self._socket.fileno() >= 0:
-            trio.lowlevel.notify_closing(self._socket)
-            self._socket.close()
+        for bound in self._sockets:
+            if bound.fileno() >= 0:
+                trio.lowlevel.notify_closing(bound)
+                bound.close()
 
 
 def first_kept_descriptor() -> int:
@@ -259,18 +278,17 @@ class OsNet:
         self.buffers = buffers
 
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
-        addresses = await trio.socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = addresses[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setblocking(False)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-            bound.listen(backlog)
-        except OSError:
-            bound.close()
-            raise
-        return OsListener(bound, host, bound.getsockname()[1], buffers=self.buffers)
+        """On every address that the host has here, where Java takes the first; a wildcard means IPv6 and IPv4."""
+        addresses = WILDCARD_ADDRESSES if host in WILDCARDS else await _addresses_of(host)
+        for attempt in range(FREE_PORT_ATTEMPTS):
+            try:
+                bound = _bind(addresses, port, backlog, is_wildcard=host in WILDCARDS)
+            except OSError as error:  # the port that was free at the first address may be taken at the second
+                if port != 0 or error.errno != errno.EADDRINUSE or attempt == FREE_PORT_ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        return OsListener(bound, host, bound[0].getsockname()[1], buffers=self.buffers)
 
     async def connect(self, host: str, port: int) -> OsStream:
         try:
@@ -280,6 +298,54 @@ class OsNet:
             raise ConnectionLost(f"{host}:{port}: {error}") from error
         self.buffers.apply(connected)
         return OsStream(connected, host)
+
+
+async def _addresses_of(host: str) -> list[Address]:
+    """Each address of a host, once."""
+    found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bind(addresses: Sequence[Address], port: int, backlog: int, *, is_wildcard: bool) -> list[socket.socket]:
+    """Listening sockets at these addresses, all on one port; of a wildcard the first that works, which has them all.
+
+    Addresses that this machine does not have (a name's IPv6 address, where IPv6 is switched off) are left out, unless
+    that leaves none.
+    """
+    bound: list[socket.socket] = []
+    missing: OSError | None = None
+    for address in addresses:
+        try:
+            bound.append(_listen_at(address, port, backlog))
+        except OSError as error:
+            if error.errno not in NO_SUCH_ADDRESS:
+                for other in bound:
+                    other.close()
+                raise
+            missing = error
+            continue
+        if is_wildcard:
+            break
+        port = bound[0].getsockname()[1]
+    if not bound:
+        raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return bound
+
+
+def _listen_at(address: Address, port: int, backlog: int) -> socket.socket:
+    family, (host, _, *scope) = address
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setblocking(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind((host, port, *scope))
+        bound.listen(backlog)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 async def _connect_to_any(addresses: Sequence[tuple[int, int, int, str, object]]) -> socket.socket:

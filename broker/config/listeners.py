@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 _ENDPOINT = r"(.*)://(?:\[([0-9a-zA-Z\-%._:]*)\]|([0-9a-zA-Z\-%._]*)):([0-9]+)"
-_WILDCARDS = ("", "0.0.0.0", "::")
+WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Endpoint(NamedTuple):
@@ -21,7 +21,7 @@ class Endpoint(NamedTuple):
     @property
     def is_wildcard(self) -> bool:
         """Whether the host stands for every interface."""
-        return self.host in _WILDCARDS
+        return self.host in WILDCARDS
 
     def __str__(self) -> str:
         return f"{self.listener}://{host_port(self.host, self.port)}"

@@ -47,14 +47,13 @@ from barnabas.broker.groups.offsets import OffsetsRead, ReadOffset, read_offsets
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.shards import Shard, Shards
 from barnabas.broker.groups.state import Group
+from barnabas.broker.partition import ACKS_ALL
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition, partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
-
-ACKS_ALL = -1
 
 
 class GroupCoordinator:

@@ -1,6 +1,5 @@
 """Connections: order, limits, idleness, memory, hostile bytes; and the network of these tests beside the real one."""
 
-import socket
 import struct
 
 import pytest
@@ -8,14 +7,10 @@ import trio
 
 from barnabas.broker import dispatch
 from barnabas.broker.connection import FAVOUR_BYTES, FAVOUR_SECONDS, STALLED_SECONDS
-from barnabas.broker.net import ConnectionLost, OsNet
-from barnabas.storage.disk import FileSlice, OsDisk
-from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
     Machine,
-    MemNet,
     fetch_request,
     fetched,
     produce_request,
@@ -428,131 +423,3 @@ async def test_an_answer_that_cannot_be_encoded_costs_one_connection(nursery, au
     await client.send(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
     assert await client.is_closed(within_seconds=1)
     assert (await other.ask(m.MetadataRequest(topics=[]))).brokers
-
-
-# -- the network of these tests behaves as the real one
-
-
-@pytest.fixture(params=[MemNet, OsNet])
-async def ends(request, nursery):
-    """(net, port, connect): `connect()` gives both ends of a connection."""
-    net, accepted = request.param(), []
-    listener = await net.listen("127.0.0.1", 0, backlog=10)
-
-    async def accept(stream):
-        accepted.append(stream)
-
-    nursery.start_soon(listener.serve, accept, nursery)
-
-    async def connect():
-        stream = await net.connect("127.0.0.1", listener.port)
-        with trio.fail_after(5):
-            while not accepted:
-                await trio.sleep(0.001)
-        return stream, accepted.pop()
-
-    return net, listener.port, connect
-
-
-async def read_all(stream, size):
-    data = b""
-    with trio.fail_after(5):
-        while len(data) < size:
-            data += await stream.receive_some(1 << 16)
-    return data
-
-
-async def test_bytes_arrive_both_ways_in_order(ends):
-    here, there = await ends[2]()
-    await here.send_all(b"to ")
-    await here.send_all(memoryview(b"there"))
-    assert await read_all(there, 8) == b"to there"
-    await there.send_all(bytearray(b"and back"))
-    assert await read_all(here, 8) == b"and back"
-    assert there.peer_address == "127.0.0.1"
-
-
-async def test_more_than_fits_waits_for_the_reader(ends, nursery):
-    here, there = await ends[2]()
-    data = bytes(range(256)) * 40_000
-    nursery.start_soon(here.send_all, data)
-    assert await read_all(there, len(data)) == data
-
-
-async def test_the_end_comes_after_what_was_sent(ends):
-    here, there = await ends[2]()
-    await here.send_all(b"bye")
-    here.close()
-    assert await read_all(there, 3) == b"bye"
-    assert await there.receive_some(10) == b""
-
-
-async def test_a_closed_stream_is_lost_for_its_owner_and_for_who_sends_to_it(ends):
-    here, there = await ends[2]()
-    here.close()
-    with pytest.raises(ConnectionLost):
-        await here.receive_some(10)
-    with pytest.raises(ConnectionLost):
-        await here.send_all(b"x")
-    with pytest.raises(ConnectionLost), trio.fail_after(5):
-        while True:
-            await there.send_all(bytes(1000))
-
-
-async def test_closing_a_stream_wakes_who_waits_on_it(ends, nursery):
-    here, _ = await ends[2]()
-    nursery.start_soon(close_soon, here)
-    with pytest.raises(ConnectionLost), trio.fail_after(5):
-        await here.receive_some(10)
-
-
-async def close_soon(stream):
-    await trio.testing.wait_all_tasks_blocked()
-    stream.close()
-
-
-async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(ends, nursery, tmp_path):
-    net, _, connect = ends
-    disk, directory = (OsDisk(), str(tmp_path)) if isinstance(net, OsNet) else (MemDisk(), "")
-    file = disk.open(f"{directory}/f", create=True)
-    file.write(0, bytes(range(250)) * 1000)
-    here, there = await connect()
-    nursery.start_soon(here.send_slice, FileSlice(file, 250, 249_000))
-    assert await read_all(there, 249_000) == bytes(range(250)) * 996
-    with pytest.raises(ConnectionLost):
-        await here.send_slice(FileSlice(file, 249_000, 2_000))
-
-
-async def test_an_address_is_taken_once_and_free_after_closing(ends):
-    net, port, _ = ends
-    with pytest.raises(OSError, match="in use"):
-        await net.listen("127.0.0.1", port, backlog=1)
-    other = await net.listen("127.0.0.1", 0, backlog=1)
-    other.close()
-    (await net.listen("127.0.0.1", other.port, backlog=1)).close()
-    with pytest.raises(ConnectionLost):
-        await net.connect("127.0.0.1", other.port)
-
-
-class SeveralAddresses:
-    """A resolver of names by which every host has these ports of this machine."""
-
-    def __init__(self, *ports: int) -> None:
-        self.ports = ports
-
-    async def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", each)) for each in self.ports]
-
-    async def getnameinfo(self, sockaddr, flags):
-        raise NotImplementedError
-
-
-async def test_a_host_with_several_addresses_is_tried_at_each():
-    net = OsNet()
-    open_one, closed_one = [await net.listen("127.0.0.1", 0, backlog=1) for _ in range(2)]
-    closed_one.close()
-    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, open_one.port))
-    (await net.connect("several.example", 1)).close()
-    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, closed_one.port))
-    with pytest.raises(ConnectionLost, match=r"several\.example:1"):
-        await net.connect("several.example", 1)

@@ -1,0 +1,212 @@
+"""Sockets: the network of the other tests behaves as the real one; where a broker listens, and who has come."""
+
+import socket
+
+import pytest
+import trio
+
+from barnabas.broker.net import ConnectionLost, OsNet
+from barnabas.storage.disk import FileSlice, OsDisk
+from barnabas.storage.memdisk import MemDisk
+from tests.broker.harness import MemNet
+
+
+@pytest.fixture(params=[MemNet, OsNet])
+async def ends(request, nursery):
+    """(net, port, connect): `connect()` gives both ends of a connection."""
+    net, accepted = request.param(), []
+    listener = await net.listen("127.0.0.1", 0, backlog=10)
+
+    async def accept(stream):
+        accepted.append(stream)
+
+    nursery.start_soon(listener.serve, accept, nursery)
+
+    async def connect():
+        stream = await net.connect("127.0.0.1", listener.port)
+        with trio.fail_after(5):
+            while not accepted:
+                await trio.sleep(0.001)
+        return stream, accepted.pop()
+
+    return net, listener.port, connect
+
+
+async def read_all(stream, size):
+    data = b""
+    with trio.fail_after(5):
+        while len(data) < size:
+            data += await stream.receive_some(1 << 16)
+    return data
+
+
+async def test_bytes_arrive_both_ways_in_order(ends):
+    here, there = await ends[2]()
+    await here.send_all(b"to ")
+    await here.send_all(memoryview(b"there"))
+    assert await read_all(there, 8) == b"to there"
+    await there.send_all(bytearray(b"and back"))
+    assert await read_all(here, 8) == b"and back"
+    assert there.peer_address == "127.0.0.1"
+
+
+async def test_more_than_fits_waits_for_the_reader(ends, nursery):
+    here, there = await ends[2]()
+    data = bytes(range(256)) * 40_000
+    nursery.start_soon(here.send_all, data)
+    assert await read_all(there, len(data)) == data
+
+
+async def test_the_end_comes_after_what_was_sent(ends):
+    here, there = await ends[2]()
+    await here.send_all(b"bye")
+    here.close()
+    assert await read_all(there, 3) == b"bye"
+    assert await there.receive_some(10) == b""
+
+
+async def test_a_closed_stream_is_lost_for_its_owner_and_for_who_sends_to_it(ends):
+    here, there = await ends[2]()
+    here.close()
+    with pytest.raises(ConnectionLost):
+        await here.receive_some(10)
+    with pytest.raises(ConnectionLost):
+        await here.send_all(b"x")
+    with pytest.raises(ConnectionLost), trio.fail_after(5):
+        while True:
+            await there.send_all(bytes(1000))
+
+
+async def test_closing_a_stream_wakes_who_waits_on_it(ends, nursery):
+    here, _ = await ends[2]()
+    nursery.start_soon(close_soon, here)
+    with pytest.raises(ConnectionLost), trio.fail_after(5):
+        await here.receive_some(10)
+
+
+async def close_soon(stream):
+    await trio.testing.wait_all_tasks_blocked()
+    stream.close()
+
+
+async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(ends, nursery, tmp_path):
+    net, _, connect = ends
+    disk, directory = (OsDisk(), str(tmp_path)) if isinstance(net, OsNet) else (MemDisk(), "")
+    file = disk.open(f"{directory}/f", create=True)
+    file.write(0, bytes(range(250)) * 1000)
+    here, there = await connect()
+    nursery.start_soon(here.send_slice, FileSlice(file, 250, 249_000))
+    assert await read_all(there, 249_000) == bytes(range(250)) * 996
+    with pytest.raises(ConnectionLost):
+        await here.send_slice(FileSlice(file, 249_000, 2_000))
+
+
+async def test_an_address_is_taken_once_and_free_after_closing(ends):
+    net, port, _ = ends
+    with pytest.raises(OSError, match="in use"):
+        await net.listen("127.0.0.1", port, backlog=1)
+    other = await net.listen("127.0.0.1", 0, backlog=1)
+    other.close()
+    (await net.listen("127.0.0.1", other.port, backlog=1)).close()
+    with pytest.raises(ConnectionLost):
+        await net.connect("127.0.0.1", other.port)
+
+
+class SeveralAddresses:
+    """A resolver of names by which every host has these ports of this machine."""
+
+    def __init__(self, *ports: int) -> None:
+        self.ports = ports
+
+    async def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", each)) for each in self.ports]
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise NotImplementedError
+
+
+async def test_a_host_with_several_addresses_is_tried_at_each():
+    net = OsNet()
+    open_one, closed_one = [await net.listen("127.0.0.1", 0, backlog=1) for _ in range(2)]
+    closed_one.close()
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, open_one.port))
+    (await net.connect("several.example", 1)).close()
+    trio.socket.set_custom_hostname_resolver(SeveralAddresses(closed_one.port, closed_one.port))
+    with pytest.raises(ConnectionLost, match=r"several\.example:1"):
+        await net.connect("several.example", 1)
+
+
+# -- where a broker listens
+
+
+class Names:
+    """A resolver by which every host has these addresses."""
+
+    def __init__(self, *addresses: tuple[int, str]) -> None:
+        self.addresses = addresses
+
+    async def getaddrinfo(self, host, port, family=0, type=0, proto=0, flags=0):
+        more = {socket.AF_INET: (), socket.AF_INET6: (0, 0)}
+        return [(family, type, 0, "", (address, port or 0, *more[family])) for family, address in self.addresses]
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise NotImplementedError
+
+
+V4, V4_TOO, V6 = (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")
+ELSEWHERE = (socket.AF_INET, "192.0.2.1")  # of nobody: reserved for documentation
+needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+
+
+@pytest.fixture
+async def peers_of(nursery):
+    """Listen at a host and connect to these addresses: who the broker says has come, one after the other."""
+
+    async def look(host, *addresses):
+        listener, came = await OsNet().listen(host, 0, backlog=10), []
+
+        async def note(stream):
+            came.append(stream.peer_address)
+            stream.close()
+
+        nursery.start_soon(listener.serve, note, nursery)
+        for number, address in enumerate(addresses, 1):
+            with trio.fail_after(5), socket.create_connection((address, listener.port), timeout=5):
+                while len(came) < number:
+                    await trio.sleep(0.001)
+        return came
+
+    yield look
+    nursery.cancel_scope.cancel()
+
+
+@needs_ipv6
+@pytest.mark.parametrize("wildcard", ["", "0.0.0.0", "::"])
+async def test_a_wildcard_is_every_address_of_both_kinds(peers_of, wildcard):
+    assert await peers_of(wildcard, "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
+
+
+@needs_ipv6
+async def test_a_name_with_addresses_of_both_kinds_is_listened_at_with_both(peers_of):
+    trio.socket.set_custom_hostname_resolver(Names(V6, V4))
+    assert await peers_of("both.example", "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
+
+
+async def test_a_name_is_listened_at_with_each_of_its_addresses_once_and_those_of_others_are_left_out(peers_of):
+    trio.socket.set_custom_hostname_resolver(Names(V4, ELSEWHERE, V4_TOO, V4))
+    assert await peers_of("several.example", "127.0.0.2", "127.0.0.1") == ["127.0.0.1"] * 2
+
+
+async def test_a_name_without_an_address_here_cannot_be_listened_at():
+    trio.socket.set_custom_hostname_resolver(Names(ELSEWHERE))
+    with pytest.raises(OSError, match="assign"):
+        await OsNet().listen("elsewhere.example", 0, backlog=1)
+
+
+async def test_a_port_that_is_taken_at_one_address_is_taken_and_the_others_are_free_again():
+    trio.socket.set_custom_hostname_resolver(Names(V4, V4_TOO))
+    taken = await OsNet().listen("127.0.0.2", 0, backlog=1)
+    with pytest.raises(OSError, match="in use"):
+        await OsNet().listen("several.example", taken.port, backlog=1)
+    (await OsNet().listen("127.0.0.1", taken.port, backlog=1)).close()
+    taken.close()
