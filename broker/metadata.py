@@ -4,6 +4,7 @@ Metadata, FindCoordinator and DescribeCluster are answered from here, never from
 answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the picture.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,6 +89,12 @@ class ClusterMetadata:
         """One partition's state, or None when this broker has not heard of it."""
         info = self.topics.get(topic)
         return info.partitions.get(partition) if info else None
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Every partition that this broker has heard of."""
+        for name, topic in self.topics.items():
+            for index in topic.partitions:
+                yield TopicPartition(name, index)
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Where `broker_id` is reached by clients of `listener`; None when it is not alive or has no such listener."""

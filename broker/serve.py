@@ -7,9 +7,9 @@
 
 Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Only then
 the broker registers, the controller finds it and sends it roles and the picture of the cluster; when that has come,
-connections are served and the ready line is told. A stop goes the other way round: no new connections, requests in hand
-get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into them), the store is
-left last.
+connections are served and the ready line is told. A stop goes the other way round: leadership is handed over, no new
+connections, requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not
+look into them), the store is left last.
 
 This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
 any part ends all of them, and the first cause is raised.
@@ -32,6 +32,7 @@ from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
+from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
@@ -353,7 +354,7 @@ async def _serve_connections(
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set; then nobody new, and a deadline for requests in hand."""
+    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest."""
     connections = Connections(broker.config)
 
     def load() -> int:
@@ -368,6 +369,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched():
                 await stop.wait()
+                await hand_over(broker, SelfPeer(lambda: broker, broker.config.inter_broker_listener))
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

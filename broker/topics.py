@@ -27,6 +27,7 @@ from barnabas.controller.topics import (
     refuse_existing,
 )
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -132,6 +133,14 @@ class Topics:
             while left := {name for name in left if name in self._metadata.topics}:
                 await self._metadata.changed()
         return left
+
+    async def await_leader_ids(self, leader_ids: Mapping[TopicPartition, int], deadline: float) -> set[TopicPartition]:
+        """Wait until these brokers lead these partitions; the partitions of which that is not known at `deadline`."""
+        missing = set(leader_ids)
+        with trio.move_on_at(deadline):
+            while missing := {each for each in missing if self._metadata.leader_of(*each) != leader_ids[each]}:
+                await self._metadata.changed()
+        return missing
 
     def _has_leaders(self, name: str, partition_count: int) -> bool:
         return all(self._metadata.leader_of(name, index) is not None for index in range(partition_count))

@@ -21,8 +21,12 @@ import trio
 from barnabas.controller import (
     events,
     failover,
+    handover,
+    isr_updates,
+    leader_elections,
     membership,
     producer_id_blocks,
+    reassigning,
     topic_changes,
     topic_deletion,
 )
@@ -32,6 +36,8 @@ from barnabas.controller.state import ClusterImage, LiveBroker
 from barnabas.controller.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+
+FIRST_REBALANCE_SECONDS = 5  # Kafka's own: brokers that start together are there by then
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +68,7 @@ class Controller:
             )
             try:
                 await self._handle(events.Startup())
+                nursery.start_soon(self._rebalance)
                 on_started()
                 async for event in self._queue_out:
                     await self._handle(event)
@@ -75,6 +82,14 @@ class Controller:
     async def _handle(self, event: events.Event) -> None:
         logger.debug("%s", event)
         await HANDLERS[type(event)](self._office, event)
+
+    async def _rebalance(self) -> None:
+        """See from time to time whether leadership is spread, if that is configured."""
+        config = self._surroundings.config
+        await trio.sleep(FIRST_REBALANCE_SECONDS)
+        while config.auto_leader_rebalance_enable:
+            self.put(events.RebalanceDue())
+            await trio.sleep(config.leader_imbalance_check_interval_seconds)
 
     def put(self, event: events.Event) -> None:
         """Queue an event; after the term it is dropped."""
@@ -115,5 +130,13 @@ HANDLERS: Mapping[type[events.Event], Callable[..., Awaitable[None]]] = {
     events.UncleanElectionAllowed: topic_changes.unclean_election_allowed,
     events.DeletionMarksTouched: topic_deletion.deletion_marks_touched,
     events.StopReplicaAnswered: topic_deletion.stop_replica_answered,
+    events.ReassignmentsTouched: reassigning.reassignments_touched,
+    events.PreferredElectionsTouched: leader_elections.preferred_elections_touched,
+    events.RebalanceDue: leader_elections.rebalance_due,
+    events.ElectionAsked: leader_elections.election_asked,
+    events.IsrChangesAsked: isr_updates.isr_changes_asked,
+    events.ReassignmentsAsked: reassigning.reassignments_asked,
+    events.OngoingReassignmentsAsked: reassigning.ongoing_reassignments_asked,
+    events.ControlledShutdownAsked: handover.controlled_shutdown_asked,
     events.ProducerIdsAsked: producer_id_blocks.producer_ids_asked,
 }

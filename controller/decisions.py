@@ -1,47 +1,29 @@
-"""What the controller decides: pure functions from the image to what shall be written, become true, and be told.
+"""What follows when brokers and their replicas come and go, and when topics are deleted: pure functions to steps.
 
-Theory of operation
--------------------
-A decision is a list of steps. A *step* is one record (state.py) with the store operations that must succeed before the
-record is true, and with what brokers are to be told once it is. The shell writes all operations of a decision in one
-batch, each step's as one multi fenced by the controller epoch, replays the records whose operations succeeded, and
-sends what they tell. A step without operations concerns only what the controller alone knows.
-
-Leadership of a partition is decided in one place, `decide_leaders`, whatever happened: a new partition, a dead leader,
-a dead follower, a broker that returned. It compares the state node with the replicas that are online and writes one new
-state where they differ; so a broker's death costs one write a partition, and deciding twice changes nothing.
+Who leads is not decided here but in `leaders.py`; a handler joins the two decisions.
 
 Differences from Kafka, which reaches the same states by more writes:
-- A dead broker leaves the ISR in the same write that elects another leader. When every member of an ISR dies at once,
-  the ISR stays as it is, for each of them holds all acknowledged records; Kafka removes all but one.
 - The state nodes of a topic that is being deleted are not rewritten, and its replicas are told no roles.
 - A replica is told once to stop and delete, not first to stop and then to delete.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.controller import paths
-from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
-from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.state import (
     ClusterImage,
     DeletionBegun,
     DeletionHalted,
     DeletionResumed,
-    Leadership,
-    LeadershipChanged,
     LiveBroker,
-    PartitionImage,
-    Record,
     ReplicaMoved,
     TopicDeleted,
 )
-from barnabas.controller.store import Create, Delete, Op, SetData
+from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
+from barnabas.controller.store import Delete
 from barnabas.controller.transitions import (
     REPLICA_TRANSITIONS,
-    PartitionStatus,
     ReplicaMove,
     ReplicaStatus,
     is_legal,
@@ -49,52 +31,6 @@ from barnabas.controller.transitions import (
 from barnabas.wire.topics import TopicPartition
 
 Replica = tuple[TopicPartition, int]
-
-
-class TellLeaderAndIsr(NamedTuple):
-    """These brokers learn the partition's leader, and every broker its metadata."""
-
-    topic_partition: TopicPartition
-    broker_ids: tuple[int, ...]
-    is_new: bool = False
-
-
-class TellMetadata(NamedTuple):
-    """Every broker learns the metadata of these partitions."""
-
-    topic_partitions: tuple[TopicPartition, ...]
-
-
-class TellStop(NamedTuple):
-    """The broker stops hosting the partition, and deletes its log if told so."""
-
-    topic_partition: TopicPartition
-    broker_id: int
-    delete: bool
-
-
-Tell = TellLeaderAndIsr | TellMetadata | TellStop
-
-
-class Step(NamedTuple):
-    """A record, what must be written for it to be true, and what is told when it is."""
-
-    record: Record
-    ops: tuple[Op, ...] = ()
-    tells: tuple[Tell, ...] = ()
-
-
-@dataclass(slots=True)
-class Decision:
-    """Steps, and before them `prepare`: parents to create and children to delete, where "already done" is no error."""
-
-    steps: list[Step] = field(default_factory=list)
-    prepare: list[Op] = field(default_factory=list)
-
-    def extend(self, other: "Decision") -> None:
-        """Append another decision that was made on the same image and concerns other records."""
-        self.steps += other.steps
-        self.prepare += other.prepare
 
 
 # Brokers ---------------------------------------------------------------------------------------------------------
@@ -163,101 +99,6 @@ def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Ite
             move = ReplicaMove.START if online else ReplicaMove.STOP
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, move)))
     return decision
-
-
-# Leaders ---------------------------------------------------------------------------------------------------------
-
-
-class LeaderRules(NamedTuple):
-    """What an election depends on besides the image."""
-
-    controller_epoch: int
-    unclean_topics: Container[str] = ()
-    marks_recovery: bool = True  # an unclean leader is RECOVERING: the level of inter-broker requests knows of it
-
-
-def decide_leaders(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
-    """Bring leader and ISR in line with the replicas that are online. What cannot have a leader stays without."""
-    decision = Decision()
-    parents: dict[str, None] = {}
-    for topic_partition in topic_partitions:
-        if image.is_deleting(topic_partition.topic):
-            continue
-        partition = image.partition(topic_partition)
-        online = image.online_replicas(topic_partition)
-        if partition.leadership is None:
-            if online:
-                parents[paths.partitions(topic_partition.topic)] = None
-                parents[paths.partition(*topic_partition)] = None
-                decision.steps.append(_first_leader(topic_partition, online, rules))
-        else:
-            step = _next_leader(topic_partition, partition, partition.leadership, online, rules)
-            if step is not None:
-                decision.steps.append(step)
-    decision.prepare += [Create(path) for path in parents]
-    return decision
-
-
-def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> dict[str, None]:
-    """Topics for which it matters now whether they allow unclean elections."""
-    return {
-        topic_partition.topic: None
-        for topic_partition in topic_partitions
-        if not image.is_deleting(topic_partition.topic) and _needs_unclean_leader(image, topic_partition)
-    }
-
-
-def partitions_without_leader(image: ClusterImage) -> list[TopicPartition]:
-    """Partitions for which an election may succeed when something changed for the better."""
-    waiting = PartitionStatus.NEW, PartitionStatus.OFFLINE
-    return [topic_partition for topic_partition, partition in image.partitions() if partition.status in waiting]
-
-
-def _needs_unclean_leader(image: ClusterImage, topic_partition: TopicPartition) -> bool:
-    leadership = image.partition(topic_partition).leadership
-    online = image.online_replicas(topic_partition)
-    if leadership is None or not online or leadership.state.leader in online:
-        return False
-    return not any(replica in online for replica in leadership.state.isr)
-
-
-def _first_leader(topic_partition: TopicPartition, online: Mapping[int, None], rules: LeaderRules) -> Step:
-    isr = tuple(online)
-    state = PartitionState(leader=isr[0], leader_epoch=0, controller_epoch=rules.controller_epoch, isr=isr)
-    return Step(
-        LeadershipChanged(topic_partition, Leadership(state, 0)),
-        (Create(paths.partition_state(*topic_partition), state.encode()),),
-        (TellLeaderAndIsr(topic_partition, isr, is_new=True),),
-    )
-
-
-def _next_leader(
-    topic_partition: TopicPartition,
-    partition: PartitionImage,
-    leadership: Leadership,
-    online: Mapping[int, None],
-    rules: LeaderRules,
-) -> Step | None:
-    """The step to a state that fits the online replicas; None when the present one does."""
-    state = leadership.state
-    leader, recovery = state.leader, state.leader_recovery_state
-    isr = tuple(replica for replica in state.isr if replica in online)
-    if leader not in online:
-        unclean = topic_partition.topic in rules.unclean_topics
-        elected = ELECTIONS[Strategy.OFFLINE](Candidates(partition.replicas, state.isr, online, (), unclean))
-        if elected is None:
-            leader, isr = NO_LEADER, state.isr  # its members are dead, and each holds all acknowledged records
-        else:
-            leader, isr = elected.leader, elected.isr
-            recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
-    if (leader, isr) == (state.leader, state.isr):
-        return None
-    changed = PartitionState(leader, state.leader_epoch + 1, rules.controller_epoch, isr, recovery)
-    return Step(
-        LeadershipChanged(topic_partition, Leadership(changed, leadership.partition_epoch + 1)),
-        (SetData(paths.partition_state(*topic_partition), changed.encode(), leadership.partition_epoch),),
-        (TellLeaderAndIsr(topic_partition, tuple(online)),),
-    )
 
 
 # Deletion of topics ----------------------------------------------------------------------------------------------

@@ -8,15 +8,19 @@ A handler reads what it needs, replays facts that need no write, makes a decisio
 exception in the middle of one ends the term; nobody was told anything that was not written.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import trio
 
+from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.paths import ProducerIdBlock
-from barnabas.controller.state import LiveBroker
+from barnabas.controller.reassignments import PartitionRefused
+from barnabas.controller.state import Assignment, Leadership, LiveBroker
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 Result = TypeVar("Result")
 
@@ -72,6 +76,21 @@ class UncleanElectionAllowed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ReassignmentsTouched(Event):
+    """Somebody asked for reassignments in the store, or what was asked there is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredElectionsTouched(Event):
+    """Somebody asked for preferred leaders in the store, or what was asked there is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceDue(Event):
+    """It is time to see whether leadership is spread as the assignments want it."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered(Event):
     """A broker took its roles."""
 
@@ -116,6 +135,58 @@ class ProducerIdsAsked(Asked[ProducerIdBlock]):
         self.broker_epoch = broker_epoch
 
 
+class ControlledShutdownAsked(Asked[list[TopicPartition]]):
+    """A broker is about to stop; the answer is what it still leads though others hold it too."""
+
+    def __init__(self, broker_id: int, broker_epoch: int) -> None:
+        super().__init__()
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+
+
+class IsrChangesAsked(Asked[list[Leadership | ErrorCode]]):
+    """A leader wants other in-sync replicas; an answer for each change, in their order.
+
+    The topic is named by its id, or by its name where the request is older than ids.
+    """
+
+    def __init__(
+        self, broker_id: int, broker_epoch: int, changes: Sequence[tuple[bytes | str, int, IsrChange]]
+    ) -> None:
+        super().__init__()
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.changes = changes
+
+
+class ElectionAsked(Asked[dict[TopicPartition, int | PartitionRefused]]):
+    """Somebody wants the preferred replicas to lead, or (unclean) anybody rather than nobody; the answer: who leads."""
+
+    def __init__(self, topic_partitions: Iterable[TopicPartition], *, unclean: bool) -> None:
+        super().__init__()
+        self.topic_partitions = dict.fromkeys(topic_partitions)
+        self.unclean = unclean
+
+
+class ReassignmentsAsked(Asked[dict[TopicPartition, PartitionRefused | None]]):
+    """Somebody wants partitions on these replicas, or (None) back where they came from.
+
+    The answer is None where that began.
+    """
+
+    def __init__(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        super().__init__()
+        self.targets = targets
+
+
+class OngoingReassignmentsAsked(Asked[dict[TopicPartition, Assignment]]):
+    """Which of these partitions, or (None) of all, are being reassigned, and how."""
+
+    def __init__(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
+        super().__init__()
+        self.topic_partitions = topic_partitions
+
+
 def response_event(broker: LiveBroker, request: m.Message, response: m.Message) -> Event | None:
     """The event that a broker's answer is; UpdateMetadata's says nothing."""
     if isinstance(response, m.LeaderAndIsrResponse):
@@ -123,8 +194,3 @@ def response_event(broker: LiveBroker, request: m.Message, response: m.Message) 
     if isinstance(response, m.StopReplicaResponse) and isinstance(request, m.StopReplicaRequest):
         return StopReplicaAnswered(broker, request, response)
     return None
-
-
-def error_name(code: int) -> str:
-    """A code of a response, for the log."""
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)

@@ -9,9 +9,17 @@ from itertools import starmap
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
-from barnabas.controller.events import LogDirEventsTouched, Startup, TopicsTouched
+from barnabas.controller.events import (
+    LogDirEventsTouched,
+    PreferredElectionsTouched,
+    ReassignmentsTouched,
+    Startup,
+    TopicsTouched,
+)
+from barnabas.controller.leader_elections import preferred_elections_touched
 from barnabas.controller.membership import read_brokers
 from barnabas.controller.office import Office
+from barnabas.controller.reassigning import reassignments_touched, resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerJoined, LeadershipChanged
 from barnabas.controller.store import Delete
@@ -42,6 +50,9 @@ async def startup(office: Office, event: Startup) -> None:
     decision.extend(decide_replicas_lost(office.image, office.image.replicas_on(dead)))
     await office.elect(new, decision)
     await go_on_deleting(office)
+    await resume_moves(office)
+    await reassignments_touched(office, ReassignmentsTouched())
+    await preferred_elections_touched(office, PreferredElectionsTouched())
 
 
 async def _drop_notifications(office: Office) -> None:

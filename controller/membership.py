@@ -15,22 +15,22 @@ from barnabas.controller.decisions import (
     decide_replicas_lost,
     decide_replicas_online,
     decide_resumed_deletions,
-    partitions_without_leader,
 )
 from barnabas.controller.events import (
     BrokerIdsTouched,
     LeaderAndIsrAnswered,
     LogDirEventsTouched,
     RegistrationTouched,
-    error_name,
 )
+from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import Office
+from barnabas.controller.reassigning import resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.store import Delete, NoNode
 from barnabas.controller.topic_deletion import go_on_deleting
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition
 
 # What a broker may answer about one partition without anything being wrong; "stale": it knows this leader epoch.
@@ -96,6 +96,7 @@ async def _brokers_up(office: Office, brokers: Sequence[LiveBroker]) -> None:
     office.tell(announcement, metadata_to=list(joined))
     decision = decide_replicas_online(office.image, joined)
     await office.elect(partitions_without_leader(office.image), decision)
+    await resume_moves(office, joined)
     await office.commit(decide_resumed_deletions(office.image, joined))
     await go_on_deleting(office)
 

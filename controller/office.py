@@ -24,9 +24,10 @@ import trio
 
 from barnabas.controller import events, loading, paths
 from barnabas.controller.channels import ControllerChannels, Peer
-from barnabas.controller.decisions import Decision, LeaderRules, Step, decide_leaders, topics_without_clean_leader
+from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, LiveBroker, Record, replay
+from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import Check, MetadataStore, NodeError, Op, Watch
 from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.topics import TopicPartition
@@ -58,6 +59,12 @@ class ControllerConfig(Protocol):
     def inter_broker_listener(self) -> str: ...
     @property
     def controller_socket_timeout_ms(self) -> int: ...
+    @property
+    def auto_leader_rebalance_enable(self) -> bool: ...
+    @property
+    def leader_imbalance_check_interval_seconds(self) -> int: ...
+    @property
+    def leader_imbalance_per_broker_percentage(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +172,30 @@ class Office:
     # -- leaders
 
     async def elect(
-        self, topic_partitions: Iterable[TopicPartition], decision: Decision, *, tell_brokers: bool = False
+        self,
+        topic_partitions: Iterable[TopicPartition],
+        decision: Decision,
+        *,
+        choose: Choose = decide_leaders,
+        tell_brokers: bool = False,
     ) -> None:
-        """Commit a decision together with the leaders of these partitions, and again what the store refused of them."""
+        """Commit a decision together with what `choose` decides about the leaders of these partitions.
+
+        What the store refuses of it is decided once more, on what the store says then.
+        """
         pending = list(topic_partitions)
         while True:
-            rules = await self._leader_rules(pending)
+            rules = await self.leader_rules(pending)
             for first in range(0, len(pending), STEPS_IN_A_TURN):
-                decision.extend(decide_leaders(self.image, pending[first : first + STEPS_IN_A_TURN], rules))
+                decision.extend(choose(self.image, pending[first : first + STEPS_IN_A_TURN], rules))
                 await trio.lowlevel.checkpoint()
             refused = await self.commit(decision, tell_brokers=tell_brokers)
             if not refused:
                 return
             decision, tell_brokers = Decision(), False
-            pending = await self._read_refused(refused, decision)
+            pending = await self.read_refused(refused, decision)
 
-    async def _leader_rules(self, topic_partitions: list[TopicPartition]) -> LeaderRules:
+    async def leader_rules(self, topic_partitions: Iterable[TopicPartition] = ()) -> LeaderRules:
         """Read which topics allow unclean elections, if that matters to any of these partitions."""
         doubtful = topics_without_clean_leader(self.image, topic_partitions)
         by_default = self.config.unclean_leader_election_enable
@@ -193,7 +208,7 @@ class Office:
         versions = inter_broker_versions(self.config.inter_broker_protocol_version)
         return LeaderRules(self.term.epoch, unclean, versions[LEADER_AND_ISR_KEY] >= LEADER_AND_ISR_WITH_RECOVERY)
 
-    async def _read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
+    async def read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
         """Read again the state nodes that were not as expected; returns the partitions to decide on once more.
 
         A state that turns out to be what we meant to write is added to `decision`, to be replayed and told.

@@ -20,9 +20,9 @@ StopReplica >= 3); fields that a level does not have are dropped by the encoder.
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
-from barnabas.controller.decisions import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.paths import BrokerRegistration, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LiveBroker, PartitionImage
+from barnabas.controller.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 
@@ -131,8 +131,8 @@ def _role(
         isr=state.isr,
         partition_epoch=leadership.partition_epoch,
         replicas=partition.replicas,
-        adding_replicas=partition.adding,
-        removing_replicas=partition.removing,
+        adding_replicas=partition.assignment.adding,
+        removing_replicas=partition.assignment.removing,
         is_new=is_new,
         leader_recovery_state=state.leader_recovery_state,
     )

@@ -50,16 +50,49 @@ class Leadership(NamedTuple):
     partition_epoch: int
 
 
-@dataclass(slots=True)
-class PartitionImage:
-    """One partition: replicas in order of preference, leader and ISR when it ever had one, and where it stands."""
+class Assignment(NamedTuple):
+    """A partition's replicas in order of preference, and while it moves (KIP-455) those that come and those that go."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the partition is being reassigned."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas that it had before, whither a cancelled reassignment returns."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that it shall have."""
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+    def moved_to(self, target: Iterable[int]) -> "Assignment":
+        """On its way to these replicas, from where it was before any reassignment."""
+        target, origin = tuple(target), self.origin
+        replicas = tuple(dict.fromkeys((*target, *origin)))
+        adding = tuple(each for each in replicas if each not in origin)
+        return Assignment(replicas, adding, tuple(each for each in replicas if each not in target))
+
+
+@dataclass(slots=True)
+class PartitionImage:
+    """One partition: its replicas, leader and ISR when it ever had one, and where it stands."""
+
+    assignment: Assignment
     leadership: Leadership | None = None
     status: PartitionStatus = PartitionStatus.NON_EXISTENT
     replica_statuses: dict[int, ReplicaStatus] = field(default_factory=dict)
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The assigned replicas, in order of preference."""
+        return self.assignment.replicas
 
 
 @dataclass(slots=True)
@@ -93,6 +126,12 @@ class BrokerChanged(NamedTuple):
     broker: LiveBroker
 
 
+class BrokerLeaving(NamedTuple):
+    """A broker is about to stop: it still serves, and shall not lead."""
+
+    broker_id: int
+
+
 class BrokerLeft(NamedTuple):
     """A broker's registration is gone; what was known of its disks is void."""
 
@@ -113,6 +152,13 @@ class PartitionAppeared(NamedTuple):
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+
+
+class AssignmentsChanged(NamedTuple):
+    """Partitions of a topic, by index, have other replicas: a reassignment began, changed, ended or was cancelled."""
+
+    topic: str
+    assignments: Mapping[int, Assignment]
 
 
 class LeadershipChanged(NamedTuple):
@@ -177,9 +223,11 @@ class TopicVanished(NamedTuple):
 Record = (
     BrokerJoined
     | BrokerChanged
+    | BrokerLeaving
     | BrokerLeft
     | TopicAppeared
     | PartitionAppeared
+    | AssignmentsChanged
     | LeadershipChanged
     | ReplicaMoved
     | DirectoryReported
@@ -200,10 +248,12 @@ class ClusterImage:
     """The whole picture. Read it freely; only `replay` writes."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    shutting_down: dict[int, None] = field(default_factory=dict)  # of the brokers: those that are about to stop
     topics: dict[str, TopicImage] = field(default_factory=dict)
     topic_names: dict[bytes, str] = field(default_factory=dict)
     failed_disks: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
+    moving: dict[TopicPartition, None] = field(default_factory=dict)  # partitions that are being reassigned
 
     def is_current(self, broker: LiveBroker) -> bool:
         """Whether this is a broker's present life: what comes from an earlier one means nothing any more."""
@@ -222,12 +272,21 @@ class ClusterImage:
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
-    def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Whether this replica can serve: its broker is alive and has not reported its disk as failed."""
+    def is_reachable(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether this replica serves: its broker is alive and has not reported its disk as failed."""
         return broker_id in self.brokers and topic_partition not in self.failed_disks.get(broker_id, ())
 
+    def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether this replica will go on to serve: it is reachable, and its broker is not about to stop."""
+        return broker_id not in self.shutting_down and self.is_reachable(topic_partition, broker_id)
+
+    def reachable_replicas(self, topic_partition: TopicPartition) -> dict[int, None]:
+        """Those assigned replicas that serve, in order of preference."""
+        replicas = self.partition(topic_partition).replicas
+        return {broker_id: None for broker_id in replicas if self.is_reachable(topic_partition, broker_id)}
+
     def online_replicas(self, topic_partition: TopicPartition) -> dict[int, None]:
-        """Those assigned replicas that can serve, in order of preference."""
+        """Those assigned replicas that will go on to serve, in order of preference."""
         replicas = self.partition(topic_partition).replicas
         return {broker_id: None for broker_id in replicas if self.is_online(topic_partition, broker_id)}
 
@@ -273,8 +332,15 @@ def _broker_changed(image: ClusterImage, record: BrokerChanged) -> None:
     image.brokers[record.broker.broker_id] = record.broker
 
 
+def _broker_leaving(image: ClusterImage, record: BrokerLeaving) -> None:
+    if record.broker_id not in image.brokers:
+        raise InvariantBroken(f"broker {record.broker_id} is leaving but is not in the cluster image")
+    image.shutting_down[record.broker_id] = None
+
+
 def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
     del image.brokers[record.broker_id]
+    image.shutting_down.pop(record.broker_id, None)
     image.failed_disks.pop(record.broker_id, None)
 
 
@@ -287,23 +353,45 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
 
 def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
     topic_partition = record.topic_partition
-    partition = PartitionImage(record.replicas, record.adding, record.removing)
+    partition = PartitionImage(Assignment(record.replicas, record.adding, record.removing))
     _move_partition(topic_partition, partition, PartitionMove.ASSIGN)
     for broker_id in record.replicas:
         _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
     image.topics[topic_partition.topic].partitions[topic_partition.partition] = partition
+    _note_move(image, topic_partition, partition.assignment)
+
+
+def _assignments_changed(image: ClusterImage, record: AssignmentsChanged) -> None:
+    """A replica that is added has a status from now on; one that is dropped keeps its own until it is deleted."""
+    for index, assignment in record.assignments.items():
+        topic_partition = TopicPartition(record.topic, index)
+        partition = image.partition(topic_partition)
+        for broker_id in assignment.replicas:
+            if broker_id not in partition.replica_statuses:
+                _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
+        partition.assignment = assignment
+        _note_move(image, topic_partition, assignment)
+
+
+def _note_move(image: ClusterImage, topic_partition: TopicPartition, assignment: Assignment) -> None:
+    if assignment.is_moving:
+        image.moving[topic_partition] = None
+    else:
+        image.moving.pop(topic_partition, None)
 
 
 def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
     partition = image.partition(record.topic_partition)
     partition.leadership = record.leadership
-    led = image.is_online(record.topic_partition, record.leadership.state.leader)
+    led = image.is_reachable(record.topic_partition, record.leadership.state.leader)
     _move_partition(record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
 
 
 def _replica_moved(image: ClusterImage, record: ReplicaMoved) -> None:
     partition = image.partition(record.topic_partition)
     _move_replica(record.topic_partition, partition, record.broker_id, record.move)
+    if partition.replica_statuses[record.broker_id] is ReplicaStatus.NON_EXISTENT:
+        del partition.replica_statuses[record.broker_id]
 
 
 def _directory_reported(image: ClusterImage, record: DirectoryReported) -> None:
@@ -348,6 +436,8 @@ def _forget_topic(image: ClusterImage, topic: str) -> None:
     for failed in image.failed_disks.values():
         for index in image.topics[topic].partitions:
             failed.pop(TopicPartition(topic, index), None)
+    for index in image.topics[topic].partitions:
+        image.moving.pop(TopicPartition(topic, index), None)
     forgotten = image.topics.pop(topic)
     image.topic_names.pop(forgotten.topic_id, None)
     image.deletions.pop(topic, None)
@@ -368,9 +458,11 @@ def _move_replica(
 _REPLAY: dict[type[Record], Callable[..., None]] = {
     BrokerJoined: _broker_joined,
     BrokerChanged: _broker_changed,
+    BrokerLeaving: _broker_leaving,
     BrokerLeft: _broker_left,
     TopicAppeared: _topic_appeared,
     PartitionAppeared: _partition_appeared,
+    AssignmentsChanged: _assignments_changed,
     LeadershipChanged: _leadership_changed,
     ReplicaMoved: _replica_moved,
     DirectoryReported: _directory_reported,

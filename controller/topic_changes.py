@@ -8,11 +8,13 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller import loading, paths
-from barnabas.controller.decisions import Decision, decide_replicas_of_new_partitions, partitions_without_leader
+from barnabas.controller.decisions import decide_replicas_of_new_partitions
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
+from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import Office
 from barnabas.controller.paths import TopicAssignment
 from barnabas.controller.state import TopicAppeared, TopicVanished
+from barnabas.controller.steps import Decision
 from barnabas.controller.store import NodeError, SetData
 from barnabas.controller.topics import new_topic_id
 from barnabas.wire.topics import TopicPartition

@@ -10,12 +10,12 @@ import logging
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_deletion_answers, decide_deletions
-from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered, error_name
+from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.office import Office
 from barnabas.controller.state import DeletionMarked, TopicDeleted, TopicVanished
 from barnabas.controller.store import Delete
 from barnabas.controller.topic_changes import compare_topics
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -1,24 +1,41 @@
-"""DescribeCluster, and UpdateFeatures.
+"""DescribeCluster, ElectLeaders and UpdateFeatures.
 
 Behaviour: DescribeCluster is answered by every broker from what UpdateMetadata last told it, with the addresses of the
     listener that the request came in on. Nobody here is a controller of KRaft, so whoever asks for those is told that
     this is the wrong kind of endpoint. UpdateFeatures: brokers of a ZooKeeper cluster support no feature, so every
     level is refused in its row; only the active controller says so, others answer NOT_CONTROLLER.
-Versions: DescribeCluster 0-1, 1 has the type of endpoint. UpdateFeatures 0-1: 0 says whether a level may be lowered,
+    ElectLeaders is answered when this broker's picture of the cluster has the elected leaders, or with
+    REQUEST_TIMED_OUT. A null list asks for every partition that this broker knows of, and leaves out of the answer
+    those that needed no election. A type that does not exist is UNKNOWN_SERVER_ERROR, as in Kafka.
+Versions: DescribeCluster 0-1, 1 has the type of endpoint. ElectLeaders 0-2: 0 means preferred leaders and has an error
+    only for each partition. UpdateFeatures 0-1: 0 says whether a level may be lowered,
     1 how; `validate_only` makes no difference where nothing can be changed.
 """
 
+from collections.abc import Mapping
+
+import trio
+
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.controller.events import ElectionAsked
+from barnabas.controller.reassignments import PartitionRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.topics import TopicPartition
 
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPE_VERSION = 1
+PREFERRED, UNCLEAN = 0, 1
+ERROR_OF_THE_WHOLE_VERSION = 1
 NOT_CONTROLLER = "This is not the correct controller for this cluster."
 
 Feature = m.UpdateFeaturesRequest.FeatureUpdateKey
+ElectedRow = m.ElectLeadersResponse.PartitionResult
 FeatureRow = m.UpdateFeaturesResponse.UpdatableFeatureResult
+
+
+# -- DescribeCluster
 
 
 def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
@@ -58,6 +75,67 @@ def refuse_describe_cluster(
 
 def _refuse_endpoints(code: ErrorCode, message: str) -> m.DescribeClusterResponse:
     return m.DescribeClusterResponse(error_code=code, error_message=message)
+
+
+# -- ElectLeaders
+
+
+async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
+    """Have leaders elected, and wait until this broker knows them."""
+    deadline = trio.current_time() + request.timeout_ms / 1000
+    if not call.authorize("Alter", "Cluster"):
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    asked = _asked_partitions(request)
+    everything = list(broker.metadata.partitions()) if asked is None else asked
+    question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
+    outcomes = await broker.candidate.ask(question)
+    if isinstance(outcomes, ErrorCode):  # NOT_CONTROLLER, which Kafka says of each partition
+        return _elected(dict.fromkeys(everything, (outcomes, None)))
+    elected = {each: leader for each, leader in outcomes.items() if isinstance(leader, int)}
+    late = await broker.topics.await_leader_ids(elected, deadline)
+    told: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
+    for topic_partition, outcome in outcomes.items():
+        if isinstance(outcome, PartitionRefused):
+            told[topic_partition] = outcome
+        else:
+            code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
+            told[topic_partition] = code, None
+    if asked is None:
+        told = {each: row for each, row in told.items() if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return _elected(told)
+
+
+def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
+    """One error, for the whole and for each partition."""
+    response = _elected(dict.fromkeys(_asked_partitions(request) or (), (code, None)))
+    if version >= ERROR_OF_THE_WHOLE_VERSION:
+        response.error_code = code
+    return response
+
+
+def _asked_partitions(request: m.ElectLeadersRequest) -> list[TopicPartition] | None:
+    """None asks for all."""
+    if request.topic_partitions is None:
+        return None
+    return [TopicPartition(asked.topic, index) for asked in request.topic_partitions for index in asked.partitions]
+
+
+def _elected(told: Mapping[TopicPartition, tuple[ErrorCode, str | None]]) -> m.ElectLeadersResponse:
+    topics: dict[str, list[ElectedRow]] = {}
+    for topic_partition, (code, message) in told.items():
+        row = ElectedRow(partition_id=topic_partition.partition, error_code=code, error_message=message)
+        topics.setdefault(topic_partition.topic, []).append(row)
+    return m.ElectLeadersResponse(
+        replica_election_results=[
+            m.ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=rows)
+            for topic, rows in topics.items()
+        ]
+    )
+
+
+# -- UpdateFeatures
 
 
 def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:

@@ -1,18 +1,31 @@
-"""LeaderAndIsr, StopReplica, UpdateMetadata: what the controller tells its brokers.
+"""Between the controller and its brokers: LeaderAndIsr, StopReplica and UpdateMetadata are what it tells them,
+AlterPartition and ControlledShutdown what they ask of it.
 
-Behaviour: requests are applied in the order in which they come, one at a time; a stale controller epoch (11) or broker
-    epoch (77) refuses the whole request; everything else is an error code per partition (reference B.8).
+Behaviour: what the controller tells is applied in the order in which it comes, one at a time; a stale controller epoch
+    (11) or broker epoch (77) refuses the whole request; everything else is an error code per partition (reference B.8).
+    What brokers ask only the active controller answers: others say NOT_CONTROLLER, of a ControlledShutdown
+    STALE_CONTROLLER_EPOCH, as in Kafka (reference B.10, B.13).
 Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-4 (0 flat, 1-2 by topic with one delete
-    flag, 3+ per partition), UpdateMetadata 0-8 (0-4 flat, 5+ by topic).
+    flag, 3+ per partition), UpdateMetadata 0-8 (0-4 flat, 5+ by topic). AlterPartition 0-3: 2+ by topic id, and knows
+    INELIGIBLE_REPLICA; 3 names the ISR's members with their broker epochs. ControlledShutdown 0-3: 2+ with the broker
+    epoch.
+Not done: asking them. This broker is in no cluster with others yet.
 """
 
 from collections.abc import Iterable, Iterator
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.replicas import AskedState, StoppedReplica
+from barnabas.controller.events import ControlledShutdownAsked, IsrChangesAsked
+from barnabas.controller.isr_changes import IsrChange
+from barnabas.controller.state import Leadership
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+ROLES_BY_TOPIC_VERSION = 5
+BY_TOPIC_ID_VERSION = 2
+BROKER_EPOCHS_VERSION = 3
 
 
 def _authorize(call: Call) -> None:
@@ -25,21 +38,8 @@ async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequ
     _authorize(call)
     errors = await broker.replicas.leader_and_isr(request, list(_asked_states(request)))
     if isinstance(errors, ErrorCode):
-        return m.LeaderAndIsrResponse(error_code=errors)
-    if call.version < 5:
-        return m.LeaderAndIsrResponse(partition_errors=_leader_and_isr_rows(errors, errors, named=True))
-    topics = [
-        m.LeaderAndIsrResponse.LeaderAndIsrTopicError(
-            topic_id=topic.topic_id,
-            partition_errors=_leader_and_isr_rows(
-                errors,
-                (TopicPartition(topic.topic_name, state.partition_index) for state in topic.partition_states),
-                named=False,
-            ),
-        )
-        for topic in request.topic_states
-    ]
-    return m.LeaderAndIsrResponse(topics=topics)
+        return refuse_leader_and_isr(request, call.version, errors)
+    return _roles_taken(request, call.version, errors)
 
 
 async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
@@ -63,9 +63,52 @@ async def update_metadata(broker: Broker, call: Call, request: m.UpdateMetadataR
     return m.UpdateMetadataResponse(error_code=await broker.replicas.update_metadata(request))
 
 
+async def controlled_shutdown(
+    broker: Broker, call: Call, request: m.ControlledShutdownRequest
+) -> m.ControlledShutdownResponse:
+    """A broker is about to stop: move leadership away from it, and say what it still leads."""
+    _authorize(call)
+    outcome = await broker.candidate.ask(ControlledShutdownAsked(request.broker_id, request.broker_epoch))
+    if isinstance(outcome, ErrorCode):
+        nobody = outcome == ErrorCode.NOT_CONTROLLER
+        code = ErrorCode.STALE_CONTROLLER_EPOCH if nobody else outcome
+        return refuse_controlled_shutdown(request, call.version, code)
+    remaining = [
+        m.ControlledShutdownResponse.RemainingPartition(topic_name=key.topic, partition_index=key.partition)
+        for key in outcome
+    ]
+    return m.ControlledShutdownResponse(remaining_partitions=remaining)
+
+
+async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
+    """A leader wants other in-sync replicas."""
+    _authorize(call)
+    by_id = call.version >= BY_TOPIC_ID_VERSION
+    changes = [
+        (topic.topic_id if by_id else topic.topic_name, row.partition_index, _isr_change(row, call.version))
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    outcomes = await broker.candidate.ask(IsrChangesAsked(request.broker_id, request.broker_epoch, changes))
+    if isinstance(outcomes, ErrorCode):
+        return refuse_alter_partition(request, call.version, outcomes)
+    answers = iter(outcomes)
+    topics = [
+        m.AlterPartitionResponse.TopicData(
+            topic_name=topic.topic_name,
+            topic_id=topic.topic_id,
+            partitions=[_altered(row.partition_index, next(answers), call.version) for row in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return m.AlterPartitionResponse(topics=topics)
+
+
 def refuse_leader_and_isr(request: m.LeaderAndIsrRequest, version: int, code: ErrorCode) -> m.LeaderAndIsrResponse:
-    """One error for the whole request."""
-    return m.LeaderAndIsrResponse(error_code=code)
+    """One error for the whole request, and for each partition."""
+    response = _roles_taken(request, version, {key: code for key, _, _ in _asked_states(request)})
+    response.error_code = code
+    return response
 
 
 def refuse_stop_replica(request: m.StopReplicaRequest, version: int, code: ErrorCode) -> m.StopReplicaResponse:
@@ -76,6 +119,18 @@ def refuse_stop_replica(request: m.StopReplicaRequest, version: int, code: Error
 def refuse_update_metadata(request: m.UpdateMetadataRequest, version: int, code: ErrorCode) -> m.UpdateMetadataResponse:
     """One error for the whole request."""
     return m.UpdateMetadataResponse(error_code=code)
+
+
+def refuse_controlled_shutdown(
+    request: m.ControlledShutdownRequest, version: int, code: ErrorCode
+) -> m.ControlledShutdownResponse:
+    """One error for the whole request."""
+    return m.ControlledShutdownResponse(error_code=code)
+
+
+def refuse_alter_partition(request: m.AlterPartitionRequest, version: int, code: ErrorCode) -> m.AlterPartitionResponse:
+    """One error for the whole request."""
+    return m.AlterPartitionResponse(error_code=code)
 
 
 def _asked_states(request: m.LeaderAndIsrRequest) -> Iterator[AskedState]:
@@ -99,6 +154,25 @@ def _stopped_replicas(request: m.StopReplicaRequest) -> Iterator[StoppedReplica]
         yield TopicPartition(single.topic_name, single.partition_index), -1, request.delete_partitions
 
 
+def _roles_taken(
+    request: m.LeaderAndIsrRequest, version: int, errors: dict[TopicPartition, ErrorCode]
+) -> m.LeaderAndIsrResponse:
+    if version < ROLES_BY_TOPIC_VERSION:
+        return m.LeaderAndIsrResponse(partition_errors=_leader_and_isr_rows(errors, errors, named=True))
+    topics = [
+        m.LeaderAndIsrResponse.LeaderAndIsrTopicError(
+            topic_id=topic.topic_id,
+            partition_errors=_leader_and_isr_rows(
+                errors,
+                (TopicPartition(topic.topic_name, state.partition_index) for state in topic.partition_states),
+                named=False,
+            ),
+        )
+        for topic in request.topic_states
+    ]
+    return m.LeaderAndIsrResponse(topics=topics)
+
+
 def _leader_and_isr_rows(
     errors: dict[TopicPartition, ErrorCode], keys: Iterable[TopicPartition], *, named: bool
 ) -> list[m.LeaderAndIsrResponse.LeaderAndIsrPartitionError]:
@@ -108,3 +182,27 @@ def _leader_and_isr_rows(
         )
         for key in keys
     ]
+
+
+def _isr_change(asked: m.AlterPartitionRequest.PartitionData, version: int) -> IsrChange:
+    with_epochs = asked.new_isr_with_epochs if version >= BROKER_EPOCHS_VERSION else ()
+    return IsrChange(
+        asked.leader_epoch,
+        asked.partition_epoch,
+        tuple(member.broker_id for member in with_epochs) or tuple(asked.new_isr),
+        {member.broker_id: member.broker_epoch for member in with_epochs},
+        asked.leader_recovery_state,
+    )
+
+
+def _altered(index: int, outcome: Leadership | ErrorCode, version: int) -> m.AlterPartitionResponse.PartitionData:
+    row = m.AlterPartitionResponse.PartitionData(partition_index=index)
+    if isinstance(outcome, ErrorCode):
+        row.error_code = outcome
+        if outcome == ErrorCode.INELIGIBLE_REPLICA and version < BY_TOPIC_ID_VERSION:
+            row.error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
+        return row
+    state, row.partition_epoch = outcome
+    row.leader_id, row.leader_epoch, row.isr = state.leader, state.leader_epoch, state.isr
+    row.leader_recovery_state = state.leader_recovery_state
+    return row

@@ -29,6 +29,7 @@ from barnabas.broker.serve import serve
 from barnabas.broker.world import World, run_inline
 from barnabas.controller import paths
 from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
+from barnabas.controller.store import Create, Delete, SetData
 from barnabas.storage.disk import Disk, FileSlice, StorageError
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
@@ -289,6 +290,31 @@ class Machine:
         data, _ = await store.get(paths.CONTROLLER_EPOCH)
         await store.close()
         return paths.ControllerEpoch.decode(data).epoch
+
+    async def broker_epoch(self) -> int:
+        """That of this broker's registration."""
+        store = self._database.session()
+        stat = await store.exists(paths.broker(self.serving.broker_id))
+        await store.close()
+        return stat.czxid
+
+    async def depose(self) -> None:
+        """Another broker becomes the controller, and does nothing with its office."""
+        epoch, store = await self.controller_epoch(), self._database.session()
+        other = paths.ControllerNode(self.serving.broker_id + 1, now_ms()).encode()
+        won = SetData(paths.CONTROLLER_EPOCH, paths.ControllerEpoch(epoch + 1).encode())
+        await store.multi([Delete(paths.CONTROLLER), Create(paths.CONTROLLER, other, ephemeral=True), won])
+        await trio.sleep(1)
+
+    async def join(self, broker_id: int):
+        """Another broker registers, and what it is told this one hears; it dies with the session that is returned."""
+        store = self._database.session()
+        registration = paths.BrokerRegistration(
+            (paths.Endpoint("PLAINTEXT", "127.0.0.1", 9999),), {"PLAINTEXT": "PLAINTEXT"}, now_ms()
+        )
+        await store.create(paths.broker(broker_id), registration.encode(), ephemeral=True)
+        await trio.sleep(1)
+        return store
 
     async def _die(self, disk: MemDisk) -> None:
         self._scope.cancel()

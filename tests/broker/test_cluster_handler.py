@@ -13,7 +13,7 @@ NOT_THERE = "Can not delete non-existing finalized feature."
 
 
 @pytest.fixture
-async def machine(nursery, autojump_clock):
+async def machine(nursery):
     two_listeners = {
         "listeners": "PLAINTEXT://127.0.0.1:9092,IN://127.0.0.1:9093",
         "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,IN:PLAINTEXT",
@@ -27,7 +27,7 @@ async def described(machine, version=1, listener="PLAINTEXT", **fields):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_the_cluster_is_described(machine, version):
+async def test_the_cluster_is_described(autojump_clock, machine, version):
     answer = await described(machine, version)
     (broker,) = answer.brokers
     assert (answer.error_code, answer.error_message, answer.controller_id) == (0, None, machine.serving.broker_id)
@@ -36,13 +36,13 @@ async def test_the_cluster_is_described(machine, version):
     assert answer.cluster_authorized_operations == -(1 << 31)
 
 
-async def test_addresses_are_those_of_the_asked_listener(machine):
+async def test_addresses_are_those_of_the_asked_listener(autojump_clock, machine):
     (broker,) = (await described(machine, listener="IN")).brokers
     assert broker.port == 9093
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_what_the_caller_may_do_with_the_cluster_is_told_if_asked(machine, version):
+async def test_what_the_caller_may_do_with_the_cluster_is_told_if_asked(autojump_clock, machine, version):
     answer = await described(machine, version, include_cluster_authorized_operations=True)
     assert answer.cluster_authorized_operations == 8096
 
@@ -55,7 +55,7 @@ async def test_what_the_caller_may_do_with_the_cluster_is_told_if_asked(machine,
         (0, 115, "Unsupported endpoint type 0"),
     ],
 )
-async def test_other_endpoints_than_brokers_are_not_described(machine, endpoint_type, code, message):
+async def test_other_endpoints_than_brokers_are_not_described(autojump_clock, machine, endpoint_type, code, message):
     answer = await described(machine, endpoint_type=endpoint_type)
     assert (answer.error_code, answer.error_message, answer.brokers, answer.cluster_id) == (code, message, [], "")
 
@@ -83,15 +83,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("version", "update", "message"), REFUSED)
-async def test_no_feature_can_be_changed(machine, version, update, message):
+async def test_no_feature_can_be_changed(autojump_clock, machine, version, update, message):
     asked = Update(**{"feature": "x", **update})
     assert await features(machine, asked, version=version) == [(asked.feature, ErrorCode.INVALID_REQUEST, message)]
 
 
-async def test_of_a_feature_that_is_named_twice_the_first_counts(machine):
+async def test_of_a_feature_that_is_named_twice_the_first_counts(autojump_clock, machine):
     x, y, again = (Update(feature=name, max_version_level=level) for name, level in [("x", 5), ("y", 1), ("x", 0)])
     assert await features(machine, x, y, again) == [("x", 42, NOT_SUPPORTED), ("y", 42, NOT_SUPPORTED)]
 
 
-async def test_nothing_to_change_is_no_error(machine):
+async def test_nothing_to_change_is_no_error(autojump_clock, machine):
     assert await features(machine, validate_only=True) == []

@@ -11,8 +11,10 @@ import trio.testing
 
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.events import IsrChangesAsked
+from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.office import Surroundings
-from barnabas.controller.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState
+from barnabas.controller.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState, TopicAssignment
 from barnabas.controller.registration import register_broker
 from barnabas.controller.sqlitestore import open_sqlite_database
 from barnabas.controller.state import (
@@ -83,6 +85,9 @@ class Config:
     inter_broker_protocol_version: str = "3.9-IV0"
     inter_broker_listener: str = "PLAINTEXT"
     controller_socket_timeout_ms: int = 30_000
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_seconds: int = 300
+    leader_imbalance_per_broker_percentage: int = 10
 
 
 @dataclass
@@ -284,6 +289,29 @@ class Cluster:
         refused = await mark_for_deletion(self.store, topic)
         await self.settle()
         return refused
+
+    async def ask(self, question):
+        """Ask the controller something, and wait until everybody has heard what came of it."""
+        answer = await self.controller.candidate.ask(question)
+        await self.settle()
+        return answer
+
+    async def change_isr(self, topic, partition, *isr, broker_id=None, **fields):
+        """AlterPartition in the leader's name, by what the controller knows; its answer for this partition."""
+        state, partition_epoch = self.image.partition(TopicPartition(topic, partition)).leadership
+        broker = self.brokers[broker_id or state.leader]
+        change = IsrChange(state.leader_epoch, partition_epoch, isr)._replace(**fields)
+        return await self.ask_isr(broker.broker_id, broker.epoch, topic, partition, change)
+
+    async def ask_isr(self, broker_id, broker_epoch, topic, partition, change):
+        topic_id = self.image.topics[topic].topic_id
+        answer = await self.ask(IsrChangesAsked(broker_id, broker_epoch, [(topic_id, partition, change)]))
+        return answer if isinstance(answer, ErrorCode) else answer[0]
+
+    async def assignment(self, topic):
+        """What the topic's node says: partition -> replicas, then those that come and those that go."""
+        node = TopicAssignment.decode(await self.data(paths.topic(topic)), topic)
+        return node.partitions, node.adding, node.removing
 
     async def state(self, topic, partition=0):
         data, _ = await self.store.get(paths.partition_state(topic, partition))

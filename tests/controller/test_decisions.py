@@ -3,21 +3,18 @@
 import pytest
 
 from barnabas.controller.decisions import (
-    Decision,
-    LeaderRules,
     Membership,
-    Step,
-    TellLeaderAndIsr,
-    TellMetadata,
-    TellStop,
     compare_brokers,
     decide_deletion_answers,
     decide_deletions,
-    decide_leaders,
     decide_replicas_lost,
     decide_replicas_of_new_partitions,
     decide_replicas_online,
     decide_resumed_deletions,
+)
+from barnabas.controller.leaders import (
+    LeaderRules,
+    decide_leaders,
     partitions_without_leader,
     topics_without_clean_leader,
 )
@@ -39,6 +36,7 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store import Create, Delete, SetData
 from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition

@@ -2,7 +2,6 @@
 
 import pytest
 
-from barnabas.controller.decisions import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import (
@@ -18,6 +17,7 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.topics import TopicPartition

@@ -40,7 +40,7 @@ def test_a_partition_begins_new_with_new_replicas(picture):
     partition = image.partition(ORDERS)
     assert partition.status is PartitionStatus.NEW
     assert partition.replica_statuses == {2: ReplicaStatus.NEW, 1: ReplicaStatus.NEW}
-    assert (partition.replicas, partition.adding, partition.leadership) == ((2, 1), (1,), None)
+    assert (partition.assignment, partition.leadership) == (((2, 1), (1,), ()), None)
 
 
 def test_a_partition_is_online_while_its_leader_is(picture):

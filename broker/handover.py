@@ -1,0 +1,56 @@
+"""The first thing that a broker does when it stops: hand over what it leads (ControlledShutdown, reference B.13).
+
+It asks the controller to move leadership to others in sync, again while the answer names partitions that it still
+leads, and goes on to stop in any case. A broker that knows of no other has nobody to hand over to, and stops at once.
+"""
+
+import logging
+from typing import Protocol
+
+import trio
+
+from barnabas.broker.call import Broker
+from barnabas.wire import messages as m
+from barnabas.wire.errors import PeerLost, error_name
+
+logger = logging.getLogger(__name__)
+
+
+class Controller(Protocol):
+    """The way to whoever is the controller."""
+
+    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
+
+
+async def hand_over(broker: Broker, controller: Controller) -> None:
+    """Ask until nothing is left to hand over, or as often as is configured."""
+    config = broker.config
+    if not config.controlled_shutdown_enable or broker.metadata.brokers.keys() <= {broker.broker_id}:
+        return
+    for attempt in range(1, config.controlled_shutdown_max_retries + 1):
+        if attempt > 1:
+            await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        problem = await _ask(broker, controller)
+        if problem is None:
+            logger.info("everything that others can lead is handed over")
+            return
+        logger.warning("controlled shutdown, attempt %d: %s", attempt, problem)
+    logger.warning("stopping though leadership is not handed over")
+
+
+async def _ask(broker: Broker, controller: Controller) -> str | None:
+    """One attempt: what is wrong or left, or None."""
+    request = m.ControlledShutdownRequest(broker_id=broker.broker_id, broker_epoch=broker.replicas.broker_epoch)
+    try:
+        response = await controller.ask(request, broker.config.controller_socket_timeout_ms)
+    except PeerLost as error:
+        return f"the controller does not answer: {error}"
+    if not isinstance(response, m.ControlledShutdownResponse):
+        raise TypeError(f"{response!r} answers ControlledShutdown")
+    if response.error_code:
+        return f"the controller answers {error_name(response.error_code)}"
+    if response.remaining_partitions:
+        first = response.remaining_partitions[0]
+        count = len(response.remaining_partitions)
+        return f"{count} partitions have nobody else in sync, {first.topic_name}-{first.partition_index} first"
+    return None

@@ -1,0 +1,33 @@
+"""A broker that is about to stop hands over what it leads: ControlledShutdown on the controller (reference B.13).
+
+From the first request on the broker is elected for nothing and taken into no ISR, until its registration goes. It asks
+again as long as the answer names partitions that it still leads because nobody else is in sync, and then stops anyway.
+"""
+
+import logging
+
+from barnabas.controller.events import ControlledShutdownAsked
+from barnabas.controller.leaders import decide_handover, decide_stopped_followers, led_by, partitions_to_hand_over
+from barnabas.controller.office import Office
+from barnabas.controller.state import BrokerLeaving
+from barnabas.wire.errors import ErrorCode
+
+NO_BROKER_EPOCH = -1
+
+logger = logging.getLogger(__name__)
+
+
+async def controlled_shutdown_asked(office: Office, event: ControlledShutdownAsked) -> None:
+    """Move leadership away from the broker, and say what it still leads."""
+    broker = office.image.brokers.get(event.broker_id)
+    if broker is None:
+        event.answer(ErrorCode.BROKER_NOT_AVAILABLE)
+    elif NO_BROKER_EPOCH != event.broker_epoch < broker.epoch:
+        event.answer(ErrorCode.STALE_BROKER_EPOCH)
+    else:
+        logger.info("broker %d is about to stop", event.broker_id)
+        office.replay(BrokerLeaving(event.broker_id))
+        concerned = partitions_to_hand_over(office.image, event.broker_id)
+        stopped = decide_stopped_followers(office.image, concerned, event.broker_id)
+        await office.elect(concerned, stopped, choose=decide_handover(event.broker_id))
+        event.answer(led_by(office.image, partitions_to_hand_over(office.image, event.broker_id), event.broker_id))

@@ -1,0 +1,99 @@
+"""Elections that somebody asks for, and those that keep leadership spread (reference B.13).
+
+A preferred election lets the first assigned replica lead where it can. An unclean one lets anybody lead who is alive
+where nobody leads. Both are asked for through ElectLeaders, preferred ones also at /admin/preferred_replica_election,
+as older tools do; and where a broker leads too little of what it should, the controller holds them by itself.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from barnabas.controller import loading, paths
+from barnabas.controller.events import ElectionAsked, PreferredElectionsTouched, RebalanceDue
+from barnabas.controller.leaders import decide_leaders_at_any_price, decide_preferred_leaders, imbalanced_partitions
+from barnabas.controller.office import Office
+from barnabas.controller.paths import PartitionList
+from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused
+from barnabas.controller.steps import Decision
+from barnabas.controller.store import Delete, NoNode
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+BEING_DELETED = PartitionRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
+NOT_NEEDED = PartitionRefused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+async def election_asked(office: Office, event: ElectionAsked) -> None:
+    """Hold elections where they are needed, and say who leads."""
+    outcomes: dict[TopicPartition, int | PartitionRefused] = {}
+    electable = []
+    for topic_partition in event.topic_partitions:
+        refused = _why_not(office, topic_partition, unclean=event.unclean)
+        if refused is None:
+            electable.append(topic_partition)
+        else:
+            outcomes[topic_partition] = refused
+    choose = decide_leaders_at_any_price if event.unclean else decide_preferred_leaders
+    await office.elect(electable, Decision(), choose=choose)
+    for topic_partition in electable:
+        outcomes[topic_partition] = _outcome(office, topic_partition, unclean=event.unclean)
+    event.answer({topic_partition: outcomes[topic_partition] for topic_partition in event.topic_partitions})
+
+
+def _why_not(office: Office, topic_partition: TopicPartition, *, unclean: bool) -> PartitionRefused | None:
+    if office.image.find_partition(topic_partition) is None:
+        return NO_SUCH_PARTITION
+    if office.image.is_deleting(topic_partition.topic):
+        return BEING_DELETED
+    return NOT_NEEDED if _is_led(office, topic_partition, unclean=unclean) is not None else None
+
+
+def _is_led(office: Office, topic_partition: TopicPartition, *, unclean: bool) -> int | None:
+    """The leader, if it is such a one as the election is to bring; of an unclean one, any that will go on to live."""
+    partition = office.image.partition(topic_partition)
+    leader = None if partition.leadership is None else partition.leadership.state.leader
+    if unclean:
+        return leader if leader in office.image.brokers and leader not in office.image.shutting_down else None
+    return leader if leader == partition.replicas[0] else None
+
+
+def _outcome(office: Office, topic_partition: TopicPartition, *, unclean: bool) -> int | PartitionRefused:
+    leader = None
+    if office.image.find_partition(topic_partition) is not None:
+        leader = _is_led(office, topic_partition, unclean=unclean)
+    if leader is not None:
+        return leader
+    code, strategy = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "PreferredReplicaPartitionLeaderElectionStrategy"
+    if unclean:
+        code, strategy = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "OfflinePartitionLeaderElectionStrategy(true)"
+    return PartitionRefused(code, f"Failed to elect leader for partition {topic_partition} under strategy {strategy}")
+
+
+async def preferred_elections_touched(office: Office, event: PreferredElectionsTouched) -> None:
+    """Hold the elections that were asked for in the store; nobody waits for what becomes of them."""
+    path = paths.PREFERRED_REPLICA_ELECTION
+    if await office.store.exists(path, office.watch(event)) is None:
+        return
+    try:
+        data, _ = await office.store.get(path)
+    except NoNode:
+        return
+    asked = loading.parse(PartitionList.decode, data, path)
+    if asked is not None:
+        await _elect_preferred(office, asked.partitions)
+        await office.write([[Delete(path)]])
+
+
+async def rebalance_due(office: Office, event: RebalanceDue) -> None:
+    """Give brokers back what they should lead, where they lack more than `leader.imbalance.per.broker.percentage`."""
+    imbalanced = imbalanced_partitions(office.image, office.config.leader_imbalance_per_broker_percentage)
+    if imbalanced:
+        logger.info("%d partitions are not led by their preferred replicas, which can", len(imbalanced))
+        await _elect_preferred(office, imbalanced)
+
+
+async def _elect_preferred(office: Office, topic_partitions: Iterable[TopicPartition]) -> None:
+    electable = [each for each in dict.fromkeys(topic_partitions) if _why_not(office, each, unclean=False) is None]
+    await office.elect(electable, Decision(), choose=decide_preferred_leaders)

@@ -1,0 +1,331 @@
+"""Who leads, and who is in sync: every decision that writes the state node of a partition (reference B.3, B.5, B.13).
+
+Theory of operation
+-------------------
+`decide_leaders` is the rule for whatever happens by itself: a new partition, a dead leader, a dead follower, a broker
+that returned. It compares the state node with the replicas that are reachable and writes one new state where they
+differ; so a broker's death costs one write a partition, and deciding twice changes nothing.
+
+The other functions are for what somebody wants: the preferred leader, a leader at any price, a broker without
+leadership, a partition on other brokers. All have the same shape, (image, partitions, rules) -> Decision, for the store
+may refuse a state that somebody else has written, and then the office asks the same function once more
+(`Office.elect`).
+
+A broker that is about to stop is reachable, and keeps what it leads as long as nobody else can; it is not online, so it
+is elected for nothing and taken into no ISR.
+
+Difference from Kafka, which reaches the same states by more writes: a dead broker leaves the ISR in the same write that
+elects another leader. When every member of an ISR dies at once, the ISR stays as it is, for each of them holds all
+acknowledged records; Kafka removes all but one.
+"""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import NamedTuple
+
+from barnabas.controller import paths
+from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
+from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionState
+from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
+from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellStop
+from barnabas.controller.store import Create, SetData
+from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
+from barnabas.wire.topics import TopicPartition
+
+
+class LeaderRules(NamedTuple):
+    """What an election depends on besides the image."""
+
+    controller_epoch: int
+    unclean_topics: Container[str] = ()
+    marks_recovery: bool = True  # an unclean leader is RECOVERING: the level of inter-broker requests knows of it
+
+
+Choose = Callable[[ClusterImage, Iterable[TopicPartition], LeaderRules], Decision]
+
+
+# By itself -------------------------------------------------------------------------------------------------------
+
+
+def decide_leaders(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
+    """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without."""
+    decision = Decision()
+    parents: dict[str, None] = {}
+    for topic_partition in topic_partitions:
+        if image.is_deleting(topic_partition.topic):
+            continue
+        leadership = image.partition(topic_partition).leadership
+        if leadership is None:
+            online = image.online_replicas(topic_partition)
+            if online:
+                parents[paths.partitions(topic_partition.topic)] = None
+                parents[paths.partition(*topic_partition)] = None
+                decision.steps.append(_first_leader(topic_partition, online, rules))
+        else:
+            step = _next_leader(image, topic_partition, leadership, rules)
+            if step is not None:
+                decision.steps.append(step)
+    decision.prepare += [Create(path) for path in parents]
+    return decision
+
+
+def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> dict[str, None]:
+    """Topics for which it matters now whether they allow unclean elections."""
+    return {
+        topic_partition.topic: None
+        for topic_partition in topic_partitions
+        if not image.is_deleting(topic_partition.topic) and _needs_unclean_leader(image, topic_partition)
+    }
+
+
+def partitions_without_leader(image: ClusterImage) -> list[TopicPartition]:
+    """Partitions for which an election may succeed when something changed for the better."""
+    waiting = PartitionStatus.NEW, PartitionStatus.OFFLINE
+    return [topic_partition for topic_partition, partition in image.partitions() if partition.status in waiting]
+
+
+def _needs_unclean_leader(image: ClusterImage, topic_partition: TopicPartition) -> bool:
+    leadership = image.partition(topic_partition).leadership
+    online = image.online_replicas(topic_partition)
+    if leadership is None or not online or leadership.state.leader in image.reachable_replicas(topic_partition):
+        return False
+    return not any(replica in online for replica in leadership.state.isr)
+
+
+def _first_leader(topic_partition: TopicPartition, online: Mapping[int, None], rules: LeaderRules) -> Step:
+    isr = tuple(online)
+    state = PartitionState(leader=isr[0], leader_epoch=0, controller_epoch=rules.controller_epoch, isr=isr)
+    return Step(
+        LeadershipChanged(topic_partition, Leadership(state, 0)),
+        (Create(paths.partition_state(*topic_partition), state.encode()),),
+        (TellLeaderAndIsr(topic_partition, isr, is_new=True),),
+    )
+
+
+def _next_leader(
+    image: ClusterImage, topic_partition: TopicPartition, leadership: Leadership, rules: LeaderRules
+) -> Step | None:
+    """The step to a state that fits the live replicas; None when the present one does."""
+    state, reachable = leadership.state, image.reachable_replicas(topic_partition)
+    leader, recovery = state.leader, state.leader_recovery_state
+    isr = tuple(replica for replica in state.isr if replica in reachable)
+    if leader not in reachable:
+        replicas, online = image.partition(topic_partition).replicas, image.online_replicas(topic_partition)
+        unclean = topic_partition.topic in rules.unclean_topics
+        elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, state.isr, online, (), unclean))
+        if elected is None:
+            leader, isr = NO_LEADER, state.isr  # its members are dead, and each holds all acknowledged records
+        else:
+            leader, isr = elected.leader, elected.isr
+            recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
+    if (leader, isr) == (state.leader, state.isr):
+        return None
+    changed = state._replace(leader=leader, isr=isr, leader_recovery_state=recovery)
+    return next_epoch(
+        topic_partition, leadership, changed, rules, (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
+    )
+
+
+def next_epoch(
+    topic_partition: TopicPartition,
+    leadership: Leadership,
+    state: PartitionState,
+    rules: LeaderRules,
+    tells: tuple[Tell, ...],
+) -> Step:
+    """The step from what is written to this state, under the next leader epoch."""
+    changed = state._replace(leader_epoch=leadership.state.leader_epoch + 1, controller_epoch=rules.controller_epoch)
+    return Step(
+        LeadershipChanged(topic_partition, Leadership(changed, leadership.partition_epoch + 1)),
+        (SetData(paths.partition_state(*topic_partition), changed.encode(), leadership.partition_epoch),),
+        tells,
+    )
+
+
+# On demand -------------------------------------------------------------------------------------------------------
+
+
+def decide_preferred_leaders(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
+) -> Decision:
+    """Let the first assigned replica lead where it can and does not."""
+    decision = Decision()
+    for topic_partition in topic_partitions:
+        partition = image.partition(topic_partition)
+        if partition.leadership is None or not can_preferred_lead(image, topic_partition):
+            continue
+        state, preferred = partition.leadership.state, partition.replicas[0]
+        if state.leader != preferred:
+            told = (TellLeaderAndIsr(topic_partition, partition.replicas),)
+            changed = state._replace(leader=preferred)
+            decision.steps.append(next_epoch(topic_partition, partition.leadership, changed, rules, told))
+    return decision
+
+
+def can_preferred_lead(image: ClusterImage, topic_partition: TopicPartition) -> bool:
+    """Whether the first assigned replica is online and in sync."""
+    partition = image.partition(topic_partition)
+    if partition.leadership is None:
+        return False
+    online = image.online_replicas(topic_partition)
+    candidates = Candidates(partition.replicas, partition.leadership.state.isr, online)
+    return ELECTIONS[Strategy.PREFERRED](candidates) is not None
+
+
+def decide_leaders_at_any_price(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
+) -> Decision:
+    """Elect as always, but let a replica out of sync lead rather than none."""
+    wanted = list(topic_partitions)
+    unclean = {topic_partition.topic: None for topic_partition in wanted}
+    return decide_leaders(image, wanted, rules._replace(unclean_topics=unclean))
+
+
+def imbalanced_partitions(image: ClusterImage, percentage: int) -> list[TopicPartition]:
+    """Those that their preferred replicas could lead and do not, of brokers that lack more than so much of their lead.
+
+    None while any partition is being reassigned: what its replicas will be is not settled.
+    """
+    preferring: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}
+    for topic_partition, partition in image.partitions():
+        if not image.is_deleting(topic_partition.topic) and partition.replicas:
+            preferring.setdefault(partition.replicas[0], []).append((topic_partition, partition))
+    found: list[TopicPartition] = []
+    for broker_id, preferred in preferring.items() if not image.moving else ():
+        led_by_others = [
+            topic_partition
+            for topic_partition, partition in preferred
+            if partition.leadership is not None and partition.leadership.state.leader != broker_id
+        ]
+        if len(led_by_others) * 100 > percentage * len(preferred):
+            found += [
+                topic_partition for topic_partition in led_by_others if can_preferred_lead(image, topic_partition)
+            ]
+    return found
+
+
+# A broker that stops ---------------------------------------------------------------------------------------------
+
+
+def partitions_to_hand_over(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """What a broker holds that others hold too."""
+    return [
+        topic_partition
+        for topic_partition, partition in image.partitions()
+        if broker_id in partition.replicas
+        and len(partition.replicas) > 1
+        and partition.leadership is not None
+        and not image.is_deleting(topic_partition.topic)
+    ]
+
+
+def led_by(image: ClusterImage, topic_partitions: Iterable[TopicPartition], broker_id: int) -> list[TopicPartition]:
+    """Those of these partitions that the broker leads."""
+    led = []
+    for topic_partition in topic_partitions:
+        leadership = image.partition(topic_partition).leadership
+        if leadership is not None and leadership.state.leader == broker_id:
+            led.append(topic_partition)
+    return led
+
+
+def decide_stopped_followers(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition], broker_id: int
+) -> Decision:
+    """The broker stops following; what it leads is another decision."""
+    wanted = list(topic_partitions)
+    led = dict.fromkeys(led_by(image, wanted, broker_id))
+    return Decision(
+        [
+            Step(
+                ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP),
+                tells=(TellStop(topic_partition, broker_id, delete=False),),
+            )
+            for topic_partition in wanted
+            if topic_partition not in led
+        ]
+    )
+
+
+def decide_handover(broker_id: int) -> Choose:
+    """A broker that is about to stop leads nothing that another in sync can, and leaves the ISRs of what it follows."""
+
+    def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
+        decision = Decision()
+        for topic_partition in topic_partitions:
+            partition = image.partition(topic_partition)
+            if partition.leadership is None:
+                continue
+            if partition.leadership.state.leader == broker_id:
+                step = _hand_over_lead(image, topic_partition, partition, partition.leadership, rules)
+            else:
+                step = _leave_isr(topic_partition, partition, partition.leadership, broker_id, rules)
+            if step is not None:
+                decision.steps.append(step)
+        return decision
+
+    return decide
+
+
+def _hand_over_lead(
+    image: ClusterImage,
+    topic_partition: TopicPartition,
+    partition: PartitionImage,
+    leadership: Leadership,
+    rules: LeaderRules,
+) -> Step | None:
+    state, online = leadership.state, image.online_replicas(topic_partition)
+    leaving = [each for each in image.reachable_replicas(topic_partition) if each not in online]
+    elected = ELECTIONS[Strategy.CONTROLLED_SHUTDOWN](Candidates(partition.replicas, state.isr, online, leaving))
+    if elected is None:
+        return None
+    changed = state._replace(leader=elected.leader, isr=elected.isr)
+    told = (TellLeaderAndIsr(topic_partition, elected.recipients),)
+    return next_epoch(topic_partition, leadership, changed, rules, told)
+
+
+def _leave_isr(
+    topic_partition: TopicPartition,
+    partition: PartitionImage,
+    leadership: Leadership,
+    broker_id: int,
+    rules: LeaderRules,
+) -> Step | None:
+    """Out of the ISR, unless it is the last in it, for then it alone holds every acknowledged record."""
+    state = leadership.state
+    isr = tuple(replica for replica in state.isr if replica != broker_id)
+    if not isr or isr == state.isr:
+        return None
+    others = tuple(replica for replica in partition.replicas if replica != broker_id)
+    told = (TellLeaderAndIsr(topic_partition, others),)
+    return next_epoch(topic_partition, leadership, state._replace(isr=isr), rules, told)
+
+
+# A partition that moves ------------------------------------------------------------------------------------------
+
+
+def decide_moved_leaders(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
+) -> Decision:
+    """After a change of the assignment: a new leader epoch, and nobody leads or is in sync who is not assigned.
+
+    Replicas that have just been assigned are told that they are new, so that they make their logs.
+    """
+    decision = Decision()
+    for topic_partition in topic_partitions:
+        partition = image.partition(topic_partition)
+        if partition.leadership is None:
+            decision.extend(decide_leaders(image, [topic_partition], rules))
+            continue
+        state, replicas = partition.leadership.state, partition.replicas
+        leader = state.leader
+        isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
+        if leader not in image.reachable_replicas(topic_partition):
+            candidates = Candidates(replicas, state.isr, image.online_replicas(topic_partition))
+            elected = ELECTIONS[Strategy.REASSIGN](candidates)
+            leader = NO_LEADER if elected is None else elected.leader
+        new = tuple(each for each in replicas if partition.replica_statuses.get(each) is ReplicaStatus.NEW)
+        old = tuple(each for each in replicas if each not in new)
+        tells = (TellLeaderAndIsr(topic_partition, old), TellLeaderAndIsr(topic_partition, new, is_new=True))
+        changed = state._replace(leader=leader, isr=isr)
+        decision.steps.append(next_epoch(topic_partition, partition.leadership, changed, rules, tells))
+    return decision
