@@ -30,10 +30,11 @@ mood changes, and two runs of Kafka against itself differ by 5–10 %. Figures o
 
 Topics have one partition. *Produce* and *Consume* are Kafka's own ProducerPerformance and ConsumerPerformance in their
 default settings (16 kB batches); *end to end* is EndToEndLatency, which counts percentiles in whole milliseconds;
-Python clients send records of 100 bytes in their default settings. *Start* runs from exec of the broker on an empty
-directory: to Barnabas's ready line and to an open port of Kafka, and to the first record that a kafka-python process,
-which has been running and retrying, produced and read through a group. CPU and memory are the broker process's own;
-ZooKeeper's are not counted.
+Python clients send records of 100 bytes in their default settings, except that confluent-kafka's consumer, when its
+queue is full, pauses for 10 ms and not for a second. *Start* runs from exec of the broker on an empty directory: to
+Barnabas's ready line and to an open port of Kafka, and to the first record that a kafka-python process, which has been
+running and retrying, produced and read through a group. CPU and memory are the broker process's own; ZooKeeper's are
+not counted.
 
 The *bare loop* is a Trio program that does the least a Produce must cost in Python: it parses the request, checks the
 CRC, walks the records, writes them and answers. It is the ceiling for a broker built like this one.
