@@ -3,8 +3,8 @@
 *Start.* `open` locks the directories and reads whose they are; the broker settles its identity; `load` opens the logs,
 after an unclean shutdown checking each from its recovery point on (`log_directory.py`, `storage/recovery.py`).
 
-*Run.* Retention, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of `run`. A
-checkpoint is written only when it has news: an idle broker writes nothing.
+*Run.* Retention, compaction, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of
+`run`. A checkpoint is written only when it has news: an idle broker writes nothing.
 
 *Failure.* A `StorageError` takes its directory offline, for good: its logs are given up, the rest of the broker is
 told, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. Two are nobody's
@@ -15,15 +15,14 @@ which fails only what needed them.
 `abandon` does nothing of this: it is a crash.
 """
 
-import heapq
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.cleaner import CleanerConfig, LogCleaner
 from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.log_directory import (
     OFFSET_CHECKPOINTS,
@@ -43,7 +42,9 @@ from barnabas.broker.log_directory import (
     take,
 )
 from barnabas.broker.log_placement import LogPlacement
+from barnabas.broker.removals import Doomed, Removals
 from barnabas.storage.checkpoint import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -71,7 +72,7 @@ class AllDirectoriesOffline(Exception):
     """The last log directory failed; there is nothing left to serve."""
 
 
-class LogsConfig(Protocol):
+class LogsConfig(CleanerConfig, Protocol):
     """The broker properties that this file reads; BrokerConfig."""
 
     log_initial_task_delay_ms: int
@@ -89,16 +90,6 @@ class LogsConfig(Protocol):
     def log_directories(self) -> Sequence[str]: ...
 
 
-class _Doomed(NamedTuple):
-    """Files to remove, at a time of trio's clock."""
-
-    due: float
-    number: int  # orders those due together
-    directory: LogDirectory
-    log: PartitionLog | None  # the deleted segments of this log; if None,
-    path: str  # this directory
-
-
 class Logs:
     """All partition logs of this broker, and the directories they are in."""
 
@@ -114,9 +105,8 @@ class Logs:
         self._checkpointed_high_watermarks: dict[TopicPartition, int] = {}
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
         self._on_directory_failed: Callable[[str, StorageError], None] | None = None
-        self._doomed: list[_Doomed] = []
-        self._doomed_changed = trio.Event()
-        self._doomed_numbers = count()
+        self._removals = Removals(self._remove)
+        self.cleaner = LogCleaner(config, world, self)
         self._last_directory_failed = trio.Event()
 
     # -- what there is
@@ -216,7 +206,7 @@ class Logs:
         high_watermarks = prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT]
         self._checkpointed_high_watermarks |= {key: high_watermarks.get(key, 0) for key in directory.logs}
         for name in found.doomed:
-            self._doom(directory, self._config.log_segment_delete_delay_ms, path=join(directory.path, name))
+            self._removals.doom(directory, self._config.log_segment_delete_delay_ms, path=join(directory.path, name))
         seconds = trio.current_time() - started
         how = "loaded" if prepared.clean else "loaded and checked"
         logger.info("%s: %s %d logs in %.1f s", directory.path, how, len(directory.logs), seconds)
@@ -231,9 +221,7 @@ class Logs:
         for key in todo:
             if directory.failure is not None:
                 return
-            recovery_point = directory.written[RECOVERY_POINT_CHECKPOINT].get(key, 0)
-            log_start_offset = directory.written[LOG_START_CHECKPOINT].get(key)
-            opened = self._opener(directory, key, topic_config(key.topic), recovery_point, log_start_offset, clean)
+            opened = self._opener(directory, key, topic_config(key.topic), clean)
             try:
                 self._add(directory, await self._in_directory(directory, opened))
             except StorageError:
@@ -242,22 +230,21 @@ class Logs:
                 return
 
     def _opener(
-        self,
-        directory: LogDirectory,
-        key: TopicPartition,
-        config: LogConfig,
-        recovery_point: int,
-        log_start_offset: int | None,
-        clean: bool,
+        self, directory: LogDirectory, key: TopicPartition, config: LogConfig, clean: bool
     ) -> Callable[[], PartitionLog]:
+        recovery_point, log_start_offset, first_dirty_offset = (
+            directory.written.get(name, {}).get(key)
+            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
+        )
         return partial(
             open_log,
             self._world.disk,
             join(directory.path, str(key)),
             key,
             config,
-            recovery_point=recovery_point,
+            recovery_point=recovery_point or 0,
             log_start_offset=log_start_offset,
+            first_dirty_offset=first_dirty_offset,
             clean=clean,
             now_ms=self._world.now_ms(),
             open_files=self._open_files,
@@ -303,7 +290,7 @@ class Logs:
         for name in OFFSET_CHECKPOINTS:
             if key in directory.written.get(name, {}):  # of an earlier log of this name: it must not speak of this one
                 await self._checkpoint(directory, name)
-        opened = self._opener(directory, key, config, 0, None, clean=True)
+        opened = self._opener(directory, key, config, clean=True)
 
         def make() -> PartitionLog:
             log = opened()
@@ -346,10 +333,11 @@ class Logs:
             del directory.logs[key]
             self._checkpointed_high_watermarks.pop(key, None)
             await self._flusher.forget(log)
+            await self.cleaner.leave(log)
             log.abandon()
             doomed = join(directory.path, doomed_name(key, self._world.rng.randbytes(16)))
             await self._in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
-            self._doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
+            self._removals.doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
 
     def _refuse_if_offline(self, key: TopicPartition, operation: str) -> None:
         for path, error in self.offline_directories.items():
@@ -374,7 +362,8 @@ class Logs:
         async with trio.open_nursery() as nursery:
             for interval_ms, step in self._duties():
                 nursery.start_soon(self._every, interval_ms, step)
-            nursery.start_soon(self._remove_doomed)
+            nursery.start_soon(self._removals.run)
+            nursery.start_soon(self.cleaner.run, high_watermarks)
             task_status.started()
             await self._last_directory_failed.wait()
             self._require_a_directory()
@@ -383,7 +372,7 @@ class Logs:
         """What is done every so many milliseconds."""
         config, checkpoint = self._config, self._checkpoint_all
         return [
-            (config.log_retention_check_interval_ms, self._delete_old_segments),
+            (config.log_retention_check_interval_ms, self._retain),
             (config.log_flush_scheduler_interval_ms, FlushSchedule(self, self._flusher).step),
             (config.log_flush_offset_checkpoint_interval_ms, partial(checkpoint, RECOVERY_POINT_CHECKPOINT)),
             (config.log_flush_start_offset_checkpoint_interval_ms, partial(checkpoint, LOG_START_CHECKPOINT)),
@@ -399,15 +388,18 @@ class Logs:
             await step()
             await trio.sleep(interval_ms / 1000)
 
-    async def _delete_old_segments(self) -> None:
+    async def _retain(self) -> None:
         high_watermarks = self._high_watermarks()
         for log in self:
             await trio.lowlevel.checkpoint()
-            high_watermark = high_watermarks.get(log.topic_partition)
-            if high_watermark is None:
-                continue  # hosted by nobody yet
-            while self.get(log.topic_partition) is log and self._delete_old_segments_of(log, high_watermark):
-                await trio.lowlevel.checkpoint()
+            high_watermark = high_watermarks.get(log.topic_partition)  # None: hosted by nobody yet
+            if high_watermark is not None and not log.config.compacted:  # those are the cleaner's
+                await self.delete_old_segments(log, high_watermark)
+
+    async def delete_old_segments(self, log: PartitionLog, high_watermark: int) -> None:
+        """Let go of the segments of one log that retention wants to go."""
+        while self.get(log.topic_partition) is log and self._delete_old_segments_of(log, high_watermark):
+            await trio.lowlevel.checkpoint()
 
     def _delete_old_segments_of(self, log: PartitionLog, high_watermark: int) -> bool:
         """One step of it; False when nothing was to do."""
@@ -418,7 +410,7 @@ class Logs:
             return False
         if deleted:
             logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
-            self._doom(self.directory_of(log), log.config.file_delete_delay_ms, log=log)
+            self.doom_deleted(log)
         return deleted > 0
 
     async def _expire_producers(self) -> None:
@@ -428,22 +420,11 @@ class Logs:
 
     # -- removal of what was deleted
 
-    def _doom(self, directory: LogDirectory, delay_ms: int, *, log: PartitionLog | None = None, path: str = "") -> None:
-        due = trio.current_time() + delay_ms / 1000
-        heapq.heappush(self._doomed, _Doomed(due, next(self._doomed_numbers), directory, log, path))
-        self._doomed_changed.set()
+    def doom_deleted(self, log: PartitionLog) -> None:
+        """Segments of this log were deleted or replaced: remove their files after their delay."""
+        self._removals.doom(self.directory_of(log), log.config.file_delete_delay_ms, log=log)
 
-    async def _remove_doomed(self) -> None:
-        while True:
-            with trio.move_on_at(self._doomed[0].due if self._doomed else float("inf")):
-                self._doomed_changed = trio.Event()
-                await self._doomed_changed.wait()
-            while self._doomed and self._doomed[0].due <= trio.current_time():
-                doomed = heapq.heappop(self._doomed)
-                if doomed.directory.failure is None:
-                    await self._remove(doomed)
-
-    async def _remove(self, doomed: _Doomed) -> None:
+    async def _remove(self, doomed: Doomed) -> None:
         directory, log = doomed.directory, doomed.log
         if log is None:
             await self._try(directory, remove_durably, self._world.disk, doomed.path)
@@ -454,7 +435,7 @@ class Logs:
                 self.fail_directory_of(log, error)
                 return
             if not removed and log.has_deleted_files:  # the wall clock was set back
-                self._doom(directory, log.config.file_delete_delay_ms, log=log)
+                self.doom_deleted(log)
 
     # -- checkpoints
 
@@ -465,6 +446,10 @@ class Logs:
     async def checkpoint_log_start(self, log: PartitionLog) -> None:
         """Write the log start offsets beside this log, so that a raised one lasts. StorageError."""
         await self._checkpoint(self.directory_of(log), LOG_START_CHECKPOINT)
+
+    async def checkpoint_cleaned(self, log: PartitionLog) -> None:
+        """Write up to where the logs beside this one are clean. StorageError."""
+        await self._checkpoint(self.directory_of(log), CLEANER_CHECKPOINT)
 
     async def _checkpoint_all(self, name: str) -> None:
         for directory in self._live():
@@ -490,6 +475,8 @@ class Logs:
         if name == LOG_START_CHECKPOINT:
             starts = {key: log.log_start_offset for key, log in logs.items()}
             return {key: start for key, start in starts.items() if start > logs[key].segments[0].base_offset}
+        if name == CLEANER_CHECKPOINT:
+            return {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset is not None}
         known = {**self._checkpointed_high_watermarks, **self._high_watermarks()}
         return {key: known[key] for key in logs if key in known}
 

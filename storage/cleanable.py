@@ -20,9 +20,12 @@ passes.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import PartitionLog
 
 # A portion takes the place of its segments in one step of the event loop, with a few renames for each of them; Kafka
 # has no such limit. What is left apart grows together in later passes.
@@ -116,6 +119,19 @@ def find_cleanable(  # the facts of one log, by keyword
         sum(segment.size_bytes for segment in dirty if segment.base_offset < end_offset),
         _is_overdue(dirty, rules, now_ms),
         is_misplaced,
+    )
+
+
+def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cleanable:
+    """What a pass over this log would clean."""
+    return find_cleanable(
+        list(log.segments),
+        log.config,
+        checkpoint=log.first_dirty_offset,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset(high_watermark),
+        now_ms=now_ms,
     )
 
 

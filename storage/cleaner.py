@@ -1,10 +1,10 @@
 """Compaction at work: segments are read, cleaned into new files, and these put in the place of the old (D.8).
 
 Theory of operation. A `Cleaning` is one pass over one log. `steps` is a generator whose steps are short, so that who
-runs them, in a worker thread, can pace them and give up between any two. A step tells how many bytes it read and wrote;
-or it is a `Replacement`: a portion of the log is clean, and its files wait to be put in place. That is done on the
-event loop, by `Replacement.apply`, for readers must see the old segments until one moment, and the new one from then
-on. Nobody else may remove or cut segments of the log while a pass is under way.
+runs them, in a worker thread, can pace them and give up between any two. After some of them a portion of the log is
+clean, and its files wait to be put in place. That is done on the event loop, by `Replacement.apply`, for readers must
+see the old segments until one moment, and the new one from then on. Nobody else may remove or cut segments of the log
+while a pass is under way.
 
 The files of a portion go this way; what a crash leaves is made good by the next start (`recovery.sweep`):
 
@@ -24,8 +24,8 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.storage.cleanable import Cleanable, Sized, find_cleanable, number_of, portions
-from barnabas.storage.compaction import Compaction, OffsetMap
+from barnabas.storage.cleanable import Cleanable, Sized, number_of, portions
+from barnabas.storage.compaction import Compaction, OffsetMap, keys_within
 from barnabas.storage.files import (
     CLEANED,
     INDEX,
@@ -42,28 +42,10 @@ from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import CorruptRecords
 
+__all__ = ["Cleaning", "Replacement", "Step", "keys_within"]
+
 SEGMENT_BYTES_MAX = 2**31 - 1  # positions in an index are 32 bits wide
 WINDOW_BYTES_MIN = 4096
-
-
-class Progress(NamedTuple):
-    """What one step did."""
-
-    read_bytes: int
-    written_bytes: int
-
-
-def cleanable_part(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable:
-    """What a pass over this log would clean. Blocking: short."""
-    return find_cleanable(
-        list(log.segments),
-        log.config,
-        checkpoint=log.first_dirty_offset,
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-        last_stable_offset=log.last_stable_offset(high_watermark),
-        now_ms=now_ms,
-    )
 
 
 class Replacement:
@@ -88,6 +70,14 @@ class Replacement:
         return True
 
 
+class Step(NamedTuple):
+    """What one step of a pass did, and what is to be put in place now."""
+
+    read_bytes: int
+    written_bytes: int
+    replacement: Replacement | None = None
+
+
 class Cleaning:
     """One pass over a log."""
 
@@ -108,7 +98,7 @@ class Cleaning:
             delete_retention_ms=log.config.delete_retention_ms,
         )
 
-    def steps(self) -> Iterator[Progress | Replacement]:
+    def steps(self) -> Generator[Step, None, None]:
         """The pass, for a worker thread; closing the generator before its end undoes what is not in place.
 
         CorruptRecords if the log is damaged, StorageError. Blocking: long, each step in proportion to a window.
@@ -129,7 +119,7 @@ class Cleaning:
         finally:
             self._offsets.release()
 
-    def _note_keys(self) -> Iterator[Progress]:
+    def _note_keys(self) -> Iterator[Step]:
         """Fill the offset map from the dirty segments, until it is full."""
         if not self._segments:
             return
@@ -138,14 +128,14 @@ class Cleaning:
         position = self._segments[first].start_position(first_dirty_offset, self.log.segments.store.private)
         for segment in self._segments[first:]:
             with closing(self._read(segment, position, self._note)) as reading:
-                for progress in reading:
-                    yield progress
+                for step in reading:
+                    yield step
                     if self._offsets.is_full:
                         return
             position = 0
             self._offsets.latest_offset = _next_base(segment) - 1  # records may be missing at the end
 
-    def _clean(self, portion: Sequence[Segment]) -> Iterator[Progress | Replacement]:
+    def _clean(self, portion: Sequence[Segment]) -> Iterator[Step]:
         """Write one clean segment, and let it take the place of these."""
         log_store = self.log.segments.store
         store = _CleanedStore(log_store)
@@ -156,16 +146,17 @@ class Cleaning:
                 yield from self._read(segment, 0, partial(self._write, clean))
                 clean.transactions.entries += segment.aborted_transactions(log_store.private)
             replacement = self._prepare(clean, portion)
-            yield replacement
-            log_store.disk.sync_directory(log_store.directory)
+            yield Step(0, 0, replacement)
         finally:
             store.open_files.drop_directory(store.directory)
             if replacement is None or not replacement.is_begun:
                 _remove_unfinished(log_store)
+            else:
+                log_store.disk.sync_directory(log_store.directory)
 
     def _read(
         self, segment: Segment, position: int, consume: Callable[[bytes], tuple[int, int]]
-    ) -> Generator[Progress, None, None]:
+    ) -> Generator[Step, None, None]:
         """Feed a segment to `consume`, a window at a time; it says how many bytes it consumed, and wrote."""
         window_bytes = self._window_bytes
         with self.log.segments.store.private(segment.path) as file:
@@ -176,7 +167,7 @@ class Cleaning:
                 if consumed:
                     position += consumed
                     window_bytes = self._window_bytes
-                    yield Progress(consumed, written)
+                    yield Step(consumed, written)
                 else:
                     window_bytes = _entry_bytes(window)
                     if not len(window) < window_bytes <= left:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.storage.check import check_partition
-from barnabas.storage.cleaner import Cleaning, Replacement, cleanable_part
+from barnabas.storage.cleanable import cleanable_part
+from barnabas.storage.cleaner import Cleaning
 from barnabas.storage.disk import StorageError
 from barnabas.storage.files import CLEANED, SWAP, SWAPPED_SUFFIXES
 from barnabas.storage.producers import Origin
@@ -60,10 +61,11 @@ class Compacted:
         """One pass, as the broker does it; returns how many steps it had."""
         cleaning = self.cleaning(**options)
         steps = 0
-        for step in cleaning.steps():
-            steps += 1
-            if isinstance(step, Replacement):
-                assert step.apply(self.world.now_ms)
+        with contextlib.closing(cleaning.steps()) as going:
+            for step in going:
+                steps += 1
+                if step.replacement is not None:
+                    assert step.replacement.apply(self.world.now_ms)
         self.log.first_dirty_offset = cleaning.end_offset
         return steps
 
@@ -500,8 +502,8 @@ def test_a_pass_can_be_given_up_between_any_two_steps(compacted):
         for done, step in enumerate(steps):
             if done == stop:
                 break
-            if isinstance(step, Replacement):
-                assert step.apply(compacted.world.now_ms)
+            if step.replacement is not None:
+                assert step.replacement.apply(compacted.world.now_ms)
                 before = compacted.batches()
         steps.close()
         assert compacted.leftovers() == []
@@ -515,7 +517,7 @@ def test_a_pass_can_be_given_up_between_any_two_steps(compacted):
 def test_a_log_that_was_cut_meanwhile_is_left_alone(compacted):
     fill(compacted, 40, 3)
     steps = compacted.cleaning().steps()
-    replacement = next(step for step in steps if isinstance(step, Replacement))
+    replacement = next(step.replacement for step in steps if step.replacement is not None)
     compacted.log.truncate_to(10)
     before = compacted.batches()
     assert not replacement.apply(compacted.world.now_ms)
@@ -592,7 +594,7 @@ def test_a_swap_counts_when_its_last_file_is_renamed(compacted, crashing_disk, r
     with_aborted_transaction(compacted)
     before = compacted.batches()
     steps = compacted.cleaning().steps()  # kept, for it would undo the pass when it is closed
-    next(step for step in steps if isinstance(step, Replacement))
+    next(step.replacement for step in steps if step.replacement is not None)
     for suffix in SWAPPED_SUFFIXES[renamed:]:
         path = f"/data/orders-0/{0:020d}{suffix}"
         compacted.world.disk.rename(path + SWAP, path + CLEANED)
@@ -618,10 +620,10 @@ def test_a_swap_that_is_interrupted_anywhere_is_completed(compacted, crashing_di
     with_aborted_transaction(compacted)
     world = compacted.world
     steps = compacted.cleaning().steps()
-    replacement = next(step for step in steps if isinstance(step, Replacement))
+    replacement = next(step.replacement for step in steps if step.replacement is not None)
     disk = world.disk
     compacted.log.segments.store.disk = crashing_disk(disk, fuse)
-    with contextlib.suppress(StorageError):
+    with contextlib.suppress(StorageError), contextlib.closing(steps):
         replacement.apply(world.now_ms)
     world.disk = disk.crash_machine(random.Random(fuse))
     recovered = Compacted(world)

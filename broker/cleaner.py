@@ -1,0 +1,246 @@
+"""Compaction in the running broker: which log is cleaned when, how fast, and who may interrupt it (reference D.8).
+
+Theory of operation. Every `log.cleaner.backoff.ms`, and at once after a pass, the compacted log with the largest dirty
+share that is due is taken, up to `log.cleaner.threads` logs at a time. A pass is a generator of steps (see
+`storage/cleaner.py`); each runs in a worker thread and works on one window of bytes. Between two of them this file
+looks, on the event loop, whether the pass may go on, waits where `log.cleaner.io.max.bytes.per.second` wants it, and
+puts clean segments in their place. So nothing here needs a lock, and whoever wants the log for himself waits for at
+most one step: `leave` for one that is deleted, `paused` around a truncation.
+
+Retention of compacted logs is also done here, between passes, for both remove segments: of a topic with both policies,
+and of records that DeleteRecords has deleted. It follows from this, as in Kafka, that with `log.cleaner.enable=false`
+nothing at all is removed from compacted topics.
+
+A log that turns out to be damaged is left alone until the next start. A disk that fails takes its directory offline.
+
+What runs in a thread runs beside the event loop but not at the same time: Python's interpreter takes turns. A window is
+small, and between two windows the loop has its turn in any case.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import trio
+
+from barnabas.storage.cleanable import Cleanable, cleanable_part
+from barnabas.storage.disk import StorageError
+from barnabas.wire.compression import CorruptRecords
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from barnabas.broker.logs import Logs
+    from barnabas.broker.world import World
+    from barnabas.storage.cleaner import Cleaning, Step
+    from barnabas.storage.log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LOGS_AT_A_TIME = 50  # that are looked at between two turns of the event loop
+
+
+class CleanerConfig(Protocol):
+    """The broker properties that this file reads; BrokerConfig."""
+
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_backoff_ms: int
+
+
+class _Candidate(NamedTuple):
+    log: "PartitionLog"
+    part: Cleanable
+
+
+class _Job:
+    """A pass under way."""
+
+    __slots__ = ("done", "given_up")
+
+    def __init__(self) -> None:
+        self.given_up = trio.Event()  # somebody needs the log
+        self.done = trio.Event()
+
+
+class LogCleaner:
+    """Cleans the compacted ones of the broker's logs."""
+
+    def __init__(self, config: CleanerConfig, world: "World", logs: "Logs") -> None:
+        self._config = config
+        self._world = world
+        self._logs = logs
+        self._jobs: dict[PartitionLog, _Job] = {}
+        self._paused: dict[PartitionLog, int] = {}  # by how many
+        self._uncleanable: dict[PartitionLog, None] = {}
+        self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
+        self._job_ended = trio.Event()
+        self._rested_at = 0.0  # of trio's clock: when the bytes so far will have been allowed
+
+    async def run(self, high_watermarks: "Callable[[], Mapping[TopicPartition, int]]") -> None:
+        """Clean for ever; does nothing if the configuration says so."""
+        if not self._config.log_cleaner_enable:
+            return
+        self._high_watermarks = high_watermarks
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._job_ended = trio.Event()
+                while len(self._jobs) < self._config.log_cleaner_threads:
+                    found = await self._find_filthiest()
+                    if found is None:
+                        break
+                    job = self._jobs[found.log] = _Job()
+                    found.log.is_being_cleaned = True
+                    nursery.start_soon(self._clean, found, job)
+                await self._delete_old_segments()
+                with trio.move_on_after(self._config.log_cleaner_backoff_ms / 1000):
+                    await self._job_ended.wait()
+
+    # -- who interrupts
+
+    async def leave(self, log: "PartitionLog") -> None:
+        """Give up a pass over this log, and return when none is under way. Who calls it sees to it that no other
+        begins: the log is deleted, or `paused`."""
+        job = self._jobs.get(log)
+        if job is not None:
+            job.given_up.set()
+            await job.done.wait()
+
+    @asynccontextmanager
+    async def paused(self, log: "PartitionLog") -> "AsyncIterator[None]":
+        """`async with cleaner.paused(log):` nobody reads or replaces its segments; for a truncation."""
+        self._paused[log] = self._paused.get(log, 0) + 1
+        try:
+            await self.leave(log)
+            yield
+            self._uncleanable.pop(log, None)  # the damage may be cut off
+        finally:
+            self._paused[log] -= 1
+            if not self._paused[log]:
+                del self._paused[log]
+
+    # -- what to clean
+
+    async def _find_filthiest(self) -> _Candidate | None:
+        """The log that most needs to be cleaned, of those that may be."""
+        high_watermarks = self._high_watermarks()
+        self._forget_the_gone()
+        best: _Candidate | None = None
+        for number, log in enumerate(self._logs):
+            if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
+                await trio.lowlevel.checkpoint()
+            found = self._candidate(log, high_watermarks)
+            if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
+                best = found
+        return self._candidate(best.log, high_watermarks) if best is not None else None  # as it is now
+
+    def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
+        high_watermark = high_watermarks.get(log.topic_partition)  # None: hosted by nobody yet
+        if high_watermark is None or not self._may_be_cleaned(log):
+            return None
+        try:
+            part = cleanable_part(log, high_watermark, self._world.now_ms())
+        except StorageError as error:
+            self._logs.fail_directory_of(log, error)
+            return None
+        if part.is_misplaced:
+            if not log.config.deletes:
+                logger.warning("%s: its cleaner checkpoint %s lies outside, all is dirty", log, log.first_dirty_offset)
+            log.first_dirty_offset = part.first_dirty_offset
+        return _Candidate(log, part) if part.is_due(log.config) else None
+
+    def _may_be_cleaned(self, log: "PartitionLog") -> bool:
+        is_wanted = log.config.compacted and self._logs.get(log.topic_partition) is log
+        return is_wanted and not (log in self._jobs or log in self._paused or log in self._uncleanable)
+
+    def _forget_the_gone(self) -> None:
+        for log in [log for log in self._uncleanable if self._logs.get(log.topic_partition) is not log]:
+            del self._uncleanable[log]
+
+    async def _delete_old_segments(self) -> None:
+        high_watermarks = self._high_watermarks()
+        for number, log in enumerate(self._logs):
+            if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
+                await trio.lowlevel.checkpoint()
+            high_watermark = high_watermarks.get(log.topic_partition)
+            if high_watermark is not None and self._may_be_cleaned(log):
+                await self._logs.delete_old_segments(log, high_watermark)
+
+    # -- a pass
+
+    async def _clean(self, found: _Candidate, job: _Job) -> None:
+        """Clean a log as far as it goes."""
+        from barnabas.storage.cleaner import Cleaning, keys_within  # many brokers have no need of it
+
+        log, config = found.log, self._config
+        threads = max(config.log_cleaner_threads, 1)
+        cleaning = Cleaning(
+            log,
+            found.part,
+            keys_max=keys_within(
+                config.log_cleaner_dedupe_buffer_size // threads, config.log_cleaner_io_buffer_load_factor
+            ),
+            window_bytes=config.log_cleaner_io_buffer_size // threads // 2,
+            now_ms=self._world.now_ms(),
+        )
+        steps = cleaning.steps()
+        try:
+            await self._take_steps(cleaning, steps, job)
+        except CorruptRecords as error:
+            self._uncleanable[log] = None
+            logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
+        except StorageError as error:
+            self._logs.fail_directory_of(log, error)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close(log, steps)
+            log.is_being_cleaned = False
+            del self._jobs[log]
+            job.done.set()
+            self._job_ended.set()
+
+    async def _take_steps(self, cleaning: "Cleaning", steps: "Iterator[Step]", job: _Job) -> None:
+        log, started = cleaning.log, trio.current_time()
+        read_bytes = size_bytes = 0
+        while (step := await self._world.in_thread(next, steps, None)) is not None:
+            if job.given_up.is_set() or self._logs.get(log.topic_partition) is not log:
+                return
+            if step.replacement is not None:
+                if not step.replacement.apply(self._world.now_ms()):
+                    return
+                self._logs.doom_deleted(log)
+            read_bytes += step.read_bytes
+            size_bytes += step.written_bytes
+            await self._rest(step.read_bytes + step.written_bytes, job)
+        log.first_dirty_offset = cleaning.end_offset
+        await self._logs.checkpoint_cleaned(log)
+        seconds = trio.current_time() - started
+        logger.info(
+            "%s: clean up to %d in %.1f s, %d bytes read, %d left",
+            log,
+            cleaning.end_offset,
+            seconds,
+            read_bytes,
+            size_bytes,
+        )
+
+    async def _rest(self, work_bytes: int, job: _Job) -> None:
+        """Wait as long as the allowed rate takes for what was read and written, by all passes together."""
+        now = trio.current_time()
+        self._rested_at = max(self._rested_at, now) + work_bytes / self._config.log_cleaner_io_max_bytes_per_second
+        if self._rested_at > now:
+            with trio.move_on_at(self._rested_at):
+                await job.given_up.wait()
+
+    async def _close(self, log: "PartitionLog", steps: "Generator[Step, None, None]") -> None:
+        """End a pass, wherever it stands."""
+        try:
+            await self._world.in_thread(steps.close)
+        except StorageError as error:
+            self._logs.fail_directory_of(log, error)
