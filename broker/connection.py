@@ -19,7 +19,7 @@ import trio
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.dispatch import Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.storage.disk import FileSlice
+from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
 
@@ -219,6 +219,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
                 await _serve_requests(broker, connections, connection)
         except ConnectionLost:
             logger.debug("%s went away", connection.address)
+        except StorageError as error:  # of a file that was being sent
+            broker.replicas.file_failed(error)
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)

@@ -108,6 +108,7 @@ class Logs:
         self._removals = Removals(self._remove)
         self.cleaner = LogCleaner(config, world, self)
         self._last_directory_failed = trio.Event()
+        self._loaded = False
 
     # -- what there is
 
@@ -166,6 +167,7 @@ class Logs:
                     found = contents[directory.path]
                     nursery.start_soon(self._load_directory, directory, found, identity, topic_config)
             self._require_a_directory()
+            self._loaded = True
         except BaseException:
             self.abandon()
             raise
@@ -541,6 +543,9 @@ class Logs:
 
     async def close(self) -> None:
         """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more."""
+        if not self._loaded:
+            self.abandon()  # of logs that were not opened nothing can be said
+            return
         async with trio.open_nursery() as nursery:
             for directory in self._live():
                 nursery.start_soon(self._close_directory, directory)

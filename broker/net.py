@@ -18,7 +18,7 @@ from typing import Protocol
 import trio
 
 from barnabas.broker.config.listeners import WILDCARDS
-from barnabas.storage.disk import FileSlice
+from barnabas.storage.disk import FileSlice, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,10 @@ class Stream(Protocol):
         """Send everything. ConnectionLost when the other side is gone."""
 
     async def send_slice(self, piece: FileSlice) -> None:
-        """Send a slice of a file. ConnectionLost when the file is shorter than promised: its length is announced."""
+        """Send a slice of a file. ConnectionLost when the file is shorter than promised: its length is announced.
+
+        StorageError when the disk refuses to read it; then, too, nothing more can be sent.
+        """
 
     def close(self) -> None:
         """Close at once; whatever waits on the stream gets ConnectionLost."""
@@ -163,6 +166,8 @@ class OsStream:
                 position += sent
                 await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError) as error:
+            if getattr(error, "errno", None) == errno.EIO:  # from sendfile it means the file: no socket reports it
+                raise StorageError(piece.file.path, "send", "EIO") from error
             raise ConnectionLost(str(error)) from error
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from barnabas.broker.partition import Partition
-from barnabas.storage.disk import StorageError
+from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -135,6 +135,12 @@ class Replicas:
         for partition in lost:
             self._resign(partition)
         logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
+
+    def file_failed(self, error: StorageError) -> None:
+        """The disk refused to read a file while it was being sent: whose log it is, loses its directory."""
+        for partition in self:
+            if partition.log is not None and partition.log.directory == parent_of(error.path):
+                partition.fail_storage(error)
 
     def flushed(self, log: PartitionLog) -> None:
         """A flush of this log ended; its partition may have more to acknowledge."""

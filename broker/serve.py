@@ -228,14 +228,31 @@ def _watched() -> Iterator[None]:
 
 @asynccontextmanager
 async def _closing(logs: Logs) -> AsyncIterator[None]:
-    """Close the logs at the end; after a failure give them up as a crash would, so that the next start checks them."""
+    """Close the logs at the end, also when it is the outside world's doing (a port is taken, the store is gone).
+
+    After a mistake of our own nobody knows what they hold, and when the broker is given up there is no time: then they
+    are left as a crash would leave them, and the next start checks them.
+    """
     try:
         yield
-    except BaseException:
-        logs.abandon()
+    except BaseException as failure:
+        if not _is_from_outside(failure):
+            logs.abandon()
+            raise
+        await _close(logs)
         raise
+    await _close(logs)
+
+
+async def _close(logs: Logs) -> None:
     with trio.CancelScope(shield=True):
         await logs.close()
+
+
+def _is_from_outside(failure: BaseException) -> bool:
+    if isinstance(failure, BaseExceptionGroup):
+        return all(map(_is_from_outside, failure.exceptions))
+    return isinstance(failure, (*MISCONFIGURED, *UNFIT_SURROUNDINGS, OSError))
 
 
 @asynccontextmanager

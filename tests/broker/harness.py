@@ -30,7 +30,7 @@ from barnabas.broker.world import World, run_inline
 from barnabas.controller import paths
 from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store import Create, Delete, SetData
-from barnabas.storage.disk import Disk, FileSlice, StorageError
+from barnabas.storage.disk import Disk, FileSlice
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
@@ -107,10 +107,7 @@ class MemStream:
         """In steps, as sendfile does: each reads the file as it then is."""
         position, end = piece.position, piece.position + piece.size_bytes
         while position < end:
-            try:
-                data = piece.file.read(position, min(end - position, SENDFILE_BYTES))
-            except StorageError as error:
-                raise ConnectionLost(str(error)) from error
+            data = piece.file.read(position, min(end - position, SENDFILE_BYTES))
             if not data:
                 raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
             await self.send_all(data)

@@ -663,7 +663,7 @@ class ReadFailsDisk(MemDisk):
 
 
 async def with_a_disk_that_reads_no_more(nursery, size):
-    """A record of that size in /a, which was read once, and one in /b; (client, partition in /a)."""
+    """A record of that size in /a, which was read once, and one in /b; (machine, client, partition in /a)."""
     machine = await Machine(nursery, disk=ReadFailsDisk(now_ms=now_ms), log_dirs="/a,/b").start()
     client = await machine.connect()
     await client.create_topic("t", 2)
@@ -671,24 +671,27 @@ async def with_a_disk_that_reads_no_more(nursery, size):
         await client.produce("t", bytes(size), partition)
         await client.fetch("t", 0, partition)
     machine.disk.broken = True
-    return client, 0 if machine.disk.exists("/a/t-0") else 1
+    return machine, client, 0 if machine.disk.exists("/a/t-0") else 1
 
 
 async def test_a_read_that_fails_takes_its_directory_offline_and_no_other(nursery, autojump_clock):
-    client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
+    _, client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
     assert (await client.fetch("t", 0, partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await client.produce("t", b"v", 1 - partition)).error_code == 0
 
 
 async def test_a_lookup_that_fails_takes_its_directory_offline_and_no_other(nursery, autojump_clock):
-    client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
+    _, client, partition = await with_a_disk_that_reads_no_more(nursery, 100)
     assert (await client.fetch("t", 0, partition, max_bytes=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await client.produce("t", b"v", 1 - partition)).error_code == 0
 
 
-async def test_a_slice_that_cannot_be_read_ends_its_connection_and_no_other(nursery, autojump_clock):
-    client, partition = await with_a_disk_that_reads_no_more(nursery, 100_000)
+async def test_a_slice_that_cannot_be_sent_ends_its_connection_and_takes_its_directory_offline(nursery, autojump_clock):
+    machine, client, partition = await with_a_disk_that_reads_no_more(nursery, 100_000)
     with pytest.raises(EOFError):
         await client.fetch("t", 0, partition)
+    client = await machine.connect()
+    assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce("t", b"v", 1 - partition)).error_code == 0

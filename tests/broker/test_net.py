@@ -1,12 +1,14 @@
 """Sockets: the network of the other tests behaves as the real one; where a broker listens, and who has come."""
 
+import errno
+import os
 import socket
 
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost, OsNet
-from barnabas.storage.disk import FileSlice, OsDisk
+from barnabas.broker.net import ConnectionLost, OsNet, OsStream
+from barnabas.storage.disk import FileSlice, OsDisk, StorageError
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.harness import MemNet
 
@@ -99,6 +101,21 @@ async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(
     assert await read_all(there, 249_000) == bytes(range(250)) * 996
     with pytest.raises(ConnectionLost):
         await here.send_slice(FileSlice(file, 249_000, 2_000))
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"), [(errno.EIO, StorageError), (errno.EPIPE, ConnectionLost), (errno.ECONNRESET, ConnectionLost)]
+)
+async def test_a_disk_that_refuses_a_slice_is_told_apart_from_a_lost_connection(tmp_path, monkeypatch, cause, told):
+    def refusing(*_):
+        raise OSError(cause, os.strerror(cause))
+
+    here, there = socket.socketpair()
+    file = OsDisk().open(f"{tmp_path}/f", create=True)
+    file.write(0, bytes(1000))
+    monkeypatch.setattr(os, "sendfile", refusing)
+    with here, there, pytest.raises(told):
+        await OsStream(here, "there").send_slice(FileSlice(file, 0, 1000))
 
 
 async def test_an_address_is_taken_once_and_free_after_closing(ends):

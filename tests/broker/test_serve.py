@@ -15,8 +15,9 @@ from barnabas.broker.logs import AllDirectoriesOffline
 from barnabas.broker.net import ConnectionLost
 from barnabas.broker.serve import STOP_SECONDS
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.producers import ProducerStates
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from tests.broker.harness import (
     CrashRecorder,
     Machine,
@@ -283,6 +284,46 @@ async def test_a_start_that_failed_after_binding_leaves_the_address_free(nursery
     with pytest.raises(Exception, match="broker id 5 is in use"):
         await other.start()
     assert list(machine.net.listeners) == [9092]
+
+
+async def test_a_start_that_finds_its_port_taken_leaves_the_logs_closed(nursery, autojump_clock, caplog):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", b"v")
+    await machine.crash()
+    taken = await machine.net.listen("127.0.0.1", 9092, backlog=1)
+    with pytest.raises(OSError, match="cannot listen on"):
+        await machine.start()
+    assert machine.disk.exists("/data/.kafka_cleanshutdown")
+    taken.close()
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        await machine.start()
+    assert "loaded 1 logs" in caplog.text
+    assert await (await machine.connect()).read_values("t") == [b"v"]
+
+
+async def test_a_start_that_fails_before_the_logs_are_loaded_says_nothing_of_them(nursery, autojump_clock):
+    machine = await Machine(nursery, broker_id="3").start()
+    await (await machine.connect()).create_topic("t")
+    await machine.crash()
+    with pytest.raises(IdentityConflict):
+        await machine.start(broker_id="4")
+    assert not machine.disk.exists("/data/.kafka_cleanshutdown")
+
+
+async def test_after_a_mistake_of_ours_the_logs_are_checked(nursery, autojump_clock, monkeypatch):
+    machine = await Machine(nursery).start()
+    await (await machine.connect()).create_topic("t")
+
+    def mistake(self, now_ms, expiration_ms):
+        raise InvariantBroken("planted")
+
+    monkeypatch.setattr(ProducerStates, "expire", mistake)
+    await machine.ended()
+    assert isinstance(machine.failure, InvariantBroken)
+    assert not machine.disk.exists("/data/.kafka_cleanshutdown")
 
 
 async def test_what_prevents_the_start_is_raised_as_it_is(nursery, autojump_clock):
