@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import NamedTuple, cast
 
+import trio
+
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.handlers import (
     acls,
@@ -133,7 +135,9 @@ async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memo
     response = await answer(broker, call, await broker.world.in_thread(_decode, call, frame, header.position))
     if response is None:
         return []
-    return await broker.world.in_thread(_encode, call, header.correlation_id, response)
+    with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
+        pieces = await broker.world.in_thread(_encode, call, header.correlation_id, response)
+    return pieces
 
 
 async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | None:

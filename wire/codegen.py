@@ -172,6 +172,7 @@ class _DecodeEmitter(_Emitter):
         self.names["new"] = object.__new__
         for function in (
             runtime.more,
+            runtime.more_of_string,
             runtime.short,
             runtime.crowd,
             runtime.misfit,
@@ -236,7 +237,8 @@ class _DecodeEmitter(_Emitter):
         if self.compact(field):
             self._run.append(("B", "n"))
             self._flush()
-            self.put("if n > 127: n, pos = more(buf, pos, n)")
+            more = "more_of_string" if field.type == "string" else "more"
+            self.put(f"if n > 127: n, pos = {more}(buf, pos, n)")
             self.put("n -= 1")
         else:
             self._run.append((letter, "n"))

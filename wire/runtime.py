@@ -18,6 +18,7 @@ from barnabas.wire.schema import Schema
 
 # A payload of at least this many bytes is not joined with what surrounds it: copying would cost more than a piece does.
 APART_BYTES = 16 * 1024
+STRING_BYTES_MAX = 0x7FFF
 
 _BYTES_LIKE = (bytes, bytearray, memoryview)  # a tuple: `isinstance` takes three times as long with a union
 
@@ -101,6 +102,14 @@ def more(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, in
             raise Malformed("a varint is longer than five bytes")
     if value > 0x7FFFFFFF:
         raise Malformed("a varint is larger than an int32")
+    return value, position
+
+
+def more_of_string(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
+    """The same for the length of a string, which is one less: Kafka takes none that an int16 could not tell."""
+    value, position = more(buffer, position, first)
+    if value - 1 > STRING_BYTES_MAX:
+        raise Malformed(f"a string of {value - 1} bytes is longer than {STRING_BYTES_MAX}")
     return value, position
 
 

@@ -648,6 +648,24 @@ async def test_a_plan_that_is_not_sent_gives_its_files_back(nursery, autojump_cl
     assert machine.disk.used_bytes < used - 300_000
 
 
+async def test_a_large_request_that_is_given_up_on_its_way_gives_its_slices_back(nursery, autojump_clock):
+    machine = await Machine(nursery, log_segment_delete_delay_ms="0", file_delete_delay_ms="0").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", bytes(300_000))
+    machine.thread_seconds = 1.0
+    await client.send(fetch_request([("t", 0, 0)], forget=[("x" * 200, number) for number in range(500)]), 12)
+    await trio.sleep(0.5)
+    machine.ask_to_stop()
+    await machine.ended()
+    machine.thread_seconds = 0.001
+    used = machine.disk.used_bytes
+    await machine.start()
+    await (await machine.connect()).delete_topic("t")
+    await trio.sleep(120)
+    assert machine.disk.used_bytes < used - 300_000
+
+
 # -- disks that fail
 
 

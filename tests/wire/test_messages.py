@@ -305,6 +305,19 @@ def test_a_message_without_bytes_adds_no_piece() -> None:
     assert out == []
 
 
+def test_a_compact_string_is_no_longer_than_any_other_may_be() -> None:
+    longest = m.encode(m.ListTransactionsRequest(state_filters=["s" * 0x7FFF]), 0)
+    assert m.decode(m.ListTransactionsRequest, 0, longest).state_filters == ["s" * 0x7FFF]
+    longer = m.encode(m.ListTransactionsRequest(state_filters=["s" * 0x8000]), 0)
+    with pytest.raises(ProtocolViolation, match="a string of 32768 bytes is longer than 32767"):
+        m.decode(m.ListTransactionsRequest, 0, longer)
+
+
+def test_compact_bytes_may_be_longer_than_a_string() -> None:
+    message = m.SyncGroupResponse(assignment=bytes(0x8000))
+    assert m.decode(m.SyncGroupResponse, 4, m.encode(message, 4)) == message
+
+
 # --- Versions and defaults ---
 
 
