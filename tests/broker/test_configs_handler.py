@@ -243,7 +243,7 @@ async def test_what_does_not_act_is_named_in_the_log(nursery, autojump_clock, ca
 async def test_a_store_that_cannot_write_refuses_the_change(nursery, autojump_clock):
     client = await (await started(nursery)).connect()
     await client.create_topic("t")
-    (refused,) = await alter(client, (BROKER, "1", {"zzz": "x" * 1_100_000}))
+    (refused,) = await alter(client, (BROKER, "1", {f"zzz{number}": "x" * 30_000 for number in range(40)}))
     assert refused[0] == INVALID and "limited to" in refused[1]
 
 
