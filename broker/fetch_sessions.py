@@ -9,6 +9,11 @@ together with what the request itself changed and what was left over (errors, an
     id 0, epoch 0    full request; a session may be made          id n, epoch 0   close session n, then the same
     id 0, epoch -1   full request, no session                     id n, epoch -1  close session n, full request
     id n, epoch e    incremental: e must follow the last one (70, 71 otherwise)
+
+There are so many slots. When all are taken a new session displaces another one, or is not made: the consumer then goes
+on with full requests. First to go is one that was not used for two minutes. Otherwise the least valuable one, if it is
+less valuable than the new one: of a consumer rather than of a follower, then the one with fewer partitions. A session
+of less than two minutes is safe from that, unless it is a consumer's and a follower needs the slot.
 """
 
 import random
@@ -25,7 +30,7 @@ NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
-EVICTION_IDLE_SECONDS = 120.0  # a session unused for so long gives way to a new one (Kafka's MIN_INCREMENTAL_..._MS)
+EVICTION_SECONDS = 120.0  # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS
 
 Key = tuple[str | bytes, int]  # topic name (Fetch up to 12) or topic id (13 and later), and partition index
 
@@ -62,15 +67,21 @@ class Wanted:
 class FetchSession:
     """What one consumer wants: partitions by key, in the order in which they are served."""
 
-    def __init__(self, session_id: int, now: float) -> None:
+    def __init__(self, session_id: int, now: float, *, of_follower: bool) -> None:
         self.session_id = session_id
         self.epoch = 1
-        self.used_at = now
+        self.made_at = self.used_at = now
+        self.of_follower = of_follower
         self.uses_topic_ids = False  # Fetch 13 and later; a session keeps to ids or to names
         self.wanted: dict[Key, Wanted] = {}
         self.waiter = Waiter()
         self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says
         self._by_partition: dict[Partition, Wanted] = {}
+
+    @property
+    def value(self) -> tuple[bool, int]:
+        """What it is worth to keep."""
+        return self.of_follower, len(self.wanted)
 
     def want(self, wanted: Wanted) -> None:
         """Add or update a partition; it is due at once."""
@@ -128,14 +139,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, now: float, slots: int) -> FetchSession | None:
-        """A new session, or None when every slot is in use: the consumer then goes on with full requests."""
-        if len(self._sessions) >= slots and not self._evict_idle(now):
+    def create(self, now: float, slots: int, partition_count: int, *, of_follower: bool = False) -> FetchSession | None:
+        """A new session for so many partitions, or None when every slot is in better use."""
+        if len(self._sessions) >= slots and not self._evict(now, (of_follower, partition_count)):
             return None
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._rng.randrange(1, EPOCH_MAX)
-        session = self._sessions[session_id] = FetchSession(session_id, now)
+        session = self._sessions[session_id] = FetchSession(session_id, now, of_follower=of_follower)
         return session
 
     def continue_session(
@@ -160,11 +171,23 @@ class FetchSessions:
         if session is not None:
             session.close()
 
-    def _evict_idle(self, now: float) -> bool:
+    def _evict(self, now: float, value: tuple[bool, int]) -> bool:
+        """Close a session that is worth less than one of this value; False when there is none."""
         if not self._sessions:
             return False
-        session_id, oldest = next(iter(self._sessions.items()))
-        if now - oldest.used_at <= EVICTION_IDLE_SECONDS:
-            return False
-        self.close(session_id)
+        victim = next(iter(self._sessions.values()))
+        if now - victim.used_at <= EVICTION_SECONDS:
+            of_follower, _ = value
+            exposed = [each for each in self._sessions.values() if _is_exposed(each, of_follower)]
+            if not exposed:
+                return False
+            victim = min(exposed, key=lambda each: each.value)
+            if victim.value >= value:
+                return False
+        self.close(victim.session_id)
         return True
+
+
+def _is_exposed(session: FetchSession, of_follower: bool) -> bool:
+    """Whether a session that is in use may be displaced, by one of a follower or by anybody's."""
+    return session.used_at - session.made_at > EVICTION_SECONDS or (of_follower and not session.of_follower)

@@ -68,12 +68,6 @@ DEVIATIONS = (
         False,
         "Requests of many connections together must not exhaust memory; Kafka has no limit.",
     ),
-    Deviation(
-        "log.message.downconversion.enable",
-        False,
-        False,
-        "Record formats of before Kafka 0.11 are neither written nor converted to.",
-    ),
 )
 
 

@@ -6,13 +6,15 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
     to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends; what the
     page cache does not hold is read ahead in a thread first.
-Versions: 0-3 would need old record formats and are answered with UNSUPPORTED_VERSION per partition; 7+ sessions
-    (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+
-    the current leader beside an error that means another one (KIP-951).
+Versions: 0-3 get their records in the message formats of before 0.11, unless `message.downconversion.enable` forbids it
+    (UNSUPPORTED_VERSION); at least one whatever the limit, where Kafka cuts one off for 0-2; 7+ sessions (KIP-227); 9+
+    leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the current leader beside an
+    error that means another one (KIP-951).
 Not done: follower progress (a follower's fetch does not advance a high watermark yet), reading from followers.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import trio
 
@@ -29,8 +31,11 @@ from barnabas.broker.partition import NO_LEADER_EPOCH, Partition
 from barnabas.broker.waiting import Waiter, Watched
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire import messages as m
+from barnabas.wire.compression import CorruptRecords
+from barnabas.wire.downconvert import Unconvertible, down_convert
 from barnabas.wire.errors import ErrorCode
 
+MESSAGE_FORMAT_1_VERSION = 2  # before, readers know format 0 alone
 RECORD_FORMAT_2_VERSION = 4
 STORAGE_ERROR_VERSION = 6  # before, clients did not know it, and are told to look for another leader
 SESSION_VERSION = 7
@@ -58,9 +63,7 @@ class FetchPlan:
     def __init__(self, broker: Broker, call: Call, request: m.FetchRequest) -> None:
         self.broker = broker
         self.call = call
-        self.replica_id = (
-            request.replica_state.replica_id if call.version >= REPLICA_STATE_VERSION else request.replica_id
-        )
+        self.replica_id = _replica_id(call, request)
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.bytes_left)
@@ -100,6 +103,26 @@ class FetchPlan:
                 self._take_back(self.rows.pop(wanted))
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
 
+    async def convert(self) -> None:
+        """Rewrite the records of a reader of before 0.11 in the format that it knows."""
+        magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
+        for wanted, row in list(self.rows.items()):
+            size, work = _records_bytes(row), partial(_converted, row.records, wanted, magic)
+            try:
+                converted = work() if size <= INLINE_READ_BYTES_MAX else await self.broker.world.in_thread(work)
+            except (Unconvertible, CorruptRecords, StorageError) as error:
+                _release(row)
+                self._fail(wanted, self._why_unconverted(wanted, error))
+            else:
+                _release(row)
+                row.records = converted
+
+    def _why_unconverted(self, wanted: Wanted, error: Exception) -> ErrorCode:
+        if isinstance(error, StorageError):
+            return self.partitions[wanted].fail_storage(error)
+        is_damaged = isinstance(error, CorruptRecords)
+        return ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
     def release(self) -> None:
         """Give back the file slices of a plan that will not be sent."""
         for row in self.rows.values():
@@ -125,6 +148,9 @@ class FetchPlan:
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
             return _failed_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self.call.version < RECORD_FORMAT_2_VERSION and not partition.config.message_downconversion_enable:
+            self.urgent = True
+            return _failed_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
         high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
         row = Row(
             partition_index=wanted.partition_index,
@@ -194,8 +220,6 @@ class FetchPlan:
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
     """Plan, wait for enough, answer."""
-    if call.version < RECORD_FORMAT_2_VERSION:
-        return refuse_fetch(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
     opened = _open(broker, call, request)
     if isinstance(opened, ErrorCode):
         return m.FetchResponse(error_code=opened)
@@ -207,6 +231,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         else:
             await _fill(plan, wanted, request)
         await plan.warm()
+        if call.version < RECORD_FORMAT_2_VERSION:
+            await plan.convert()
     except BaseException:
         plan.release()
         raise
@@ -268,7 +294,8 @@ def _open(
         wanted = _wanted_partitions(request, call.version)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
             return None, wanted, False
-        session = sessions.create(now, broker.config.max_incremental_fetch_session_cache_slots)
+        slots, of_follower = broker.config.max_incremental_fetch_session_cache_slots, _replica_id(call, request) >= 0
+        session = sessions.create(now, slots, len(wanted), of_follower=of_follower)
         if session is None:
             return None, wanted, False
         session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
@@ -378,6 +405,11 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 # -- requests and rows
 
 
+def _replica_id(call: Call, request: m.FetchRequest) -> int:
+    """The follower that asks; negative where it is a consumer."""
+    return request.replica_state.replica_id if call.version >= REPLICA_STATE_VERSION else request.replica_id
+
+
 def _wanted_partitions(request: m.FetchRequest, version: int) -> list[Wanted]:
     """What the request names; of a partition that is named twice, the last counts."""
     named: dict[Key, Wanted] = {}
@@ -446,6 +478,16 @@ def _records_bytes(row: Row) -> int:
     if records is None:
         return 0
     return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
+
+
+def _converted(records: "m.Records | None", wanted: Wanted, magic: int) -> bytes:
+    """Records as messages of this format."""
+    data = b""
+    if isinstance(records, FileSlice):
+        data = records.read()
+    elif isinstance(records, (bytes, bytearray, memoryview)):
+        data = bytes(records)
+    return down_convert(data, magic, first_offset=wanted.fetch_offset, max_bytes=wanted.max_bytes)
 
 
 def _release(row: Row) -> None:

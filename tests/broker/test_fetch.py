@@ -8,6 +8,8 @@ import trio
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.memdisk import MemDisk
+from barnabas.wire import messages as m
+from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
     Machine,
@@ -54,13 +56,48 @@ async def test_every_version_returns_the_records(nursery, autojump_clock, versio
     assert version < 5 or row.log_start_offset == 0
 
 
+def old_fetch(version: int, *wanted, **fields) -> m.FetchRequest:
+    """A fetch of before 0.11, from topic t: [(partition, offset)]."""
+    limit = {} if version > 2 else {"max_bytes": 2**31 - 1}
+    return fetch_request([("t", *each) for each in wanted], **limit, **fields)
+
+
 @pytest.mark.parametrize("version", range(4))
-async def test_versions_with_old_formats_are_refused_for_each_partition(nursery, autojump_clock, version):
+async def test_old_versions_get_records_in_the_format_that_they_know(nursery, autojump_clock, version):
     _, client, _ = await with_records(nursery)
-    answer = await client.ask(
-        fetch_request([("t", 0, 0), ("t", 1, 0)], **({} if version > 2 else {"max_bytes": 2**31 - 1})), version
-    )
+    answer = await client.ask(old_fetch(version, (0, 1)), version)
+    ((_, row),) = fetched(answer)
+    assert row.error_code == 0
+    assert {bytes(row.records)[16]} == {0 if version < 2 else 1}
+    assert records_in(row)[0].offset == 1
+    assert await client.read_values("t", 1) == [record.value for record in records_in(row)]
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_old_versions_are_refused_where_nothing_is_converted(nursery, autojump_clock, version):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t", partitions=2, message_downconversion_enable="false")
+    answer = await client.ask(old_fetch(version, (0, 0), (1, 0)), version)
     assert [row.error_code for _, row in fetched(answer)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
+
+
+async def test_what_an_old_version_cannot_decompress_is_refused(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t")
+    await client.produce("t", batch_of(b"a" * 100, codec=Codec.ZSTD))
+    ((_, row),) = fetched(await client.ask(old_fetch(3, (0, 0)), 3))
+    assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+async def test_a_large_conversion_is_made_in_a_thread_and_keeps_to_the_limit(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", batch_of(*[bytes(1000)] * 100))
+    threads = machine.threads
+    ((_, row),) = fetched(await client.ask(old_fetch(3, (0, 0), partition_max_bytes=50_000), 3))
+    assert 40_000 < len(row.records) <= 50_000
+    assert machine.threads == threads + 1
 
 
 async def test_an_offset_inside_a_batch_returns_the_whole_batch(nursery, autojump_clock):

@@ -2,7 +2,7 @@
 
 import random
 
-from barnabas.broker.fetch_sessions import EVICTION_IDLE_SECONDS, FetchSession, FetchSessions, Wanted
+from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, Wanted
 from barnabas.broker.waiting import Waiter, wake
 from barnabas.wire.errors import ErrorCode
 
@@ -14,10 +14,18 @@ class Place:
         self.waiters: dict[Waiter, None] = {}
 
 
-def session_of(sessions: FetchSessions, now: float = 0.0, slots: int = 10) -> FetchSession:
-    session = sessions.create(now, slots)
+def session_of(
+    sessions: FetchSessions, now: float = 0.0, slots: int = 10, partitions: int = 1, *, of_follower: bool = False
+) -> FetchSession:
+    session = sessions.create(now, slots, partitions, of_follower=of_follower)
     assert session is not None
+    for number in range(partitions):
+        session.want(Wanted(f"t{number}", 0))
     return session
+
+
+def empty_session(sessions: FetchSessions) -> FetchSession:
+    return session_of(sessions, partitions=0)
 
 
 def watched(session: FetchSession, topic: str) -> tuple[Wanted, Place]:
@@ -28,7 +36,7 @@ def watched(session: FetchSession, topic: str) -> tuple[Wanted, Place]:
 
 
 def test_a_partition_is_due_when_it_is_named_and_then_only_when_it_changes() -> None:
-    session = session_of(FetchSessions(random.Random(1)))
+    session = empty_session(FetchSessions(random.Random(1)))
     (one, _), (other, place) = watched(session, "one"), watched(session, "other")
     assert session.take_due() == [one, other]
     assert session.take_due() == []
@@ -37,7 +45,7 @@ def test_a_partition_is_due_when_it_is_named_and_then_only_when_it_changes() -> 
 
 
 def test_left_overs_come_before_what_changed_since() -> None:
-    session = session_of(FetchSessions(random.Random(1)))
+    session = empty_session(FetchSessions(random.Random(1)))
     (one, _), (other, place) = watched(session, "one"), watched(session, "other")
     session.take_due()
     wake(place)
@@ -46,7 +54,7 @@ def test_left_overs_come_before_what_changed_since() -> None:
 
 
 def test_a_forgotten_partition_is_no_longer_watched() -> None:
-    session = session_of(FetchSessions(random.Random(1)))
+    session = empty_session(FetchSessions(random.Random(1)))
     _, place = watched(session, "gone")
     session.forget(("gone", 0))
     wake(place)
@@ -75,8 +83,8 @@ def test_a_full_cache_gives_no_session_until_the_oldest_has_been_idle_for_long()
     sessions = FetchSessions(random.Random(1))
     first = session_of(sessions, now=0.0, slots=1)
     _, place = watched(first, "one")
-    assert sessions.create(EVICTION_IDLE_SECONDS, slots=1) is None
-    assert sessions.create(EVICTION_IDLE_SECONDS + 1, slots=1) is not None
+    assert sessions.create(EVICTION_SECONDS, slots=1, partition_count=1) is None
+    assert sessions.create(EVICTION_SECONDS + 1, slots=1, partition_count=1) is not None
     assert place.waiters == {}, "an evicted session watches nothing"
     assert sessions.continue_session(first.session_id, 1, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
@@ -85,7 +93,7 @@ def test_use_keeps_a_session_from_being_the_oldest() -> None:
     sessions = FetchSessions(random.Random(1))
     first, second = session_of(sessions), session_of(sessions)
     sessions.continue_session(first.session_id, 1, 100.0)
-    assert sessions.create(EVICTION_IDLE_SECONDS + 50, slots=2) is not None
+    assert sessions.create(EVICTION_SECONDS + 50, slots=2, partition_count=1) is not None
     assert sessions.continue_session(second.session_id, 1, 200.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert sessions.continue_session(first.session_id, 2, 200.0) is first
 
@@ -96,3 +104,43 @@ def test_a_session_keeps_to_names_and_refusing_ids_costs_no_epoch() -> None:
     refused = sessions.continue_session(session.session_id, 1, 0.0, uses_topic_ids=True)
     assert refused == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert sessions.continue_session(session.session_id, 1, 0.0) is session
+
+
+def kept(sessions: FetchSessions, session: FetchSession, now: float) -> None:
+    """The session is used, so that it is not idle at that time."""
+    assert sessions.continue_session(session.session_id, session.epoch, now) is session
+
+
+def test_without_slots_there_is_no_session() -> None:
+    assert FetchSessions(random.Random(1)).create(0.0, 0, 5, of_follower=True) is None
+
+
+def test_a_larger_session_displaces_a_smaller_one_that_had_its_two_minutes() -> None:
+    sessions = FetchSessions(random.Random(1))
+    small, large = session_of(sessions, partitions=2), session_of(sessions, partitions=5)
+    kept(sessions, small, EVICTION_SECONDS)
+    kept(sessions, large, EVICTION_SECONDS)
+    assert sessions.create(EVICTION_SECONDS, 2, 9) is None, "both are too young"
+    kept(sessions, small, EVICTION_SECONDS + 1)
+    kept(sessions, large, EVICTION_SECONDS + 1)
+    assert sessions.create(EVICTION_SECONDS + 1, 2, 2) is None, "it is not larger"
+    assert sessions.create(EVICTION_SECONDS + 1, 2, 3) is not None
+    assert sessions.continue_session(small.session_id, 3, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.continue_session(large.session_id, 3, 0.0) is large
+
+
+def test_a_follower_displaces_a_consumer_at_once_and_no_consumer_displaces_a_follower() -> None:
+    sessions = FetchSessions(random.Random(1))
+    consumers = session_of(sessions, slots=1, partitions=100)
+    followers = session_of(sessions, slots=1, partitions=1, of_follower=True)
+    assert sessions.continue_session(consumers.session_id, 1, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    kept(sessions, followers, EVICTION_SECONDS + 1)
+    assert sessions.create(EVICTION_SECONDS + 1, 1, 100) is None
+    assert sessions.create(EVICTION_SECONDS + 1, 1, 1, of_follower=True) is None, "it is not larger"
+    assert sessions.create(EVICTION_SECONDS + 1, 1, 2, of_follower=True) is not None
+
+
+def test_a_young_follower_is_safe_from_other_followers() -> None:
+    sessions = FetchSessions(random.Random(1))
+    session_of(sessions, slots=1, partitions=1, of_follower=True)
+    assert sessions.create(1.0, 1, 100, of_follower=True) is None

@@ -9,7 +9,12 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.world import World
-from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_checkpoint
+from barnabas.storage.checkpoint import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    read_checkpoint,
+)
 from barnabas.storage.disk import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.memdisk import MemDisk
@@ -320,6 +325,20 @@ async def test_checkpoints_are_written_in_their_time(autojump_clock, nursery):
     await scene.flusher.flush(scene.logs)
     await trio.sleep(MINUTE)
     assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 7}
+
+
+async def test_log_starts_are_written_in_their_time(autojump_clock, nursery):
+    often, seldom = {"log_flush_start_offset_checkpoint_interval_ms": "1000"}, {}
+    found = []
+    for properties in (often, seldom):
+        scene = await Scene(directories="/d1", **properties).start(nursery)
+        await scene.create(T0)
+        scene.append(T0, 7)
+        scene.logs.get(T0).raise_log_start(5)
+        await trio.sleep(5)
+        was_written = scene.disk.exists(f"/d1/{LOG_START_CHECKPOINT}")
+        found.append(scene.checkpoint(LOG_START_CHECKPOINT) if was_written else {})
+    assert found == [{T0: 5}, {}]
 
 
 async def test_an_idle_broker_writes_nothing(autojump_clock, nursery):

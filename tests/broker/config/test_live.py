@@ -134,7 +134,6 @@ def test_deviations_hold_with_the_embedded_store_only():
         "group.initial.rebalance.delay.ms",
     }
     assert zookeeper["queued.max.request.bytes"] == 256 << 20
-    assert zookeeper["log.message.downconversion.enable"] is False
 
 
 def test_the_default_memory_limit_never_refuses_a_request_that_is_allowed():
