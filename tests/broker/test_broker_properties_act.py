@@ -247,7 +247,15 @@ PROOFS = {
     "auto.create.topics.enable": Proof("false", whether_an_unknown_topic_is_made, False, True),
     "delete.topic.enable": Proof("false", error_of_a_deletion, ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.NONE),
 }
+CLEANER = "broker/test_cleaner.py"
 ELSEWHERE = {
+    "log.cleaner.backoff.ms": f"{CLEANER}::test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off",
+    "log.cleaner.dedupe.buffer.size": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",
+    "log.cleaner.enable": f"{CLEANER}::test_without_a_cleaner_nothing_of_a_compacted_topic_goes",
+    "log.cleaner.io.buffer.load.factor": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",
+    "log.cleaner.io.buffer.size": f"{CLEANER}::test_a_pass_reads_in_windows_of_half_the_buffer",
+    "log.cleaner.io.max.bytes.per.second": f"{CLEANER}::test_passes_together_read_and_write_no_faster_than_allowed",
+    "log.cleaner.threads": f"{CLEANER}::test_as_many_logs_are_cleaned_at_a_time_as_there_are_threads",
     "log.dir": "broker/config/test_live.py::test_data_directories_are_those_of_log_dirs_or_the_one_of_log_dir",
     "log.dirs": "broker/test_logs.py::test_logs_go_where_the_fewest_are",
     "log.flush.start.offset.checkpoint.interval.ms": "broker/test_logs.py::test_log_starts_are_written_in_their_time",
@@ -272,7 +280,6 @@ WITHOUT_EFFECT = {
     **{name: NEWER_GROUPS for name in BROKER_TABLE if name.startswith(("group.consumer.", "group.share."))},
 }
 LEADERSHIP = {"auto.leader.rebalance.enable"}
-COMPACTION = {name for name in BROKER_TABLE if name.startswith("log.cleaner.")}
 MUST_ACT = ("group.", "offsets.", "log.", "fetch.", "producer.id.", "auto.", "compression.")
 MUST_ACT_TOO = {"delete.topic.enable", "max.incremental.fetch.session.cache.slots", "offset.metadata.max.bytes"}
 
@@ -312,7 +319,7 @@ def test_every_property_that_must_act_has_its_proof_or_a_reason():
     of_topics = {name for row in TOPIC_TABLE.values() for name, _ in row.synonyms}
     must_act = {name for name in BROKER_TABLE if name.startswith(MUST_ACT)} | MUST_ACT_TOO
     proved = {*PROOFS, *ELSEWHERE, *of_topics}
-    assert must_act - proved - COMPACTION - LEADERSHIP == WITHOUT_EFFECT.keys() - of_topics
+    assert must_act - proved - LEADERSHIP == WITHOUT_EFFECT.keys() - of_topics
     assert not PROOFS.keys() & ELSEWHERE.keys()
 
 
