@@ -222,11 +222,12 @@ PROOFS = {
         "false", error_of_an_old_fetch, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE
     ),
 }
+CLEANER = "broker/test_cleaner.py"
 ELSEWHERE = {
-    "delete.retention.ms": "broker/test_cleaner.py::test_tombstones_go_after_the_delete_retention",
-    "min.compaction.lag.ms": "broker/test_cleaner.py::test_records_are_safe_for_the_minimum_lag",
-    "max.compaction.lag.ms": "broker/test_cleaner.py::test_the_maximum_lag_overrides_the_dirty_share_and_seals_segments",
-    "min.cleanable.dirty.ratio": "broker/test_cleaner.py::test_the_dirty_share_decides",
+    "delete.retention.ms": f"{CLEANER}::test_tombstones_go_after_the_delete_retention",
+    "min.compaction.lag.ms": f"{CLEANER}::test_records_are_safe_for_the_minimum_lag",
+    "max.compaction.lag.ms": f"{CLEANER}::test_the_maximum_lag_overrides_the_dirty_share_and_seals_segments",
+    "min.cleanable.dirty.ratio": f"{CLEANER}::test_the_dirty_share_decides",
 }
 WITHOUT_EFFECT = {
     "preallocate",
