@@ -445,9 +445,9 @@ class Logs:
         """Write the recovery points beside this log: before it is appended to after a truncation. StorageError."""
         await self._checkpoint(self.directory_of(log), RECOVERY_POINT_CHECKPOINT)
 
-    async def checkpoint_log_start(self, log: PartitionLog) -> None:
-        """Write the log start offsets beside this log, so that a raised one lasts. StorageError."""
-        await self._checkpoint(self.directory_of(log), LOG_START_CHECKPOINT)
+    async def checkpoint_log_starts(self, directory: LogDirectory) -> None:
+        """Write where the logs of a directory start, so that those that were raised last. StorageError."""
+        await self._checkpoint(directory, LOG_START_CHECKPOINT)
 
     async def checkpoint_cleaned(self, log: PartitionLog) -> None:
         """Write up to where the logs beside this one are clean. StorageError."""

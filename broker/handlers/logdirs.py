@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
 NO_LAG = -1
-LOGS_AT_A_TIME = 500  # described in one step
+PARTITIONS_AT_A_TIME = 200  # looked at in one step
 
 DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
 LogRow = m.DescribeLogDirsResponse.DescribeLogDirsPartition
@@ -68,8 +68,8 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return row
     topics: dict[str, list[LogRow]] = {}
-    for number, (key, log) in enumerate(list(directory.logs.items())):
-        if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
+    for number, (key, log) in enumerate(list(directory.logs.items()), 1):
+        if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
         if wanted is None or key in wanted:
             topics.setdefault(key.topic, []).append(_describe_log(broker, key, log))
@@ -86,13 +86,18 @@ def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog) -> Log
 # -- AlterReplicaLogDirs
 
 
-def alter_replica_log_dirs(
+async def alter_replica_log_dirs(
     broker: Broker, call: Call, request: m.AlterReplicaLogDirsRequest
 ) -> m.AlterReplicaLogDirsResponse:
     """Keep each wish that can be kept."""
     if not call.authorize("Alter", "Cluster"):
         return refuse_alter_replica_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _altered({key: _place(broker, key, path) for key, path in _asked_places(request).items()})
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for number, (key, path) in enumerate(_asked_places(request).items(), 1):
+        if number % PARTITIONS_AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
+        codes[key] = _place(broker, key, path)
+    return _altered(codes)
 
 
 def refuse_alter_replica_log_dirs(

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.log_directory import LogDirectory
 from barnabas.broker.partition import Partition
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import await_outcomes
@@ -45,6 +46,7 @@ READ_COMMITTED = 1
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
+PARTITIONS_AT_A_TIME = 200  # looked at in one step
 
 Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 Asked = m.ListOffsetsRequest.ListOffsetsPartition
@@ -181,19 +183,19 @@ async def _find(
 # -- OffsetForLeaderEpoch
 
 
-def offset_for_leader_epoch(
+async def offset_for_leader_epoch(
     broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
     """Where each asked leader epoch ended."""
     topics = []
     for topic in request.topics:
         may_ask = call.authorize("ClusterAction", "Cluster") or call.authorize("Describe", "Topic", topic.topic)
-        rows = [
-            _epoch_end(broker, topic.topic, asked)
-            if may_ask
-            else EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            for asked in topic.partitions
-        ]
+        rows = []
+        for number, asked in enumerate(topic.partitions, 1):
+            if number % PARTITIONS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+            refused = EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            rows.append(_epoch_end(broker, topic.topic, asked) if may_ask else refused)
         topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
     return m.OffsetForLeaderEpochResponse(topics=topics)
 
@@ -235,7 +237,9 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
     deadline = trio.current_time() + request.timeout_ms / 1000
     rows: dict[TopicPartition, DeletionRow] = {}
     waiting: list[tuple[Partition, int, DeletionRow]] = []
-    for key, offset in _asked_deletions(request).items():
+    for number, (key, offset) in enumerate(_asked_deletions(request).items(), 1):
+        if number % PARTITIONS_AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
         row = rows[key] = DeletionRow(partition_index=key.partition, low_watermark=-1)
         partition = _deletable_partition(broker, call, key)
         asked = partition if isinstance(partition, ErrorCode) else partition.delete_records(offset)
@@ -279,13 +283,17 @@ def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Par
 
 async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]]) -> None:
     """Write down where the logs start, so that no crash brings back what was deleted."""
+    logs = broker.replicas.logs
+    rows: dict[LogDirectory, list[DeletionRow]] = {}
     for partition, _, row in waiting:
-        log = partition.log
+        if partition.log is not None:
+            rows.setdefault(logs.directory_of(partition.log), []).append(row)
+    for directory, lost in rows.items():
         try:
-            if log is not None:
-                await broker.replicas.logs.checkpoint_log_start(log)
+            await logs.checkpoint_log_starts(directory)
         except StorageError:
-            row.error_code, row.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+            for row in lost:
+                row.error_code, row.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
 
 
 async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]], deadline: float) -> None:
