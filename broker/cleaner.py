@@ -27,6 +27,7 @@ import trio
 from barnabas.storage.cleanable import Cleanable, cleanable_part
 from barnabas.storage.disk import StorageError
 from barnabas.wire.compression import CorruptRecords
+from barnabas.wire.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -195,6 +196,9 @@ class LogCleaner:
         except CorruptRecords as error:
             self._uncleanable[log] = None
             logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
+        except InvariantBroken:
+            self._uncleanable[log] = None
+            logger.exception("%s contradicts itself and is not cleaned any more", log)
         except StorageError as error:
             self._logs.fail_directory_of(log, error)
         finally:

@@ -13,7 +13,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +21,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.brokers import BrokerProcess, run_barnabas
-from compat_tests.kafka import BROKER_JVM, KafkaProcess, ZooKeeperProcess, run_java_tool
+from compat_tests.kafka import BROKER_JVM, KafkaProcess, ZooKeeperProcess
+from compat_tests.log_dump import complaints, dump
 
 RECORDS = int(os.environ.get("BARNABAS_EXCHANGE_RECORDS", "20000"))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "exchange-readers"
 PATIENCE_SECONDS = 60.0
 HOUR_MS = 3_600_000
-FILES_AT_A_TIME = 500
-DUMP_SECONDS = 600.0
 
 SEGMENT_BYTES = str(max(60_000, RECORDS * 2))
 TOPICS = {
@@ -212,32 +211,7 @@ def everything_served(bootstrap: str) -> Served:
 
 # -- Kafka's dump tool
 
-FINE = re.compile(
-    r"Dumping .*"
-    r"|Log starting offset: \d+"
-    r"|baseOffset: .* isvalid: true"
-    r"|\| offset: .*"
-    r"|producerId: .*"
-    r"|.* passed sanity check\."
-    r"|.* is empty\."
-)
 RECORD = re.compile(r"\| offset: ")
-
-
-def dump(*options: str, files: Iterable[Path]) -> list[str]:
-    """What kafka.tools.DumpLogSegments says of these files."""
-    paths, lines = sorted(map(str, files)), []
-    assert paths
-    for first in range(0, len(paths), FILES_AT_A_TIME):
-        chunk = ",".join(paths[first : first + FILES_AT_A_TIME])
-        ran = run_java_tool("kafka.tools.DumpLogSegments", *options, "--files", chunk, timeout=DUMP_SECONDS)
-        assert ran.returncode == 0, ran.stderr[-4000:]
-        lines += ran.stdout.splitlines() + ran.stderr.splitlines()  # what it complains of is among the latter
-    return lines
-
-
-def complaints(lines: Iterable[str]) -> list[str]:
-    return [line for line in lines if not FINE.fullmatch(line)][:20]
 
 
 @pytest.fixture(params=["stopped", "killed"])

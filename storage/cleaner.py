@@ -159,6 +159,7 @@ class Cleaning:
     ) -> Generator[Step, None, None]:
         """Feed a segment to `consume`, a window at a time; it says how many bytes it consumed, and wrote."""
         window_bytes = self._window_bytes
+        self._compaction.begin_segment(segment.base_offset, _next_base(segment))
         with self.log.segments.store.private(segment.path) as file:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position

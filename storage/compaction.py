@@ -25,6 +25,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from barnabas.storage.entries import BATCH_MAGIC, EntrySpan, max_timestamp_of
+from barnabas.storage.index import NO_TIMESTAMP
 from barnabas.wire.record_batch import CHECKSUM_START, ENTRY_HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC_POSITION
 from barnabas.wire.record_sift import NO_OFFSET, empty_batch, note_keys, rebuild_sifted, sift
 from barnabas.wire.records import (
@@ -41,6 +42,7 @@ from barnabas.wire.records import (
 
 KEY_COST_BYTES = 192  # in a map of the usual keys it is 150 to 200, table, key and offset together
 NOTHING = b""
+NEVER_MS = 2**63 - 1
 
 _OPAQUE = TRANSACTIONAL | CONTROL
 _OFFSET = struct.Struct(">q")
@@ -97,8 +99,14 @@ class Compaction:
         self._first_dirty_offset = first_dirty_offset
         self._live_producers = live_producers  # producer id -> the offset of its last record
         self._now_ms = now_ms
-        self._horizon_ms = now_ms + delete_retention_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, NEVER_MS)
+        self._next_offset = self._end_offset = 0
         self._keeps_tombstones = False  # values were carried over unseen, which a tombstone may hide
+
+    def begin_segment(self, base_offset: int, end_offset: int) -> None:
+        """The next windows are of this segment, whose entries lie between these offsets."""
+        self._next_offset = base_offset
+        self._end_offset = end_offset
 
     def note(self, window: bytes) -> int:
         """Remember the keys of the entries in this window, as far as there is room."""
@@ -106,7 +114,7 @@ class Compaction:
         for position, end, header in _walk(window):
             if offsets.is_full:
                 break
-            last_offset = _last_offset(window, position, header)
+            last_offset = self._pass_over(window, position, header)
             if last_offset >= self._first_dirty_offset:
                 if header is not None and not header.attributes & _OPAQUE:
                     note_keys(header, window, position, offsets.newest)
@@ -120,6 +128,7 @@ class Compaction:
         output = bytearray()
         start = consumed = 0  # window[start:consumed] is carried over and not yet in the output
         for position, end, header in _walk(window):
+            self._pass_over(window, position, header)
             rewritten = self._rewritten(window, position, header)
             consumed = end
             if rewritten is None:
@@ -132,6 +141,19 @@ class Compaction:
                 kept.append(_carried(rewritten, 0, len(rewritten), read_batch_header(rewritten)))
         output += window[start:consumed]
         return consumed, output, kept
+
+    def _pass_over(self, window: bytes, position: int, header: BatchHeader | None) -> int:
+        """The last offset of an entry. CorruptRecords if it does not follow the one before; no checksum covers that."""
+        if header is None:
+            base_offset = last_offset = _offset_of(window, position)
+        else:
+            base_offset, last_offset = header.base_offset, header.base_offset + header.last_offset_delta
+        if not self._next_offset <= base_offset <= last_offset < self._end_offset:
+            raise CorruptRecords(
+                f"offsets {base_offset} to {last_offset} where {self._next_offset} to {self._end_offset - 1} may be"
+            )
+        self._next_offset = last_offset + 1
+        return last_offset
 
     def _rewritten(self, window: bytes, position: int, header: BatchHeader | None) -> bytes | bytearray | None:
         """What takes the place of this entry; None if it is carried over, NOTHING if it goes."""
@@ -183,9 +205,7 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
         position = end
 
 
-def _last_offset(window: bytes | bytearray, position: int, header: BatchHeader | None) -> int:
-    if header is not None:
-        return header.base_offset + header.last_offset_delta
+def _offset_of(window: bytes | bytearray, position: int) -> int:
     offset: int = _OFFSET.unpack_from(window, position)[0]
     return offset
 
@@ -193,7 +213,8 @@ def _last_offset(window: bytes | bytearray, position: int, header: BatchHeader |
 def _carried(window: bytes | bytearray, position: int, end: int, header: BatchHeader | None) -> Kept:
     """An entry that goes into the cleaned segment."""
     if header is not None:
-        return Kept(end - position, header.base_offset + header.last_offset_delta, header.max_timestamp)
-    offset = _last_offset(window, position, None)
+        timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP  # as `max_timestamp_of` has it
+        return Kept(end - position, header.base_offset + header.last_offset_delta, timestamp)
+    offset = _offset_of(window, position)
     span = EntrySpan(position, end - position, offset, offset, window[position + MAGIC_POSITION])
     return Kept(end - position, offset, max_timestamp_of(span, memoryview(window)[position:]))

@@ -25,7 +25,7 @@ from barnabas.wire.records import CorruptRecords
 ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
 SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
 BATCH_MAGIC = 2
-LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT = 12, 18, 35, 43
+LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT = 12, 18, 35, 43, 57
 
 # A lookup walks at most about index.interval.bytes plus a batch; two pages hold that for usual batches.
 LOOKUP_STEP_BYTES = 8 * 1024
@@ -125,9 +125,13 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
 
 
 def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
-    """The largest timestamp that an entry claims; -1 for magic 0, which has none."""
+    """The largest timestamp that an entry claims; -1 for magic 0, which has none, and for a batch without records.
+
+    Compaction leaves the header of such a batch as it was, but a time index must not lead there.
+    """
     if span.magic >= BATCH_MAGIC:
-        timestamp: int = _INT64.unpack_from(data, MAX_TIMESTAMP_AT)[0]
+        has_records: int = _INT32.unpack_from(data, RECORD_COUNT_AT)[0]
+        timestamp: int = _INT64.unpack_from(data, MAX_TIMESTAMP_AT)[0] if has_records else NO_TIMESTAMP
     else:
         timestamp = _INT64.unpack_from(data, MAGIC_1_TIMESTAMP_AT)[0] if span.magic == 1 else NO_TIMESTAMP
     return timestamp

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
 from barnabas.storage.entries import (
-    MAX_TIMESTAMP_AT,
+    RECORD_COUNT_AT,
     SEARCH_WINDOW_BYTES,
     SMALLEST_ENTRY_BYTES,
     EntrySpan,
@@ -397,7 +397,7 @@ class ActiveSegment(Segment):
 
 def _first_timestamp(file: File) -> int:
     """The largest timestamp of the first entry of a file."""
-    head = file.read(0, MAX_TIMESTAMP_AT + 8)
+    head = file.read(0, RECORD_COUNT_AT + 4)
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
     return NO_TIMESTAMP if span is None else max_timestamp_of(span, memoryview(head))
 

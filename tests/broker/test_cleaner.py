@@ -67,6 +67,7 @@ class Scene:
         self.high_watermarks |= {log.topic_partition: log.log_end_offset for log in self.logs}
         await nursery.start(self.flusher.run)
         await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
+        await trio.sleep(0.5)  # past the cleaner's first look
         return self
 
     def put(self, key: TopicPartition, *pairs, timestamp_ms: int | None = None) -> None:
@@ -225,7 +226,6 @@ async def test_the_dirtiest_log_is_cleaned_first(autojump_clock, nursery):
 
 async def test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off(autojump_clock, nursery):
     scene = await Scene(log_cleaner_backoff_ms="100000").start(nursery, T0, T1)
-    await trio.sleep(0.5)  # past the first look
     scene.fill(T0)
     scene.fill(T1)
     await trio.sleep(99)

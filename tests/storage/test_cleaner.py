@@ -294,6 +294,16 @@ def test_delete_retention_of_nothing_still_shows_a_tombstone_once(compacted):
     assert compacted.offsets() == []
 
 
+def test_delete_retention_without_end_is_a_time_that_never_comes(compacted):
+    compacted.log.config.delete_retention_ms = 2**63 - 1
+    compacted.put((b"a", None))
+    compacted.roll()
+    compacted.compact()
+    ((header, _),) = compacted.batches()
+    assert header.base_timestamp == 2**63 - 1
+    assert [record.timestamp for record in compacted.records()] == [compacted.world.now_ms]
+
+
 def test_no_tombstone_goes_behind_a_value_that_was_not_looked_at(compacted):
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     compacted.put((b"a", b"1"), **producer, attributes=TRANSACTIONAL)
@@ -466,7 +476,7 @@ def test_retention_deletes_cleaned_segments_by_their_newest_record(compacted):
     assert compacted.log.log_start_offset == 20
 
 
-@pytest.mark.parametrize("position", [61, 17, 8])
+@pytest.mark.parametrize("position", [0, 7, 8, 17, 61])  # base offset, length, checksum, records
 def test_a_damaged_batch_ends_the_pass_and_changes_nothing(compacted, position):
     fill(compacted, 20, 3)
     data = bytearray(compacted.world.content(FIRST_LOG))
