@@ -39,13 +39,16 @@ from barnabas.broker.groups.events import (
     JoinAnswer,
     Leave,
     LeaveAnswer,
+    LeavingMember,
+    Made,
     Sync,
     SyncAnswer,
     Waiting,
 )
-from barnabas.broker.groups.offsets import OffsetsRead, ReadOffset, read_offsets
+from barnabas.broker.groups.forgetting import deletion_records
+from barnabas.broker.groups.offsets import OffsetsRead, ReadOffset, commit_records, read_offsets
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
-from barnabas.broker.groups.shards import Shard, Shards
+from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.partition import ACKS_ALL
 from barnabas.broker.topics import GROUP_TOPIC
@@ -54,6 +57,8 @@ from barnabas.wire.topics import TopicPartition, partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
+
+LEAVING_AT_A_TIME = 100
 
 
 class GroupCoordinator:
@@ -139,8 +144,21 @@ class GroupCoordinator:
         self._shards.happen(shard, group, heartbeat)
         return _given(heartbeat.waiting)
 
-    def leave(self, group_id: str, leave: Leave) -> LeaveAnswer:
-        """LeaveGroup."""
+    async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveAnswer:
+        """LeaveGroup; many leave a few at a time."""
+        if len(members) <= LEAVING_AT_A_TIME:
+            return self._leave(group_id, members)
+        errors: list[ErrorCode] = []
+        for start in range(0, len(members), LEAVING_AT_A_TIME):
+            answer = self._leave(group_id, members[start : start + LEAVING_AT_A_TIME])
+            if answer.error:
+                return answer
+            errors += answer.member_errors
+            await trio.lowlevel.checkpoint()
+        return LeaveAnswer(ErrorCode.NONE, tuple(errors))
+
+    def _leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveAnswer:
+        leave = Leave(Waiting(), members)
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return LeaveAnswer(shard)
@@ -152,6 +170,9 @@ class GroupCoordinator:
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: answered when the offsets are replicated."""
+        if len(commit.offsets) > RECORDS_INLINE_MAX:
+            limit = self._config.offset_metadata_max_bytes
+            commit.made = await self._shards.make(lambda: commit_records(group_id, commit.offsets, limit)[0])
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
@@ -207,19 +228,21 @@ class GroupCoordinator:
             ]
             listed += [overview(group) for group in groups]
             after_offset = max(map(shown_after_offset, groups), default=NO_OFFSET)
+            await trio.lowlevel.checkpoint()
             error = await self._readable(shard, after_offset) or error
         return error, listed
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups, one group: its offsets and the group itself, unless it has members."""
+        delete = DeleteGroup(Waiting(), await self._made_for_deletion(group_id))
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.by_id.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        waiting: Waiting[ErrorCode] = Waiting()
-        self._shards.happen(shard, group, DeleteGroup(waiting))
+        waiting = delete.waiting
+        self._shards.happen(shard, group, delete)
         answer = _given(waiting)
         not_stored = await self._committed(shard, waiting.after_offset)
         return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
@@ -237,6 +260,15 @@ class GroupCoordinator:
         answer = _given(waiting)
         not_stored = await self._committed(shard, waiting.after_offset)
         return DeletionAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), {}) if not_stored else answer
+
+    async def _made_for_deletion(self, group_id: str) -> Made | None:
+        """The tombstones of a large group, if it is one, as it is now."""
+        shard = self._shard_for(group_id, may_be_blank=True)
+        group = None if isinstance(shard, ErrorCode) else shard.groups.by_id.get(group_id)
+        if group is None or len(group.recorded.offsets) <= RECORDS_INLINE_MAX:
+            return None
+        records = deletion_records(group)
+        return await self._shards.make(lambda: records)
 
     # -- finding and waiting
 

@@ -36,7 +36,7 @@ from barnabas.wire.topics import TopicPartition
 
 def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) -> None:
     """Forget what has expired, and the group itself when nothing is left of it."""
-    _forget_unasked(group, _expired(group, now_ms, event.retention_ms), decision)
+    _forget_unasked(group, _expired(group, event, now_ms), decision)
 
 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
@@ -50,7 +50,12 @@ def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) 
         decision.reply(event.waiting, ErrorCode.NON_EMPTY_GROUP)
         return
     dies = not group.recorded.pending  # an open transaction may bring offsets yet; the group ends without them later
-    decision.store(_tombstones(group, group.recorded.offsets, dies=dies), StoreGroupDeletion(event.waiting, dies))
+    decision.store(deletion_records(group, dies=dies), StoreGroupDeletion(event.waiting, dies), event.made)
+
+
+def deletion_records(group: Group, *, dies: bool = True) -> list[GroupRecord]:
+    """The records by which everything is forgotten that a group stored."""
+    return _tombstones(group, group.recorded.offsets, dies=dies)
 
 
 def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decision) -> None:
@@ -93,7 +98,7 @@ def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool
     return records
 
 
-def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
     offsets = group.recorded.offsets
     in_use: frozenset[str] | None = frozenset()
     since_ms: int | None = None  # from when the retention counts; None: from the commit
@@ -108,8 +113,10 @@ def _expired(group: Group, now_ms: int, retention_ms: int) -> list[TopicPartitio
         return []
     return [
         key
-        for key, stored in offsets.items()
-        if key.topic not in in_use and _is_over(stored.commit, since_ms, now_ms, retention_ms)
+        for key in event.partitions
+        if key.topic not in in_use
+        and key in offsets
+        and _is_over(offsets[key].commit, since_ms, now_ms, event.retention_ms)
     ]
 
 

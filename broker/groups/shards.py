@@ -10,24 +10,30 @@ Every event goes one way, without an await in between: decide -> append -> repla
 always sees the state that the log has. Nothing is rolled back: should the state contradict itself (`InvariantBroken`),
 its shard is dropped and loaded anew.
 
-Tasks: one loads shards, one watches the timers of all groups, two forget offsets: expired ones, and those of deleted
-partitions.
+What takes long for large groups is kept out of that step where it may be: a batch of many records is made in a thread
+beforehand, and many sleepers are woken afterwards.
+
+Tasks: one loads shards, one watches the timers of all groups, one wakes, two forget offsets: expired ones, and those of
+deleted partitions.
 """
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import trio
 
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
     NO_OFFSET,
+    AnyReply,
     Decision,
     Event,
     Expire,
     Intent,
     Loaded,
+    Made,
     PartitionsDeleted,
     StoreExpiry,
     Timer,
@@ -35,7 +41,7 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.loading import finish_loading, load_slice
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
-from barnabas.broker.groups.records import MalformedRecord, encode_record
+from barnabas.broker.groups.records import GroupRecord, MalformedRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import Group, GroupState
@@ -45,7 +51,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode, InvariantBroken
-from barnabas.wire.records import CorruptRecords, build_batch
+from barnabas.wire.records import Batch, CorruptRecords, build_batch
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -53,6 +59,9 @@ logger = logging.getLogger(__name__)
 ACKS_NONE = 0
 MS_PER_MINUTE = 60_000
 GROUPS_AT_A_TIME = 50  # between two checkpoints: a step over all groups must not hold the loop
+PARTITIONS_AT_A_TIME = 400  # offsets that expire in one step
+REPLIES_AT_A_TIME = 200  # sleepers that are woken in one step
+RECORDS_INLINE_MAX = 100  # a request with more is encoded in a thread
 TIMERS_AT_A_TIME = 25
 LOGGED_LENGTH_MAX = 300  # ids and reasons are the client's, and may be as long as a request
 
@@ -84,7 +93,9 @@ class Shards:
         self._sleeping_until = math.inf
         self._wake = trio.Event()
         self._to_load, self._loads = trio.open_memory_channel[Shard](math.inf)  # at most one per partition and epoch
-        self._deleted, self._deletions = trio.open_memory_channel[PartitionsDeleted](math.inf)  # few, and soon taken
+        # Few in each, and soon taken.
+        self._deleted, self._deletions = trio.open_memory_channel[dict[TopicPartition, None]](math.inf)
+        self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(list(self._shards.values()))
@@ -127,7 +138,7 @@ class Shards:
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions exist no more: neither do the offsets committed for them."""
-        self._deleted.send_nowait(PartitionsDeleted(deleted))
+        self._deleted.send_nowait(dict.fromkeys(deleted))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load, watch timers, and expire; until cancelled."""
@@ -135,6 +146,7 @@ class Shards:
             nursery.start_soon(self._load_shards)
             nursery.start_soon(self._expire_offsets)
             nursery.start_soon(self._forget_deleted)
+            nursery.start_soon(self._wake_sleepers)
             task_status.started()
             await self._watch_timers()
 
@@ -161,8 +173,7 @@ class Shards:
         """Timers, replies and records of a decision, and of what follows from storing the records."""
         for note in decision.notes:
             logger.info("group %s %s", _printable(group.group_id), _printable(note))
-        for reply in decision.replies:
-            reply.deliver()
+        self._deliver(decision.replies)
         if decision.timers:
             self._set_timers(shard, group, decision.timers)
         if decision.intent is None:
@@ -176,16 +187,41 @@ class Shards:
         if group.state is GroupState.DEAD:
             self._remove(shard, group)
 
+    def _deliver(self, replies: list[AnyReply]) -> None:
+        """Give answers. Waking thousands that sleep takes longer than all else, so they wake one after the other."""
+        if len(replies) <= REPLIES_AT_A_TIME:
+            for reply in replies:
+                reply.deliver()
+            return
+        sleeping = []
+        for reply in replies:
+            if reply.waiting.wake is None:
+                reply.deliver()  # who asked in this very step looks for the answer at its end
+            else:
+                sleeping.append(reply)
+        self._to_wake.send_nowait(sleeping)
+
+    async def _wake_sleepers(self) -> None:
+        """Give the answers that were put off, a few at a time."""
+        async for replies in self._wakes:
+            for number, reply in enumerate(replies, 1):
+                reply.deliver()
+                if number % REPLIES_AT_A_TIME == 0:
+                    await trio.lowlevel.checkpoint()
+
     def _store(self, shard: Shard, decision: Decision, intent: Intent, now_ms: int) -> int | ErrorCode:
         """Append the records and replay them: the offset of the last one, or why they are not in the log."""
         if not decision.records:
             return NO_OFFSET
-        try:
-            encoded = [encode_record(record) for record in decision.records]
-        except ValueError as error:  # a client sent a name that is too long for the record's string fields
-            logger.warning("a record of %s-%d cannot be written: %s", GROUP_TOPIC, shard.index, error)
-            return ErrorCode.UNKNOWN_SERVER_ERROR
-        batch = build_batch(encoded, timestamp_ms=now_ms, codec=self._codec)
+        made = decision.made
+        if made is not None and made.records == decision.records:
+            batch = made.batch
+        else:
+            try:
+                batch = _build(decision.records, now_ms, self._codec)
+            except ValueError as error:  # a client sent a name that is too long for the record's string fields
+                logger.warning("a record of %s-%d cannot be written: %s", GROUP_TOPIC, shard.index, error)
+                return ErrorCode.UNKNOWN_SERVER_ERROR
         if batch.header.size_bytes > shard.partition.config.max_message_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE
         # A lost tombstone is written again at the next check, so it need not wait for replicas.
@@ -196,6 +232,10 @@ class Shards:
         for offset, record in enumerate(decision.records, appended.base_offset):
             replay(shard.groups, record, offset)
         return appended.last_offset
+
+    async def make(self, records: Callable[[], list[GroupRecord]]) -> Made | None:
+        """The batch of what `records` gives, made in a thread; None when it cannot be written, as the step will say."""
+        return await self._world.in_thread(_make, records, self._world.now_ms(), self._codec)
 
     def _set_timers(self, shard: Shard, group: Group, timers: dict[Timer, int | None]) -> None:
         now = trio.current_time()
@@ -306,15 +346,34 @@ class Shards:
     async def _expire_offsets(self) -> None:
         """Look for expired offsets, every offsets.retention.check.interval.ms."""
         while True:
+            retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
             for shard in self.serving():
-                await self._happen_to_all(shard, Expire(self._config.offsets_retention_minutes * MS_PER_MINUTE))
+                await self._forget(shard, lambda group: list(group.recorded.offsets), partial(Expire, retention_ms))
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
 
     async def _forget_deleted(self) -> None:
         """Forget the offsets of partitions that were deleted."""
-        async for event in self._deletions:
+        async for deleted in self._deletions:
             for shard in self.serving():
-                await self._happen_to_all(shard, event)
+                await self._forget(shard, partial(_committed_of, deleted), PartitionsDeleted)
+
+    async def _forget(
+        self,
+        shard: Shard,
+        partitions_of: Callable[[Group], list[TopicPartition]],
+        event_of: Callable[[Sequence[TopicPartition]], Event],
+    ) -> None:
+        """Let an event happen to some offsets of every group, a few at a time."""
+        left = PARTITIONS_AT_A_TIME
+        for group in list(shard.groups.by_id.values()):
+            partitions = partitions_of(group)
+            for start in range(0, max(len(partitions), 1), PARTITIONS_AT_A_TIME):
+                some = partitions[start : start + PARTITIONS_AT_A_TIME]
+                self.happen_unasked(shard, group, event_of(some))
+                left -= len(some) + PARTITIONS_AT_A_TIME // GROUPS_AT_A_TIME
+                if left <= 0:
+                    await trio.lowlevel.checkpoint()
+                    left = PARTITIONS_AT_A_TIME
 
     async def _happen_to_all(self, shard: Shard, event: Event) -> None:
         """Let an event happen to every group of a shard, a few at a time."""
@@ -322,6 +381,27 @@ class Shards:
             self.happen_unasked(shard, group, event)
             if count % GROUPS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
+
+
+def _build(records: Sequence[GroupRecord], now_ms: int, codec: Codec) -> Batch:
+    """One batch of these records; ValueError when a name in them is too long."""
+    return build_batch([encode_record(record) for record in records], timestamp_ms=now_ms, codec=codec)
+
+
+def _make(records: Callable[[], list[GroupRecord]], now_ms: int, codec: Codec) -> Made | None:
+    listed = records()
+    try:
+        return Made(listed, _build(listed, now_ms, codec)) if listed else None
+    except ValueError:
+        return None
+
+
+def _committed_of(deleted: Mapping[TopicPartition, None], group: Group) -> list[TopicPartition]:
+    """Those of the deleted partitions for which the group has committed."""
+    offsets = group.recorded.offsets
+    if len(offsets) < len(deleted):
+        return [key for key in offsets if key in deleted]
+    return [key for key in deleted if key in offsets]
 
 
 def _has_failed(shard: Shard) -> bool:

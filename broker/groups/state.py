@@ -29,7 +29,7 @@ the number of a generation before its shares are known; a fail-over loses all th
 Who waits for an answer is in `joins` or `syncs`, by member id; that is also what "has joined" means.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -299,16 +299,33 @@ def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -
     return any(group.protocol_counts.get(name, 0) == len(group.members) for name, _ in protocols)
 
 
-def choose_protocol(members: Iterable[Member]) -> str:
+def choose_protocol(members: Collection[Member]) -> str:
     """The protocol of the next generation: each member votes for the first of its own that all support."""
-    voters = list(members)
-    common = set.intersection(*({name for name, _ in voter.protocols} for voter in voters))
+    counts: dict[str, int] = {}
+    for member in members:
+        for name in {name: None for name, _ in member.protocols}:
+            counts[name] = counts.get(name, 0) + 1
+    return _elect(members, [name for name, count in counts.items() if count == len(members)])
+
+
+def choose_own_protocol(group: Group) -> str:
+    """The same for the group as it stands, whose protocols are counted."""
+    return _elect(
+        group.members.values(), [name for name, n in group.protocol_counts.items() if n == len(group.members)]
+    )
+
+
+def _elect(voters: Iterable[Member], common: Collection[str]) -> str:
+    if not common:
+        raise InvariantBroken("the members of a group have no protocol in common")
+    if len(common) == 1:
+        return next(iter(common))
     votes: dict[str, int] = {}
     for voter in voters:
-        choice = next((name for name, _ in voter.protocols if name in common), None)
-        if choice is None:
-            raise InvariantBroken("the members of a group have no protocol in common")
-        votes[choice] = votes.get(choice, 0) + 1
+        for name, _ in voter.protocols:
+            if name in common:
+                votes[name] = votes.get(name, 0) + 1
+                break
     return max(votes, key=votes.__getitem__)  # of equal ones the first that was named
 
 
@@ -325,7 +342,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.subscriptions is None:
         return None
     topics: set[str] = set()
-    for subscription in group.subscriptions:
+    for subscription in dict.fromkeys(group.subscriptions):
         try:
             topics.update(m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics)
         except ProtocolViolation:

@@ -12,10 +12,13 @@ Versions: version 0 of both keeps offsets in the metadata store, as the clients 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+import trio
+
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
 from barnabas.broker.groups.offsets import ReadOffset, java_length
 from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
+from barnabas.broker.pacing import ROWS_AT_A_TIME, paced
 from barnabas.controller.paths import consumer_offset
 from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
 from barnabas.wire import messages as m
@@ -50,12 +53,13 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
     if not call.authorize("Read", "Group", request.group_id):
         return refuse_offset_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     now_ms = broker.world.now_ms()
-    errors: dict[TopicPartition, ErrorCode] = {}
+    errors: dict[TopicPartition, ErrorCode] = {}  # in the order of the request
     commits: dict[TopicPartition, Commit] = {}
     for topic in request.topics:
         may_read = call.authorize("Read", "Topic", topic.name)
-        for row in topic.partitions:
+        async for row in paced(topic.partitions):
             key = TopicPartition(topic.name, row.partition_index)
+            errors[key] = ErrorCode.NONE
             if not may_read:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif broker.metadata.partition(*key) is None:
@@ -67,8 +71,11 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
         answer = await broker.groups.commit(request.group_id, _event(request, commits))
-        for key in commits:
-            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large else answer.error
+        if answer.error:
+            errors.update(dict.fromkeys(commits, answer.error))
+        errors.update(dict.fromkeys(answer.too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+    if len(errors) > ROWS_AT_A_TIME:
+        await trio.lowlevel.checkpoint()
     return _commit_response(request, errors)
 
 
@@ -77,11 +84,11 @@ def _commit(
 ) -> Commit:
     keeps_for_ms = request.retention_time_ms
     return Commit(
-        offset=row.committed_offset,
-        leader_epoch=row.committed_leader_epoch if row.committed_leader_epoch >= 0 else NO_LEADER_EPOCH,
-        metadata=row.committed_metadata or NO_METADATA,
-        commit_timestamp_ms=now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
-        expire_timestamp_ms=NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
+        row.committed_offset,
+        row.committed_leader_epoch if row.committed_leader_epoch >= 0 else NO_LEADER_EPOCH,
+        row.committed_metadata or NO_METADATA,
+        now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
+        NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
     )
 
 
@@ -94,15 +101,10 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 
 def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
     """One row a partition, in the order of the request; a partition that is named twice is answered once."""
-    topics: dict[str, dict[int, CommitRow]] = {}
-    for topic in request.topics:
-        rows = topics.setdefault(topic.name, {})
-        for row in topic.partitions:
-            index = row.partition_index
-            rows[index] = CommitRow(partition_index=index, error_code=errors[TopicPartition(topic.name, index)])
-    return m.OffsetCommitResponse(
-        topics=[CommitTopic(name=name, partitions=list(rows.values())) for name, rows in topics.items()]
-    )
+    topics: dict[str, list[CommitRow]] = {topic.name: [] for topic in request.topics}
+    for (topic, index), code in errors.items():
+        topics[topic].append(CommitRow(partition_index=index, error_code=code))
+    return m.OffsetCommitResponse(topics=[CommitTopic(name=name, partitions=rows) for name, rows in topics.items()])
 
 
 def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
@@ -124,8 +126,8 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
         return refuse_offset_fetch(request, call.version, read)
     return m.OffsetFetchResponse(
         topics=[
-            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) for row in rows])
-            for name, rows in _by_topic(read).items()
+            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) async for row in paced(rows)])
+            async for name, rows in paced(_by_topic(read).items())
         ]
     )
 
@@ -143,8 +145,8 @@ async def _fetch_group(
     return GroupResult(
         group_id=asked.group_id,
         topics=[
-            GroupTopic(name=name, partitions=[_fetched(GroupRow, row) for row in rows])
-            for name, rows in _by_topic(read).items()
+            GroupTopic(name=name, partitions=[_fetched(GroupRow, row) async for row in paced(rows)])
+            async for name, rows in paced(_by_topic(read).items())
         ],
     )
 

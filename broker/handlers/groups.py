@@ -18,7 +18,8 @@ import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.groups.descriptions import Description
-from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, Leave, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.broker.pacing import paced
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -209,7 +210,7 @@ def refuse_heartbeat(request: m.HeartbeatRequest, version: int, code: ErrorCode)
 # -- LeaveGroup
 
 
-def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
+async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
     """Members leave; the others share out again."""
     if not call.authorize("Read", "Group", request.group_id):
         return refuse_leave_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -219,7 +220,7 @@ def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.L
         ]
     else:
         leaving = [LeavingMember(request.member_id, None)]
-    answer = broker.groups.leave(request.group_id, Leave(Waiting(), leaving))
+    answer = await broker.groups.leave(request.group_id, leaving)
     if call.version < SEVERAL_MEMBERS_VERSION:
         return m.LeaveGroupResponse(error_code=answer.error or answer.member_errors[0])
     return m.LeaveGroupResponse(
@@ -271,7 +272,7 @@ async def _described(broker: Broker, call: Call, group_id: str) -> m.DescribeGro
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
-            for member in found.members
+            async for member in paced(found.members)
         ],
     )
 
@@ -298,7 +299,7 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
                 group_state=group.state,
                 group_type=group.type,
             )
-            for group in groups
+            async for group in paced(groups)
             if sees_all or call.authorize("Describe", "Group", group.group_id)
         ],
     )

@@ -23,7 +23,7 @@ def read(scene, *wanted):
 
 def expire(scene, after_ms, retention_ms=HOUR_MS):
     scene.now_ms += after_ms
-    scene.happen(Expire(retention_ms))
+    scene.happen(Expire(retention_ms, list(scene.group.recorded.offsets)))
 
 
 def delete(scene):
