@@ -1,16 +1,16 @@
 """The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
 
-LeaderAndIsr is handled in two halves. First everything slow, in threads: logs are created where they do not exist.
-Then everything that matters, in one synchronous step: epochs are compared and roles flipped. Between the two other
-requests may run; so the epochs are looked at again in the second half, and control requests take turns.
+LeaderAndIsr is handled in two halves. First everything slow, several in threads at a time: logs are created where they
+do not exist. Then everything that matters, a partition in one synchronous step: the role flips. Control requests take
+turns, so what was judged before the first half still holds in the second, but for directories that failed meanwhile.
 
 A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers to its requests.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AskedState = tuple[TopicPartition, bytes, "m.LeaderAndIsrRequest.LeaderAndIsrPartitionState"]
+if TYPE_CHECKING:
+    PartitionState = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+THREADS_AT_A_TIME = 8  # of trio's 40: enough for the syncs of new logs to share the disk's commits
+ROLES_IN_A_TURN = 100  # taken before other tasks get a turn: about a millisecond
+
+Item = TypeVar("Item")
+
+AskedState = tuple[TopicPartition, bytes, "PartitionState"]
 StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
 
 
@@ -103,8 +111,19 @@ class Replicas:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
-            prepared = {key: await self._prepare(key, topic_id, state) for key, topic_id, state in states}
-            return {key: self._take_role(key, state, prepared[key]) for key, _, state in states}
+            asked = {each[0]: each for each in states}  # one that is named twice has the last role
+            judged = {key: self._judge(*each) for key, each in asked.items()}
+            prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
+            errors: dict[TopicPartition, ErrorCode] = {}
+            for number, (key, judgement) in enumerate(judged.items(), 1):
+                log = prepared.get(key)
+                if judgement is None:
+                    errors[key] = self._take_role(key, asked[key][2], log)
+                else:
+                    errors[key] = log if isinstance(log, ErrorCode) else judgement
+                if number % ROLES_IN_A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+            return errors
 
     async def stop_replica(
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
@@ -114,7 +133,13 @@ class Replicas:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
-            return {key: await self._stop(key, leader_epoch, delete=delete) for key, leader_epoch, delete in stopped}
+            errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
+
+            async def stop(each: StoppedReplica) -> None:
+                errors[each[0]] = await self._stop(*each)
+
+            await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
+            return errors
 
     async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
         """Take over the controller's picture of the cluster."""
@@ -164,43 +189,56 @@ class Replicas:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
-    async def _prepare(
-        self, key: TopicPartition, topic_id: bytes, state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
-    ) -> PartitionLog | ErrorCode:
-        """The log of this partition, made if need be: the slow half."""
-        if self.broker_id not in state.replicas:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            log = self.logs.get(key)
-            if log is None:
-                config = await self._topic_configs.load(key.topic)
-                log = await self.logs.create(key, topic_id, config, is_new=state.is_new)
-            elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
-                await self.logs.assign_topic_id(log, topic_id)
-        except StorageError:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        if topic_id not in (ZERO_TOPIC_ID, log.topic_id):
+    def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> ErrorCode | None:
+        """Why this role is not taken; NONE when there is nothing to take but perhaps the topic's id; None when it is.
+
+        The id is compared before the epoch. A controller that learned of ids may tell a role once more with the id, and
+        one that forgot them without (KIP-516).
+        """
+        partition, log = self._partitions.get(key), self.logs.get(key)
+        known_id = None if log is None else log.topic_id
+        if topic_id != ZERO_TOPIC_ID and known_id not in (None, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        return log
+        if partition is None or partition.log is None or state.leader_epoch > partition.leader_epoch:
+            return None if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        told_again = state.leader_epoch == partition.leader_epoch
+        if told_again and topic_id != ZERO_TOPIC_ID and known_id is None:
+            return ErrorCode.NONE
+        if told_again and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+
+    async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
+        """The logs of these partitions, made if need be: the slow half."""
+        topics = dict.fromkeys(key.topic for key, _, _ in wanted if self.logs.get(key) is None)
+        configs = {topic: await self._topic_configs.load(topic) for topic in topics}
+        prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
+
+        async def prepare(each: AskedState) -> None:
+            key, topic_id, state = each
+            try:
+                log = self.logs.get(key)
+                if log is None:
+                    log = await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
+                elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
+                    await self.logs.assign_topic_id(log, topic_id)
+            except StorageError:
+                prepared[key] = ErrorCode.KAFKA_STORAGE_ERROR
+            else:
+                prepared[key] = log
+
+        await _several_at_a_time(prepare, wanted)
+        return prepared
 
     def _take_role(
-        self,
-        key: TopicPartition,
-        state: m.LeaderAndIsrRequest.LeaderAndIsrPartitionState,
-        log: PartitionLog | ErrorCode,
+        self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
     ) -> ErrorCode:
-        """Compare epochs and flip the role: the synchronous half."""
+        """Flip the role: the synchronous half."""
         partition = self._partitions.get(key)
-        if isinstance(log, PartitionLog) and self.logs.get(key) is not log:
-            log = ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed while other logs were made
-        if isinstance(log, ErrorCode):
-            if log == ErrorCode.KAFKA_STORAGE_ERROR and partition is None:
-                self._host(key)  # without a log, so that clients are told the same
-            return log
         if partition is None:
-            partition = self._host(key)
-        elif state.leader_epoch <= partition.leader_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+            partition = self._host(key)  # perhaps without a log, so that clients are told the same
+        if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
+            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps while other logs were made
         led = partition.is_leader
         try:
             partition.become(
@@ -240,7 +278,7 @@ class Replicas:
 
     # -- the parts of StopReplica
 
-    async def _stop(self, key: TopicPartition, leader_epoch: int, *, delete: bool) -> ErrorCode:
+    async def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
         if partition is not None and partition.log is None:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
@@ -266,3 +304,16 @@ class Replicas:
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:
             self.logs.fail_directory_of(partition.log, error)
+
+
+async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Iterable[Item]) -> None:
+    """Do this for every item, a few of them at once."""
+    todo = iter(list(items))
+
+    async def work_off() -> None:
+        for item in todo:
+            await work(item)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(THREADS_AT_A_TIME):
+            nursery.start_soon(work_off)

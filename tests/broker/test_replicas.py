@@ -104,6 +104,69 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock):
     assert codes_of(answer) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+OTHER_ID = b"fedcba9876543210"
+ELSEWHERE = {"leader": 2, "isr": [2], "replicas": [2]}
+FOLLOWING = {"leader": 2, "isr": [2], "replicas": [2, 1001]}
+
+# What a running Kafka 3.9.1 answered, one role after the other; version 4 has no topic ids.
+LEADER_TOLD = [
+    (4, {}, 0),
+    (4, {}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {}, 0),  # the same role, and for the first time an id
+    (7, {}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {"topic_id": OTHER_ID}, ErrorCode.INCONSISTENT_TOPIC_ID),
+    (7, {"topic_id": OTHER_ID, "leader_epoch": 1}, ErrorCode.INCONSISTENT_TOPIC_ID),
+    (7, {"topic_id": OTHER_ID, "leader_epoch": -1}, ErrorCode.INCONSISTENT_TOPIC_ID),
+    (4, {}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {"topic_id": bytes(16)}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {"leader_epoch": 5, **ELSEWHERE}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (7, {"leader_epoch": 0, **ELSEWHERE}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {"leader_epoch": -5, **ELSEWHERE}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (4, {"leader_epoch": 7}, 0),
+    (7, {"leader_epoch": 8, "topic_id": OTHER_ID}, ErrorCode.INCONSISTENT_TOPIC_ID),
+    (7, {"leader_epoch": 8}, 0),
+]
+FOLLOWER_TOLD = [
+    (7, FOLLOWING, 0),
+    (4, FOLLOWING, 0),  # by a controller that has forgotten the id
+    (7, {"topic_id": bytes(16), **FOLLOWING}, 0),
+    (7, FOLLOWING, ErrorCode.STALE_CONTROLLER_EPOCH),
+    (7, {"topic_id": OTHER_ID, "leader_epoch": 1, **FOLLOWING}, ErrorCode.INCONSISTENT_TOPIC_ID),
+]
+
+
+@pytest.mark.parametrize("told", [LEADER_TOLD, FOLLOWER_TOLD, [(7, ELSEWHERE, 3)]], ids=["leader", "follower", "none"])
+async def test_topic_ids_are_compared_before_epochs_and_epochs_before_replicas(nursery, autojump_clock, told):
+    client = await (machine := await Machine(nursery).start()).connect()
+    answers = [
+        codes_of(await client.ask(roles(machine, "t", [0], version=version, **role), version))
+        for version, role, _ in told
+    ]
+    assert answers == [[code] for _, _, code in told]
+
+
+async def test_logs_are_made_and_deleted_several_at_a_time(nursery, autojump_clock):
+    client = await (machine := await Machine(nursery).start()).connect()
+    machine.thread_seconds = 1.0
+    began = trio.current_time()
+    assert codes_of(await client.ask(roles(machine, "t", range(40)))) == [0] * 40
+    assert trio.current_time() - began < 10
+    states = [
+        m.StopReplicaRequest.StopReplicaPartitionState(partition_index=i, delete_partition=True) for i in range(40)
+    ]
+    topic = m.StopReplicaRequest.StopReplicaTopicState(topic_name="t", partition_states=states)
+    began = trio.current_time()
+    await client.ask(m.StopReplicaRequest(controller_id=1001, controller_epoch=1, topic_states=[topic]))
+    assert trio.current_time() - began < 10
+    assert not machine.disk.exists("/data/t-39")
+
+
+async def test_a_partition_that_is_named_twice_is_made_once(nursery, autojump_clock):
+    client = await (machine := await Machine(nursery).start()).connect()
+    assert codes_of(await client.ask(roles(machine, "t", [0, 0]))) == [0, 0]
+    assert (await client.produce("t", b"v")).error_code == 0
+
+
 async def test_a_log_of_another_topic_of_that_name_is_not_taken(nursery, autojump_clock):
     machine, client, _ = await with_topic(nursery)
     answer = await client.ask(roles(machine, "t", [0], topic_id=b"another topic id", leader_epoch=9))
