@@ -44,6 +44,7 @@ class Wanted:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "name",
         "partition_index",
         "sent_high_watermark",
         "sent_log_start_offset",
@@ -54,6 +55,7 @@ class Wanted:
     def __init__(self, topic: str | bytes, partition_index: int) -> None:
         self.topic = topic
         self.partition_index = partition_index
+        self.name: str | None = None  # of a topic that is asked for by id, once it was found
         self.fetch_offset = 0
         self.max_bytes = 0
         self.current_leader_epoch = -1

@@ -183,8 +183,8 @@ class ProducerStates:
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return None
         producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return None  # unknown, or expired: any sequence may begin
+        if producer is None:  # unknown, or expired: any sequence may begin, in any epoch that there is
+            return None if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
         if origin is Origin.CLIENT and not header.is_control:
             duplicate = producer.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
             if duplicate is not None:

@@ -75,7 +75,12 @@ class ErrorCode(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, False, "The replica assignment is not valid."
     INVALID_CONFIG = 40, False, "The configuration is not valid."
     NOT_CONTROLLER = 41, True, "This broker is not the controller."
-    INVALID_REQUEST = 42, False, "The request contradicts itself or the protocol."
+    INVALID_REQUEST = (
+        42,
+        False,
+        "This most likely occurs because of a request being malformed by the client library or the message was sent to"
+        " an incompatible broker. See the broker logs for more details.",
+    )
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, False, "The record format on the broker does not support the request."
     POLICY_VIOLATION = 44, False, "A policy of the broker forbids the request's parameters."
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, False, "The producer's sequence number does not follow the last one."

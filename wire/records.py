@@ -54,6 +54,7 @@ from barnabas.wire.record_reader import (
     ABORT,
     COMMIT,
     ControlRecord,
+    RawRecord,
     Record,
     find_offset_by_timestamp,
     largest_timestamp_in,
@@ -65,6 +66,7 @@ from barnabas.wire.record_reader import (
 )
 from barnabas.wire.record_walk import Walk, walk_buffer, walk_stream
 from barnabas.wire.record_writer import build_batch, build_control_batch, rebuild
+from barnabas.wire.topics import TopicPartition
 
 __all__ = [
     "ABORT",
@@ -141,30 +143,52 @@ class RecordRules(Protocol):
 class RecordsRefused:
     """Why a producer's batch is not appended; `record_errors` names records by index where single ones are at fault.
 
-    Kafka leaves the answer's error message null unless `record_errors` are given.
+    `reason` is for our log. What a client is told is null in Kafka unless there are `record_errors`. `at_the_door`:
+    refused before the log was asked, whose first offset an answer then does not name.
     """
 
     code: ErrorCode
-    message: str
-    record_errors: list[tuple[int, str | None]] = field(default_factory=list)
+    reason: str
+    record_errors: list[tuple[int, str]] = field(default_factory=list)
+    at_the_door: bool = False
+
+    @property
+    def message(self) -> str | None:
+        """What the client is told."""
+        if not self.record_errors:
+            return None
+        if self.code == ErrorCode.INVALID_TIMESTAMP:
+            return "One or more records have been rejected due to invalid timestamp"
+        shown = ", ".join(
+            f"RecordError(batchIndex={index}, message='{message}')" for index, message in self.record_errors[:3]
+        )
+        return (
+            f"One or more records have been rejected due to {len(self.record_errors)} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]"
+        )
 
 
-def check_produced(records: memoryview, rules: RecordRules, now_ms: int, api_version: int) -> Batch | RecordsRefused:
+def check_produced(
+    records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
+) -> Batch | RecordsRefused:
     """The batch in the records of one partition of a Produce request, version 3 or later, checked and corrected.
 
     `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt.
     """
-    try:
-        size_bytes = len(records)
-        header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
-        if header is None or header.magic != 2 or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
+    size_bytes = len(records)
+    header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
+    if header is None or header.magic != 2 or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
+        try:
             records = _only_batch(records)
-            header = read_batch_header(records)
+        except CorruptRecords as error:
+            return RecordsRefused(error.code, str(error), at_the_door=True)
+        header = read_batch_header(records)
+    try:
         refused = _check_header(header, records, rules, api_version)
         if refused is not None:
             return refused
         walk = _walk_records(header, records)
-        batch = _settle(header, records, walk, rules, now_ms)
+        batch = _settle(header, records, walk, rules, now_ms, topic_partition)
     except CorruptRecords as error:
         return RecordsRefused(error.code, str(error))
     if isinstance(batch, Batch) and len(batch.data) > rules.segment_bytes:
@@ -198,7 +222,9 @@ def _check_header(
     (base_offset, _, _, _, crc, attributes, last_delta, _, _, producer_id, _, base_sequence, count) = header
     if attributes & CODEC_MASK == Codec.ZSTD and api_version < _ZSTD_SINCE_PRODUCE_VERSION:
         return RecordsRefused(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce version {api_version} does not allow zstd"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce version {api_version} does not allow zstd",
+            at_the_door=True,
         )
     if base_offset:
         raise _invalid(f"the base offset of a batch that is sent should be 0, not {base_offset}")
@@ -223,7 +249,12 @@ def _walk_records(header: BatchHeader, records: memoryview) -> Walk:
 
 
 def _settle(
-    header: BatchHeader, records: memoryview, walk: Walk, rules: RecordRules, now_ms: int
+    header: BatchHeader,
+    records: memoryview,
+    walk: Walk,
+    rules: RecordRules,
+    now_ms: int,
+    topic_partition: TopicPartition,
 ) -> Batch | RecordsRefused:
     """Judge what the walk has found; then the batch as the topic wants it, rebuilt, or corrected in place, or as is."""
     attributes = header.attributes
@@ -234,7 +265,7 @@ def _settle(
         or (attributes & LOG_APPEND_TIME and (uses_append_time or largest == NO_TIMESTAMP))
         or (not uses_append_time and _is_out_of_range(lowest, largest, rules, now_ms))
     ):
-        refused = _find_record_errors(header, records, rules, now_ms)
+        refused = _find_record_errors(header, records, rules, now_ms, topic_partition)
         if refused is not None:
             return refused
     if uses_append_time:
@@ -279,23 +310,21 @@ def _is_out_of_range(lowest: int, largest: int, rules: RecordRules, now_ms: int)
 
 
 def _find_record_errors(
-    header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int
+    header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
 ) -> RecordsRefused | None:
-    """Which records are refused and why; None when none is."""
-    errors: list[tuple[int, str | None]] = []
+    """Which records are refused and why, in Kafka's words; None when none is."""
+    errors: list[tuple[int, str]] = []
     code = ErrorCode.NONE
     for index, raw in enumerate(read_raw_records(header, records)):
         if raw.key is None and rules.compacted:
-            error, message = ErrorCode.INVALID_RECORD, "a compacted topic accepts no record without a key"
+            error = ErrorCode.INVALID_RECORD
+            message = f"Compacted topic cannot accept message without key in topic partition {topic_partition}"
         else:
-            timestamp = wrap_timestamp(header.base_timestamp + raw.timestamp_delta)
-            why = _why_bad_time(
-                header.max_timestamp if header.uses_log_append_time else timestamp, header, rules, now_ms
-            )
+            why = _why_bad_time(raw, header, rules, now_ms)
             if why is None:
                 continue
             error, message = ErrorCode.INVALID_TIMESTAMP, why
-        code = code or error
+        code = error if code != ErrorCode.INVALID_TIMESTAMP else code  # one bad time makes it that for all
         errors.append((index, message))
         if len(errors) == RECORD_ERRORS_MAX:
             break
@@ -304,20 +333,36 @@ def _find_record_errors(
     return RecordsRefused(code, f"{len(errors)} records are refused; the first: {errors[0][1]}", errors)
 
 
-def _why_bad_time(timestamp: int, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
+def _why_bad_time(raw: RawRecord, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
+    timestamp = (
+        header.max_timestamp
+        if header.uses_log_append_time
+        else wrap_timestamp(header.base_timestamp + raw.timestamp_delta)
+    )
     if timestamp == NO_TIMESTAMP or rules.message_timestamp_type == "LogAppendTime":
-        return "a producer may not set the timestamp type LogAppendTime" if header.uses_log_append_time else None
+        if not header.uses_log_append_time:
+            return None
+        key, value = (-1 if field is None else len(field) for field in (raw.key, raw.value))
+        return (
+            f"Invalid timestamp type in message DefaultRecord(offset={raw.offset_delta}, timestamp={timestamp}, "
+            f"key={key} bytes, value={value} bytes). Producer should not set timestamp type to LogAppendTime."
+        )
     age_ms = wrap_timestamp(now_ms - timestamp)  # in 64 bits, so absurd timestamps pass unless there is a limit
     if age_ms <= rules.message_timestamp_before_max_ms and -age_ms <= rules.message_timestamp_after_max_ms:
         return None
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
-    return f"timestamp {timestamp} is out of range; it should be within [{earliest}, {latest}]"
+    return (
+        f"Timestamp {timestamp} of message with offset {raw.offset_delta} is out of range. "
+        f"The timestamp should be within [{earliest}, {latest}]"
+    )
 
 
 def _rebuild(
     header: BatchHeader, records: memoryview, rules: RecordRules, append_time_ms: int | None
 ) -> Batch | RecordsRefused:
+    if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:  # Kafka's builder of batches throws
+        return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {header.producer_id} has no epoch")
     codec = _CODEC_NAMES[rules.compression_type]
     levels = {
         Codec.GZIP: rules.compression_gzip_level,

@@ -351,4 +351,9 @@ def _topic_conflicts(values: Mapping[str, Value]) -> list[TopicProblem]:
             "Topic cannot be configured with remote log storage."
         )
         conflicts.append(TopicProblem(text, of_value=True))
+    if values["remote_log_copy_disable"] or values["remote_log_delete_on_disable"]:
+        text = (
+            "It is invalid to set `remote.log.delete.on.disable` or `remote.log.copy.disable` under Zookeeper's mode."
+        )
+        conflicts.append(TopicProblem(text, of_value=False))
     return conflicts

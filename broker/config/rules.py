@@ -101,6 +101,8 @@ RULES = (
     ),
 )
 
+NO_LISTENER = "requirement failed: There must be at least one broker advertised listener."
+
 
 def find_problems(config: BrokerAttributes) -> list[Problem]:
     """Every rule that does not hold, and what is wrong with the listeners."""
@@ -146,7 +148,9 @@ def _endpoint_problems(
 ) -> list[Problem]:
     problems = []
     if not bound:
-        problems.append(Problem(("listeners",), "There must be at least one broker advertised listener."))
+        problems.append(Problem(("listeners",), NO_LISTENER))
+    if config.advertised_listeners is not None and not advertised:
+        problems.append(Problem(("advertised.listeners",), NO_LISTENER))
     names = [endpoint.listener for endpoint in bound]
     if len(set(names)) != len(names):
         problems.append(

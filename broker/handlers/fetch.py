@@ -130,8 +130,11 @@ class FetchPlan:
 
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
         """Answer at once; but what is not there from the start must not keep a client from waiting for the rest."""
-        self.rows[wanted] = _failed_row(wanted, code)
-        self.urgent = self.urgent or self.has_waited or code not in NOT_FOUND
+        row = self.rows[wanted] = _failed_row(wanted, code)
+        if code in NOT_FOUND and not self.has_waited:
+            row.aborted_transactions = []
+        else:
+            self.urgent = True
 
     def _take_back(self, row: Row) -> None:
         size = _records_bytes(row)
@@ -147,10 +150,10 @@ class FetchPlan:
             return _failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
-            return _failed_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            return _unfit_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if self.call.version < RECORD_FORMAT_2_VERSION and not partition.config.message_downconversion_enable:
             self.urgent = True
-            return _failed_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
+            return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
         high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
         row = Row(
             partition_index=wanted.partition_index,
@@ -254,6 +257,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
     """The same error for every partition, and for the whole where the version has a place for it."""
     rows = {wanted: _failed_row(wanted, code) for wanted in _wanted_partitions(request, version)}
+    for row in rows.values():
+        row.aborted_transactions = [] if code in NOT_FOUND else None
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
     return m.FetchResponse(error_code=top, responses=_by_topic(rows))
 
@@ -429,12 +434,21 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
     if isinstance(wanted.topic, bytes):
         name = broker.metadata.topic_name(wanted.topic)
         if name is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
+            return _why_id_is_gone(broker, wanted)
+        wanted.name = name
     else:
         name = wanted.topic
     if not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return broker.replicas.get(name, wanted.partition_index)
+
+
+def _why_id_is_gone(broker: Broker, wanted: Wanted) -> ErrorCode:
+    """A topic that this request or session has met is asked for by its name from then on, as in Kafka."""
+    if wanted.name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    was_created_again = wanted.name in broker.metadata.topics
+    return ErrorCode.INCONSISTENT_TOPIC_ID if was_created_again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _failed_row(wanted: Wanted, code: ErrorCode) -> Row:
@@ -444,9 +458,16 @@ def _failed_row(wanted: Wanted, code: ErrorCode) -> Row:
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
-        aborted_transactions=[] if code in NOT_FOUND else None,
+        aborted_transactions=None,
         records=b"",
     )
+
+
+def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
+    """There are records, and not in a form for this version: Kafka says so without any."""
+    row = _failed_row(wanted, code)
+    row.aborted_transactions, row.records = [], None
+    return row
 
 
 def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:

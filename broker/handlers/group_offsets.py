@@ -85,7 +85,7 @@ def _commit(
     keeps_for_ms = request.retention_time_ms
     return Commit(
         row.committed_offset,
-        row.committed_leader_epoch if row.committed_leader_epoch >= 0 else NO_LEADER_EPOCH,
+        row.committed_leader_epoch,
         row.committed_metadata or NO_METADATA,
         now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
         NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
@@ -101,7 +101,7 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 
 def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
     """One row a partition, in the order of the request; a partition that is named twice is answered once."""
-    topics: dict[str, list[CommitRow]] = {topic.name: [] for topic in request.topics}
+    topics: dict[str, list[CommitRow]] = {topic.name: [] for topic in request.topics if topic.partitions}
     for (topic, index), code in errors.items():
         topics[topic].append(CommitRow(partition_index=index, error_code=code))
     return m.OffsetCommitResponse(topics=[CommitTopic(name=name, partitions=rows) for name, rows in topics.items()])

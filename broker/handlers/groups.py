@@ -74,7 +74,8 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
         return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are not switched on
-    return _no_coordinator(key, ErrorCode.INVALID_REQUEST)
+    message = "" if key_type == SHARE_KEY else ErrorCode.INVALID_REQUEST.message
+    return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)
 
 
 async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:

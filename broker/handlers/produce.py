@@ -11,6 +11,7 @@ Not done: transactional batches: nobody coordinates a transaction yet, so the id
     (INVALID_PRODUCER_ID_MAPPING).
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,7 +34,21 @@ TURN_SECONDS = 0.001  # a request of many partitions gives way to others after s
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
 BATCH_MAGIC = 2
+LENGTH_OVERHEAD_BYTES = 12  # of an entry: offset and length
+SMALLEST_ENTRY_BYTES = 14  # what the length of an entry may be at least, in any format
+LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10
+
+EXPECTED_ERRORS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
 Waiting = tuple[Partition, int, int]  # partition, end offset of the append, leader epoch it happened under
@@ -41,27 +56,27 @@ Waiting = tuple[Partition, int, int]  # partition, end offset of the append, lea
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
     """Append each partition's batch; answer when the asked acknowledgement is reached."""
-    refused = _refuse_request(call, request)
+    refused, message = _refuse_request(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     waiting: list[Waiting] = []
     waiting_rows: list[Row] = []
     turn_began = trio.current_time()
-    for topic in request.topic_data:
+    for topic, partitions in _by_topic(request).items():
         rows: list[Row] = []
-        for data in topic.partition_data:
+        for data in partitions:
             if trio.current_time() - turn_began > TURN_SECONDS:
                 await trio.lowlevel.checkpoint()
                 turn_began = trio.current_time()
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
             if refused:
-                row.error_code = refused
+                row.error_code, row.error_message = refused, message
                 continue
-            appended = await _append(broker, call, request.acks, topic.name, data, row)
+            appended = await _append(broker, call, request.acks, topic, data, row)
             if appended is not None:
                 waiting.append(appended)
                 waiting_rows.append(row)
-        topics.append(m.ProduceResponse.TopicProduceResponse(name=topic.name, partition_responses=rows))
+        topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
     if request.acks == 0:
         _close_if_refused(topics)
         return None
@@ -94,26 +109,58 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
     return m.ProduceResponse(responses=topics)
 
 
-def _refuse_request(call: Call, request: m.ProduceRequest) -> ErrorCode:
-    """What is wrong with the request as a whole."""
+def _by_topic(request: m.ProduceRequest) -> dict[str, list[m.ProduceRequest.PartitionProduceData]]:
+    """The partitions of each topic that has some; of a partition that is named twice, the last counts, as in Kafka."""
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+        return {request.topic_data[0].name: list(request.topic_data[0].partition_data)}
+    topics: dict[str, dict[int, m.ProduceRequest.PartitionProduceData]] = {}
+    for topic in request.topic_data:
+        if topic.partition_data:
+            topics.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
+    return {name: list(partitions.values()) for name, partitions in topics.items()}
+
+
+def _refuse_request(call: Call, request: m.ProduceRequest) -> tuple[ErrorCode, str | None]:
+    """What is wrong with the request as a whole, and what is said about it."""
     if call.version < BATCH_FORMAT_2_VERSION:
-        return ErrorCode.UNSUPPORTED_VERSION
-    if any(_is_transactional(data) for topic in request.topic_data for data in topic.partition_data):
-        transactional_id = request.transactional_id
-        if transactional_id is None or not call.authorize("Write", "TransactionalId", transactional_id):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.UNSUPPORTED_VERSION, None
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
+                continue
+            header = read_batch_header(records) if len(records) >= BATCH_OVERHEAD_BYTES else None
+            if header is None or header.magic != BATCH_MAGIC or not _is_entry_size(header.batch_length):
+                unreadable = _why_unreadable(records)
+                if unreadable is not None:
+                    return unreadable
+            elif header.is_transactional:
+                return _refuse_transaction(call, request.transactional_id), None
     if request.acks not in VALID_ACKS:
-        return ErrorCode.INVALID_REQUIRED_ACKS
-    return ErrorCode.NONE
+        return ErrorCode.INVALID_REQUIRED_ACKS, None
+    return ErrorCode.NONE, None
 
 
-def _is_transactional(data: m.ProduceRequest.PartitionProduceData) -> bool:
-    records = data.records
-    if records is None or len(records) < BATCH_OVERHEAD_BYTES:
-        return False
-    header = read_batch_header(records)
-    return header.magic == BATCH_MAGIC and header.is_transactional
+def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
+    """Kafka looks whether the request is transactional before anything else, and fails it when it cannot tell."""
+    size, magic = int.from_bytes(records[8:12], "big", signed=True), records[16] if len(records) > 16 else BATCH_MAGIC
+    if size < SMALLEST_ENTRY_BYTES:
+        message = f"Record size {size} is less than the minimum record overhead ({SMALLEST_ENTRY_BYTES})"
+        return ErrorCode.CORRUPT_MESSAGE, message
+    if magic > BATCH_MAGIC:
+        signed = magic - 256 if magic > 127 else magic
+        return ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {signed}"
+    return None if _is_entry_size(size) else (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
+
+def _is_entry_size(size: int) -> bool:
+    return SMALLEST_ENTRY_BYTES <= size <= LARGEST_ENTRY_BYTES
+
+
+def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
+    if transactional_id is None or not call.authorize("Write", "TransactionalId", transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _record_count(records: memoryview) -> int:
@@ -130,7 +177,10 @@ async def _append(
         return None
     batch = await _checked_batch(broker, call, partition, data)
     if isinstance(batch, RecordsRefused):
+        logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, batch.reason)
         row.error_code = batch.code
+        if not batch.at_the_door:
+            _name_first_offset(partition, row)
         if call.version >= 8:
             row.error_message = batch.message
             row.record_errors = [
@@ -141,11 +191,18 @@ async def _append(
     appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
     if isinstance(appended, ErrorCode):
         row.error_code = appended
+        _name_first_offset(partition, row)
         return None
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
     return partition, appended.last_offset + 1, partition.leader_epoch
+
+
+def _name_first_offset(partition: Partition, row: Row) -> None:
+    """Kafka names the first offset beside the errors that it does not expect on the way to a log."""
+    if row.error_code not in EXPECTED_ERRORS and partition.log is not None:
+        row.log_start_offset = partition.log.log_start_offset
 
 
 def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> Partition | ErrorCode:
@@ -161,11 +218,12 @@ async def _checked_batch(
 ) -> "Batch | RecordsRefused":
     records = data.records
     if records is None:
-        return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", [])
+        return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", at_the_door=True)
     now_ms = broker.world.now_ms()
+    rules, name = partition.config, partition.topic_partition
     if len(records) <= INLINE_CHECK_BYTES_MAX and _record_count(records) <= INLINE_CHECK_RECORDS_MAX:
-        return check_produced(records, partition.config, now_ms, call.version)
-    return await broker.world.in_thread(check_produced, records, partition.config, now_ms, call.version)
+        return check_produced(records, rules, now_ms, call.version, name)
+    return await broker.world.in_thread(check_produced, records, rules, now_ms, call.version, name)
 
 
 def _close_if_refused(topics: list[m.ProduceResponse.TopicProduceResponse]) -> None:

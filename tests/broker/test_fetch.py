@@ -555,6 +555,15 @@ async def test_a_session_notices_that_its_topic_was_deleted_and_made_again(nurse
     assert values_in((await session.rows())[0]) == [b"of the new one"]
 
 
+async def test_a_fetch_by_id_that_waits_is_told_of_a_deleted_topic_as_one_by_name(nursery, autojump_clock):
+    machine, client, topic_id = await with_topic(nursery)
+    other = await machine.connect()
+    await client.send(fetch_request([(topic_id, 0, 0)], max_wait_ms=60_000), 13)
+    await other.delete_topic("t")
+    row = only_row(await client.receive())
+    assert (row.error_code, row.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+
+
 async def test_a_session_by_id_does_not_see_the_new_topic_of_that_name(nursery, autojump_clock):
     _, client, topic_id = await with_topic(nursery)
     session = Session(client, version=13)
@@ -562,7 +571,7 @@ async def test_a_session_by_id_does_not_see_the_new_topic_of_that_name(nursery, 
     await client.delete_topic("t")
     await client.create_topic("t")
     await client.produce("t", b"of the new one")
-    assert (await session.rows())[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (await session.rows())[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 async def test_a_session_outlives_its_connection(nursery, autojump_clock):

@@ -132,6 +132,43 @@ async def test_refused_records_are_named_by_their_place_in_the_batch(nursery, au
     assert (await client.produce("t", batch_of(b"a", key=b"k"))).error_code == 0
 
 
+async def test_what_is_said_of_refused_records_is_said_in_kafkas_words(nursery, autojump_clock):
+    _, client = await with_topic(nursery, cleanup_policy="compact")
+    row = await client.produce("t", batch_of(b"a", b"b"))
+    message = "Compacted topic cannot accept message without key in topic partition t-0"
+    assert [error.batch_index_error_message for error in row.record_errors] == [message] * 2
+    assert row.error_message.endswith(f"RecordError(batchIndex=1, message='{message}')]")
+    damaged = batch_of(b"v", key=b"k")
+    damaged[-1] ^= 1
+    assert (await client.produce("t", damaged)).error_message is None
+
+
+async def test_an_error_in_the_records_comes_with_the_logs_first_offset(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    await client.produce("t", idempotent(0))
+    gap = await client.produce("t", idempotent(5))
+    assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+    elsewhere = await client.produce("nowhere", b"v")
+    assert (elsewhere.error_code, elsewhere.log_start_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+async def test_of_a_partition_that_is_named_twice_the_last_batch_is_written(nursery, autojump_clock):
+    _, client = await with_topic(nursery)
+    request = produce_many({("t", 0): b"first"})
+    request.topic_data = [*request.topic_data, *produce_many({("t", 0): b"last"}).topic_data]
+    (topic,) = (await client.ask(request)).responses
+    assert [(row.index, row.base_offset) for row in topic.partition_responses] == [(0, 0)]
+    assert await client.read_values("t") == [b"last"]
+
+
+async def test_records_that_cannot_be_read_at_all_fail_the_whole_request(nursery, autojump_clock):
+    _, client = await with_topic(nursery, 2)
+    (topic,) = (await client.ask(produce_many({("t", 0): b"good", ("t", 1): bytearray(100)}))).responses
+    assert [row.error_code for row in topic.partition_responses] == [ErrorCode.CORRUPT_MESSAGE] * 2
+    assert topic.partition_responses[0].error_message == "Record size 0 is less than the minimum record overhead (14)"
+    assert await client.read_values("t") == []
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 async def test_old_formats_in_a_new_version_are_invalid_records(nursery, autojump_clock, magic):
     _, client = await with_topic(nursery)

@@ -33,6 +33,7 @@ from barnabas.wire.records import (
     read_records,
     stamp,
 )
+from barnabas.wire.topics import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 LONG_MAX = 2**63 - 1
@@ -54,8 +55,11 @@ class Rules:
     compacted: bool = False
 
 
+HERE = TopicPartition("t", 0)
+
+
 def check(data: bytes, rules: Rules | None = None, api_version: int = 9) -> Batch | RecordsRefused:
-    return check_produced(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version)
+    return check_produced(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE)
 
 
 def accepted(data: bytes, rules: Rules | None = None) -> Batch:
@@ -190,7 +194,7 @@ def test_a_topic_with_a_codec_of_its_own_gets_the_same_records(codec, target, re
 
 def test_a_well_formed_batch_is_not_copied() -> None:
     sent = memoryview(bytearray(raw_batch()))
-    assert check_produced(sent, Rules(), NOW_MS, 9).data.obj is sent.obj
+    assert check_produced(sent, Rules(), NOW_MS, 9, HERE).data.obj is sent.obj
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"abcdefghijk", raw_batch()[:40], raw_batch()[:-1]])
@@ -281,7 +285,9 @@ def test_a_rebuild_with_log_append_time_still_counts_from_the_first_record() -> 
 
 
 def test_a_rebuild_counts_timestamps_from_the_first_record() -> None:
-    sent = raw_batch(raw_record(time=100) + raw_record(1, time=-40), 2, epoch=9, sequence=4, producer=8)
+    sent = raw_batch(
+        raw_record(time=100) + raw_record(1, time=-40), 2, epoch=9, sequence=4, producer=8, producer_epoch=0
+    )
     batch = accepted(sent, Rules(compression_type="zstd"))
     assert batch.header[2:4] == (-1, 2)
     assert batch.header[5:] == (Codec.ZSTD, 1, 1100, 1100, 8, -1, 4, 2)
@@ -444,7 +450,7 @@ def test_the_first_refused_record_decides_the_code() -> None:
 def test_a_bomb_is_accepted_in_little_memory(codec, count) -> None:
     batch = build_batch([(None, bytes(30_000_000 // count))] * count, timestamp_ms=NOW_MS, codec=codec)
     with memory_below(500_000):
-        assert isinstance(check_produced(memoryview(batch.data), Rules(), NOW_MS, 9), Batch)
+        assert isinstance(check_produced(memoryview(batch.data), Rules(), NOW_MS, 9, HERE), Batch)
 
 
 @pytest.mark.parametrize("start", [varint(-3), varint(8) + b"\0\0\0\x01" + varint(2**31 - 1)])
