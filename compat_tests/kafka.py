@@ -18,6 +18,8 @@ import socket
 import subprocess
 import time
 
+from barnabas.wire import messages as m
+from compat_tests.raw import RawClient
 from compat_tests.tools import give_up, require_tool
 
 JAVA_DIR = pathlib.Path(__file__).parent / "java"
@@ -178,6 +180,7 @@ class ZooKeeperProcess(JavaProcess):
                 "clientPortAddress": "127.0.0.1",
                 "admin.enableServer": "false",
                 "maxClientCnxns": "0",
+                "forceSync": "no",  # what ZooKeeper loses in a power cut is not what is tested
             }
         )
         return self
@@ -242,7 +245,7 @@ class KafkaProcess(JavaProcess):
         """Wait for Kafka's word that it has started; False if its port was taken in the meantime."""
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline and self.is_running():
-            if STARTED in self._log_of_this_run():
+            if STARTED in self._log_of_this_run() and self._knows_its_cluster():
                 return True
             time.sleep(0.05)  # the pace of looking
         said = self._log_of_this_run()
@@ -251,3 +254,9 @@ class KafkaProcess(JavaProcess):
             return False
         self.close()
         raise RuntimeError(f"Kafka did not start:\n{said[-4000:]}{self.zookeeper.log_text()[-1000:]}")
+
+    def _knows_its_cluster(self) -> bool:
+        """Whether the controller has told it of itself, which comes a moment after the start."""
+        with RawClient(self.port) as client:
+            told = client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
+        return bool(told.brokers) and told.controller_id >= 0

@@ -1,0 +1,91 @@
+"""What Barnabas answers differently from Apache Kafka 3.9.1, and why: the whole list.
+
+An entry that no difference needs any more is an error of the suite, as an unexplained difference is.
+"""
+
+from compat_tests.differential.compare import Known
+
+NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do well without it."
+TRANSACTIONS = "Transactions are not there yet, so their APIs are not listed and nobody coordinates them."
+OLD_FORMATS = "Record formats 0 and 1 are not taken; no producer of the last years speaks these versions."
+KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
+KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
+JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours says what is wrong with the value."
+
+KNOWN_DIFFERENCES = [
+    *(
+        Known("api_versions", "*", name, TRANSACTIONS)
+        for name in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit")
+    ),
+    *(
+        Known("api_versions", "*", name, NOT_SERVED)
+        for name in ("Envelope", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe")
+    ),
+    Known("control_batches_from_a_producer", "transactional*, id t", "*", TRANSACTIONS),
+    Known("produce_in_every_version", "v* transactional", "*", TRANSACTIONS),
+    Known("produce_in_old_formats", "*", "*", OLD_FORMATS),
+    Known("what_is_described", "*", "*queued.max.request.bytes*value", "Requests of many may not exhaust memory."),
+    *(
+        Known("every_changeable_broker*", f"{name}=*", "responses.0.error_message", JAVA_ACCIDENT)
+        for name in (
+            "listener.security.protocol.map",
+            "max.connections.per.ip.overrides",
+            "log.cleaner.threads",
+            "principal.builder.class",
+            "ssl.engine.factory.class",
+        )
+    ),
+    Known(
+        "topic_configs_are_changed_one_by_one",
+        "* bad name",
+        "responses.0.error_*",
+        "Kafka passes the name to ZooKeeper and tells what its client thinks of the path.",
+    ),
+    *(
+        Known(
+            "what_is_described",
+            "* 4 '1', synonyms True",
+            f"results.0.configs.{name}.synonyms.*",
+            "With the embedded store the default is another one: a single broker, for whoever has just started it.",
+        )
+        for name in (
+            "listeners",
+            "group.initial.rebalance.delay.ms",
+            "offsets.topic.replication.factor",
+            "transaction.state.log.min.isr",
+            "transaction.state.log.replication.factor",
+        )
+    ),
+    Known("several_resources_in_one_request", "a topic twice, replaced", "", KAFKA_IS_SILENT),
+    Known("fetch_positions", "* isolation 2*", "*", KAFKA_FAILS),
+    Known("list_offsets_by_time", "* isolation 2", "*", KAFKA_FAILS),
+    Known("fetch_limits", "* at most -1", "*", KAFKA_FAILS),
+    Known("list_offsets_by_time", "v0 *, at most -1", "*", KAFKA_FAILS),
+    Known("metadata_by_id", "v12 zero", "*", KAFKA_FAILS),
+    Known("partitions_are_added", "* bad name", "results.*", KAFKA_FAILS),
+    Known("partitions_are_added", "* empty name", "results.*", KAFKA_FAILS),
+    Known("committed_offsets_are_read", "* no groups", "", KAFKA_IS_SILENT),
+    Known("a_protocol_twice", "v3", "", KAFKA_IS_SILENT),
+    Known(
+        "a_protocol_twice", "v9", "member_id", "The number of the member, which is the first that Kafka answers about."
+    ),
+    Known(
+        "one_member_asks_twice",
+        "the first *",
+        "",
+        "Kafka forgets the request that another one of the same member replaces; ours is told to come again.",
+    ),
+    Known(
+        "bodies_that_lie",
+        "array of -2",
+        "",
+        "Kafka takes any negative length for null; a length that nobody sends is a broken frame here.",
+    ),
+    Known("headers_that_lie", "client id of -2", "", "As with an array of -2."),
+    Known(
+        "commits",
+        "v0 * twice",
+        "topics.*.partitions",
+        "Version 0 names a partition twice that was committed twice; the others do not, and neither do we.",
+    ),
+]

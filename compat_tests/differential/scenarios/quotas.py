@@ -1,0 +1,124 @@
+"""Client quotas: what may be set for whom, and how it is found again."""
+
+from barnabas.wire import messages as m
+from compat_tests.differential.scenario import scenario
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+def _alter(entity, *changes, validate_only=False):
+    """[(kind, name)], [(quota, value or None to remove)]"""
+    Entry = m.AlterClientQuotasRequest.EntryData
+    Entity, Op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+    ops = [Op(key=key, value=0.0 if value is None else value, remove=value is None) for key, value in changes]
+    entry = Entry(entity=[Entity(entity_type=kind, entity_name=name) for kind, name in entity], ops=ops)
+    return m.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+
+
+def _described(*components, strict=False):
+    """[(kind, how to match, name)]"""
+    Component = m.DescribeClientQuotasRequest.ComponentData
+    rows = [Component(entity_type=kind, match_type=how, match=name) for kind, how, name in components]
+    return m.DescribeClientQuotasRequest(components=rows, strict=strict)
+
+
+RATE = ("consumer_byte_rate", 1000.0)
+
+
+@scenario
+def quotas_are_altered(side):
+    user, client_id = side.name("user"), side.name("client")
+    entities = {
+        "user": [("user", user)],
+        "client": [("client-id", client_id)],
+        "user and client": [("user", user), ("client-id", client_id)],
+        "client and user": [("client-id", client_id), ("user", user)],
+        "default user": [("user", None)],
+        "default client": [("client-id", None)],
+        "user and default client": [("user", user), ("client-id", None)],
+        "address": [("ip", "127.0.0.9")],
+        "default address": [("ip", None)],
+        "bad address": [("ip", "not an address")],
+        "address and user": [("ip", "127.0.0.9"), ("user", user)],
+        "unknown kind": [("nope", "x")],
+        "user twice": [("user", user), ("user", user)],
+        "empty user": [("user", "")],
+        "nobody": [],
+    }
+    changes = {
+        "rate": [RATE],
+        "both rates": [RATE, ("producer_byte_rate", 2000.5)],
+        "requests": [("request_percentage", 50.0)],
+        "mutations": [("controller_mutation_rate", 5.0)],
+        "connections": [("connection_creation_rate", 5.0)],
+        "unknown quota": [("nope", 1.0)],
+        "fraction": [("consumer_byte_rate", 1.5)],
+        "zero": [("consumer_byte_rate", 0.0)],
+        "negative": [("consumer_byte_rate", -1.0)],
+        "huge": [("consumer_byte_rate", 1e300)],
+        "not a number": [("consumer_byte_rate", float("nan"))],
+        "twice": [RATE, RATE],
+        "nothing": [],
+        "removed": [("consumer_byte_rate", None), ("producer_byte_rate", None)],
+        "removed again": [("consumer_byte_rate", None)],
+        "unknown removed": [("nope", None)],
+    }
+    with side.connect() as client:
+        for version in range(2):
+            for who, entity in entities.items():
+                for what, ops in changes.items():
+                    request = _alter(entity, *ops, validate_only=True)
+                    yield f"v{version} {who}, {what}, to validate", client.ask(request, version)
+            yield f"v{version} no entries", client.ask(m.AlterClientQuotasRequest(entries=[]), version)
+
+
+@scenario
+def quotas_are_found(side):
+    user, other, client_id = map(side.name, ("user", "other", "client"))
+    steps = {
+        "user": _alter([("user", user)], RATE, ("request_percentage", 50.0)),
+        "other": _alter([("user", other)], ("producer_byte_rate", 7.0)),
+        "client": _alter([("client-id", client_id)], RATE),
+        "both": _alter([("user", user), ("client-id", client_id)], ("producer_byte_rate", 5.0)),
+        "user, any client": _alter([("user", user), ("client-id", None)], ("producer_byte_rate", 6.0)),
+        "any user": _alter([("user", None)], ("controller_mutation_rate", 500000.0)),
+        "address": _alter([("ip", "127.0.0.9")], ("connection_creation_rate", 1000.0)),
+        "removed": _alter([("user", user)], ("request_percentage", None)),
+    }
+    questions = {
+        "all": _described(),
+        "all, strictly": _described(strict=True),
+        "user": _described(("user", EXACT, user)),
+        "user, strictly": _described(("user", EXACT, user), strict=True),
+        "default user": _described(("user", DEFAULT, None)),
+        "default user, strictly": _described(("user", DEFAULT, None), strict=True),
+        "users": _described(("user", ANY, None)),
+        "users, strictly": _described(("user", ANY, None), strict=True),
+        "clients": _described(("client-id", ANY, None)),
+        "user and client": _described(("user", EXACT, user), ("client-id", EXACT, client_id)),
+        "user and any client": _described(("user", EXACT, user), ("client-id", ANY, None)),
+        "user and default client": _described(("user", EXACT, user), ("client-id", DEFAULT, None), strict=True),
+        "address": _described(("ip", EXACT, "127.0.0.9")),
+        "addresses": _described(("ip", ANY, None)),
+        "address and user": _described(("ip", ANY, None), ("user", ANY, None)),
+        "unknown user": _described(("user", EXACT, side.name("none"))),
+        "unknown kind": _described(("nope", EXACT, "x")),
+        "user twice": _described(("user", EXACT, user), ("user", EXACT, other)),
+        "match 9": _described(("user", 9, "x")),
+        "empty kind": _described(("", EXACT, "x")),
+        "exact without a name": _described(("user", EXACT, None)),
+        "default with a name": _described(("user", DEFAULT, "x")),
+        "any with a name": _described(("user", ANY, "x")),
+    }
+    with side.connect() as client:
+        for name, request in steps.items():
+            yield f"set {name}", client.ask(request, 1)
+        side.wait(lambda: len(side.ask(_described(), 1).entries or ()) >= 7)
+        for version in range(2):
+            yield from client.ask_all(version, questions)
+        for name, request in steps.items():
+            entry = request.entries[0]
+            entry.ops = [m.AlterClientQuotasRequest.OpData(key=op.key, value=0.0, remove=True) for op in entry.ops]
+            yield f"remove {name}", client.ask(request, 1)
+        side.wait(lambda: not side.ask(_described(), 1).entries)
+        yield "all removed", client.ask(_described(), 1)

@@ -1,0 +1,29 @@
+"""Transactions that are described and listed while there are none."""
+
+from barnabas.wire import messages as m
+from compat_tests.differential.scenario import scenario
+
+
+@scenario
+def transactions_are_listed(side):
+    for version in range(2):
+        cases = {
+            "all": m.ListTransactionsRequest(),
+            "states": m.ListTransactionsRequest(state_filters=["Ongoing", "Empty"]),
+            "unknown state": m.ListTransactionsRequest(state_filters=["Nope", "Ongoing", "ongoing", ""]),
+            "producers": m.ListTransactionsRequest(producer_id_filters=[1, -1]),
+            "long ones": m.ListTransactionsRequest(duration_filter=1000),
+        }
+        with side.connect() as client:
+            side.ask(m.FindCoordinatorRequest(key="warm", key_type=1), 2)
+            side.wait(lambda: side.ask(m.ListTransactionsRequest(), 0).error_code == 0)
+            yield from client.ask_all(version, cases)
+
+
+@scenario
+def transactions_are_described(side):
+    side.ask(m.FindCoordinatorRequest(key="warm", key_type=1), 2)
+    side.wait(lambda: side.ask(m.ListTransactionsRequest(), 0).error_code == 0)
+    asked = {"one": ["t"], "two": ["t", "u"], "empty": [""], "twice": ["t", "t"], "nothing": []}
+    for name, ids in asked.items():
+        yield name, side.ask(m.DescribeTransactionsRequest(transactional_ids=ids), 0)
