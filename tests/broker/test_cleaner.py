@@ -261,9 +261,9 @@ async def test_passes_together_read_and_write_no_faster_than_allowed(autojump_cl
     scene.fill(T0, count=40)
     scene.fill(T1, count=40)
     size_bytes = 2 * scene.logs.get(T0).size_bytes
-    await trio.sleep(BACKOFF + 2 * size_bytes / 100 - 5)
+    await trio.sleep(BACKOFF + 2 * size_bytes / 100 - 20)  # a few segments are not copied: which, is chance
     assert scene.checkpoint() == {}
-    await trio.sleep(20 + 400 / 100)
+    await trio.sleep(35 + 400 / 100)
     assert scene.checkpoint() == {T0: 40, T1: 40}
 
 
