@@ -19,7 +19,6 @@ and the result.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import blake2b
 from typing import NamedTuple
 
 from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
@@ -108,6 +107,20 @@ def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[by
         raise _leads_out(header) from None
 
 
+def note_values(
+    header: BatchHeader, window: bytes, position: int, newest: dict[bytes, tuple[int, bytes | None]]
+) -> None:
+    """The same with the offset and the value of the record, whose key must not be null: for who reads a compacted log.
+
+    Keys are not shortened here. CorruptRecords if the records do not fill the batch, or one has no key.
+    """
+    try:
+        for piece in read_pieces(header, window, position):
+            _note_values_of_piece(piece, header.base_offset, newest)
+    except IndexError:
+        raise _leads_out(header) from None
+
+
 def sift(
     header: BatchHeader, window: bytes, position: int, newest: Mapping[bytes, int], drop_tombstones: bool
 ) -> Sifted:
@@ -186,7 +199,7 @@ def _read_up_to(read: Callable[[int], bytes], size_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-# One loop on purpose, and twice: a call per field would double the cost of a record.
+# One loop on purpose, three times: a call per field would double the cost of a record.
 def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset: int, newest: dict[bytes, int]) -> None:
     for _ in range(count):
         if (length := buffer[position]) < 128:
@@ -211,6 +224,39 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
         if not length & 1:
             key = buffer[position : position + (length >> 1)]
             newest[key if length <= _ZIGZAG_KEY_MAX else hash_key(key)] = base_offset + (offset >> 1)
+        position = record_end
+    if position != end:
+        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+
+
+def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tuple[int, bytes | None]]) -> None:
+    buffer, position, end, count = piece
+    for _ in range(count):
+        if (length := buffer[position]) < 128:
+            position += 1
+        else:
+            length, position = read_varint(buffer, position)
+        record_end = position + (length >> 1)
+        position += 1
+        while buffer[position] > 127:
+            position += 1
+        if (offset := buffer[position + 1]) < 128:
+            position += 2
+        else:
+            offset, position = read_varint(buffer, position + 1)
+        if (length := buffer[position]) < 128:
+            position += 1
+        else:
+            length, position = read_varint(buffer, position)
+        if length & 1:
+            raise _invalid(f"a record of the batch at offset {base_offset} has no key")
+        key = buffer[position : (position := position + (length >> 1))]
+        if (length := buffer[position]) < 128:
+            position += 1
+        else:
+            length, position = read_varint(buffer, position)
+        value = None if length & 1 else buffer[position : position + (length >> 1)]
+        newest[key] = base_offset + (offset >> 1), value
         position = record_end
     if position != end:
         raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
@@ -274,6 +320,8 @@ def _sift_piece(  # noqa: PLR0912
 
 def hash_key(key: bytes) -> bytes:
     """What stands for a key longer than `KEY_BYTES_MAX`."""
+    from hashlib import blake2b  # slow to import, and few keys are so long
+
     return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 

@@ -279,6 +279,8 @@ class GroupCoordinator:
         shard = self._shards.get(self.partition_of(group_id))
         if shard is None:
             return ErrorCode.NOT_COORDINATOR
+        if shard.refusal:
+            self._shards.hurry(shard)
         return shard.refusal or shard
 
     async def _answer(self, shard: Shard, group: Group, waiting: Waiting[Answer]) -> Answer:

@@ -29,7 +29,7 @@ NO_LEADER_EPOCH = -1
 
 TEXT_BYTES_MAX = (1 << 15) - 1
 
-_VERSION = struct.Struct(">h")
+_VERSION = struct.Struct(">h")  # and the length of a text
 # A commit may name thousands of partitions, so offsets are written by hand: a quarter of the time that the schema's
 # encoder takes, to the same bytes.
 _OFFSET_KEY = _VERSION.pack(OFFSET_KEY_VERSION)
@@ -38,6 +38,10 @@ _COMMIT = struct.Struct(">hqi")
 _EXPIRING_COMMIT = struct.Struct(">hq")
 _TIME = struct.Struct(">q")
 _TIMES = struct.Struct(">qq")
+_KEY_START = struct.Struct(">hh")  # version, length of the group's name
+_VALUE_START = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
+_SMALLEST_KEY_BYTES = _KEY_START.size + _VERSION.size + _PARTITION.size
+_SMALLEST_VALUE_BYTES = _VALUE_START.size + _TIME.size
 
 GroupMetadata = m.GroupMetadataValue
 RecordedMember = m.GroupMetadataValue.MemberMetadata
@@ -91,6 +95,9 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     """What a record says; None when its kind is not ours. MalformedRecord when it cannot be read."""
     if key is None:
         raise MalformedRecord("a record without key")
+    usual = _decode_usual_commit(key, value)
+    if usual is not None:
+        return usual
     try:
         kind = _version_of(key)
         if kind <= OFFSET_KEY_VERSION:
@@ -102,6 +109,37 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     except ProtocolViolation as violation:
         raise MalformedRecord(f"key {key!r}: {violation}") from violation
     return None
+
+
+def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None:
+    """A commit as it is written nowadays; None where it is anything else.
+
+    A start decodes hundreds of thousands of them, five times as fast as by the schemas, which decide in any other case.
+    """
+    if value is None or len(key) < _SMALLEST_KEY_BYTES or len(value) < _SMALLEST_VALUE_BYTES:
+        return None
+    key_version, group_length = _KEY_START.unpack_from(key)
+    value_version, offset, leader_epoch, metadata_length = _VALUE_START.unpack_from(value)
+    if key_version != OFFSET_KEY_VERSION or value_version != OFFSET_VALUE_VERSION:
+        return None
+    topic_at = _KEY_START.size + group_length
+    metadata_end = _VALUE_START.size + metadata_length
+    if not (group_length >= 0 and topic_at + _VERSION.size <= len(key)):
+        return None
+    topic_end = topic_at + _VERSION.size + _VERSION.unpack_from(key, topic_at)[0]
+    if topic_end < topic_at + _VERSION.size or topic_end + _PARTITION.size != len(key):
+        return None
+    if metadata_length < 0 or metadata_end + _TIME.size != len(value):
+        return None
+    try:
+        group_id = key[_KEY_START.size : topic_at].decode()
+        topic = key[topic_at + _VERSION.size : topic_end].decode()
+        metadata = value[_VALUE_START.size : metadata_end].decode()
+    except UnicodeDecodeError:
+        return None
+    topic_partition = TopicPartition(topic, _PARTITION.unpack_from(key, topic_end)[0])
+    commit = Commit(offset, leader_epoch, metadata, _TIME.unpack_from(value, metadata_end)[0])
+    return OffsetRecord(group_id, topic_partition, commit)
 
 
 def _encode_commit(commit: Commit) -> bytes:

@@ -39,7 +39,7 @@ from barnabas.broker.groups.events import (
     Timer,
     TimerFired,
 )
-from barnabas.broker.groups.loading import finish_loading, load_slice
+from barnabas.broker.groups.loading import Loading
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.records import GroupRecord, MalformedRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay
@@ -92,7 +92,8 @@ class Shards:
         self._shard_of: dict[Group, Shard] = {}
         self._sleeping_until = math.inf
         self._wake = trio.Event()
-        self._to_load, self._loads = trio.open_memory_channel[Shard](math.inf)  # at most one per partition and epoch
+        self._to_load: dict[Shard, None] = {}  # the next one first
+        self._load_wanted = trio.Event()
         # Few in each, and soon taken.
         self._deleted, self._deletions = trio.open_memory_channel[dict[TopicPartition, None]](math.inf)
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
@@ -266,7 +267,14 @@ class Shards:
         if log is None or log.log_start_offset == log.log_end_offset:
             shard.refusal = ErrorCode.NONE  # there is nothing to read
         else:
-            self._to_load.send_nowait(shard)
+            self._to_load[shard] = None
+            self._load_wanted.set()
+
+    def hurry(self, shard: Shard) -> None:
+        """Somebody asks for a group of a shard that is not loaded yet: load it next."""
+        if shard in self._to_load:
+            del self._to_load[shard]
+            self._to_load = {shard: None, **self._to_load}
 
     def _unload(self, shard: Shard, error: ErrorCode) -> None:
         """Forget a shard; whoever waits in its groups is told."""
@@ -286,7 +294,12 @@ class Shards:
             self._begin_loading(shard.index, shard.partition)
 
     async def _load_shards(self) -> None:
-        async for shard in self._loads:
+        while True:
+            while not self._to_load:
+                self._load_wanted = trio.Event()
+                await self._load_wanted.wait()
+            shard = next(iter(self._to_load))
+            del self._to_load[shard]
             try:
                 await self._load(shard)
             except StorageError as error:
@@ -304,6 +317,7 @@ class Shards:
         """Replay the log of a shard, a slice at a time, and let it serve; unless it was taken away meanwhile."""
         if shard.log is None or self._shards.get(shard.index) is not shard:
             return
+        loading = Loading(shard.groups)
         offset, end_offset = shard.log.log_start_offset, shard.log.log_end_offset
         while offset < end_offset:
             read = shard.partition.read(
@@ -314,10 +328,10 @@ class Shards:
                 return
             if read.slice is None:
                 break
-            offset = await self._world.in_thread(load_slice, shard.groups, read.slice, offset)
+            offset = await self._world.in_thread(loading.load_slice, read.slice, offset)
             if self._shards.get(shard.index) is not shard:
                 return
-        await self._world.in_thread(finish_loading, shard.groups)
+        await self._world.in_thread(loading.finish)
         await self._begin_serving(shard)
 
     async def _begin_serving(self, shard: Shard) -> None:

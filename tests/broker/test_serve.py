@@ -18,6 +18,7 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import ProducerStates
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.topics import partition_for
 from tests.broker.harness import (
     CrashRecorder,
     Machine,
@@ -180,12 +181,12 @@ async def coordinated(client):
         await trio.sleep(0.1)
 
 
-def committing(offset, metadata):
+def committing(offset, metadata, group="g"):
     row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=metadata
     )
     topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[row])
-    return m.OffsetCommitRequest(group_id="g", topics=[topic])
+    return m.OffsetCommitRequest(group_id=group, topics=[topic])
 
 
 async def committed(client, group="g"):
@@ -217,6 +218,24 @@ async def test_commits_come_back_with_their_metadata_after_a_restart(nursery, au
     client = await (await machine.start()).connect()
     await coordinated(client)
     assert await committed(client) == (0, 17, "read up to 17 \u2713")
+
+
+async def test_a_group_that_is_asked_for_is_loaded_before_the_others(nursery, autojump_clock):
+    groups = [f"group-{number}" for number in range(40)]
+    machine = await Machine(nursery, offsets_topic_num_partitions="20").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await coordinated(client)
+    for group in groups:
+        await client.ask(committing(3, "", group))
+    await machine.stop()
+    machine.thread_seconds = 10.0  # loading a partition takes two threads, one after the other
+    client = await (await machine.start()).connect()
+    await coordinated(client)
+    for group in sorted(groups, key=lambda group: partition_for(group, 20))[-1:-4:-1]:
+        began = trio.current_time()
+        assert await committed(client, group) == (0, 3, "")
+        assert trio.current_time() - began < 50
 
 
 async def test_a_member_without_an_id_is_given_one_and_joins_with_it(nursery, autojump_clock):

@@ -55,6 +55,32 @@ def test_what_is_written_is_read_back(record):
     assert decode_record(*encode_record(record)) == record
 
 
+@given(st.builds(OffsetRecord, names, partitions, lasting), st.data())
+def test_a_damaged_commit_is_read_as_its_schema_has_it_or_not_at_all(record, data):
+    """Usual commits are decoded by hand."""
+    damaged = []
+    for part in encode_record(record):
+        changed = bytearray(part)
+        for place in data.draw(st.lists(st.integers(0, len(part) - 1), max_size=2)):
+            changed[place] = data.draw(st.sampled_from([0, 1, 2, 3, 127, 255]))
+        damaged.append(bytes(changed[: len(changed) - data.draw(st.sampled_from([0, 0, 0, 1, 8]))]))
+    key, value = damaged
+    try:
+        decoded = decode_record(key, value)
+    except MalformedRecord:
+        return
+    if isinstance(decoded, OffsetRecord) and decoded.commit is not None:
+        version, key_version = value[1], key[1]
+        read_key, read = (
+            m.decode(m.OffsetCommitKey, key_version, key, 2),
+            m.decode(m.OffsetCommitValue, version, value, 2),
+        )
+        assert (decoded.group_id, *decoded.topic_partition) == (read_key.group, read_key.topic, read_key.partition)
+        assert decoded.commit == Commit(
+            read.offset, read.leader_epoch, read.metadata, read.commit_timestamp, read.expire_timestamp
+        )
+
+
 def test_an_offset_is_written_as_kafka_writes_it():
     key, value = encode_record(KEY._replace(commit=Commit(5, 7, "m", 9)))
     assert key.hex() == "000100016700017400000003"
