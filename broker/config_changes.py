@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.config.alter import usable_part
+from barnabas.broker.config.alter import broker_warnings, usable_part
+from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
 from barnabas.controller import paths
 from barnabas.controller.entity_configs import BROKERS, TOPICS, read_entity
@@ -59,6 +60,15 @@ class BrokerConfigs:
             self._config.update(cluster_wide=cluster_wide, per_broker=per_broker)
         except ConfigError as error:
             logger.error("what the store says of this broker contradicts its other settings: %s", error)
+
+    def warnings(self) -> list[str]:
+        """What is set in the store and does not act."""
+        layers = dict(self._config.layers())
+        return [
+            f"{BROKERS}/{name} in the store: {warning}"
+            for name, source in ((DEFAULT_ENTITY, Source.CLUSTER_WIDE), (str(self._broker_id), Source.PER_BROKER))
+            for warning in broker_warnings(layers[source])
+        ]
 
     async def _read(self, name: str, *, per_broker: bool) -> dict[str, str]:
         texts = await read_entity(self._store, f"{BROKERS}/{name}")

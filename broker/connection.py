@@ -179,6 +179,7 @@ class Connections:
             now = trio.current_time()
             idle_before = now - self._config.connections_max_idle_ms / 1000
             full = self._is_full
+            self._slot.set()  # whoever waits for one looks again: there may be more than there were
             for connection in list(self._open):
                 if connection.busy and not connection.sending:
                     continue

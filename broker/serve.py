@@ -116,6 +116,8 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         identity = await settle_identity(store, config, world.rng, stored)
         broker_configs = BrokerConfigs(store, config, identity.broker_id)
         await broker_configs.load()
+        for warning in broker_configs.warnings():
+            logger.warning("%s", warning)
         topic_configs = TopicConfigs(config, store)
         views = await topic_configs.load_all()  # held here until the logs hold them
         await logs.load(identity, topic_configs.get)
@@ -328,9 +330,11 @@ def _registration(broker: Broker, advertised: tuple[Endpoint, ...]) -> BrokerReg
 
 async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
     """`advertised.listeners` changed: write it into the registration, which the controller watches (A.3)."""
-    registration = _registration(broker, await _advertised(broker.config, listeners))
     try:
+        registration = _registration(broker, await _advertised(broker.config, listeners))
         await broker.store.set(paths.broker(broker.broker_id), registration.encode())
+    except ConfigError as error:
+        logger.error("the addresses to advertise stay as they are: %s", error)
     except NoNode:
         return  # not registered yet, or not any more: whoever registers the broker does so with the new ones
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from barnabas.broker.config.attributes import BrokerAttributes
 from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.config.parse import ConfigError, nearest_known
+from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
 from barnabas.broker.config.rules import RULES, listener_problems
 from barnabas.broker.config.table import BROKER_TABLE
@@ -34,6 +34,7 @@ THREAD_POOLS = (
     "background.threads",
 )  # fmt: skip
 FOLLOWS_RETENTION = -2  # log.local.retention.*
+WARNINGS_MAX = 10  # a client may set any number of names
 
 
 class Operation(IntEnum):
@@ -169,9 +170,11 @@ def broker_warnings(texts: Mapping[str, str]) -> list[str]:
     for name, text in texts.items():
         row = property_of(name)
         if row is None:
-            quiet.append(f"{name} is not a known property{nearest_known(name, BROKER_TABLE)}")
+            quiet.append(f"{name} is not a known property")
         elif name not in BROKER_TABLE or (row.effect is not Effect.SERVED and parse_value(row, text) != row.default):
             quiet.append(f"{name} has no effect in this version")
+    if len(quiet) > WARNINGS_MAX:
+        quiet[WARNINGS_MAX:] = [f"{len(quiet) - WARNINGS_MAX} more properties have no effect"]
     return quiet
 
 

@@ -119,8 +119,8 @@ class BrokerConfig(BrokerAttributes):
         return _attributes(_resolved(self._plain_values(cluster_wide, per_broker), self._static))
 
     def _plain_values(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> dict[str, Value]:
-        for_all, _ = parse_settings(settings_of(cluster_wide, "cluster-wide"))
-        for_one, _ = parse_settings(settings_of(per_broker, "per-broker"))
+        for_all, _ = parse_settings(settings_of(_known(cluster_wide), "cluster-wide"))
+        for_one, _ = parse_settings(settings_of(_known(per_broker), "per-broker"))
         return self._defaults | self._static | for_all | for_one
 
     def _refresh(self, plain: dict[str, Value]) -> None:
@@ -274,6 +274,11 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
         elif row.effect is not Effect.SERVED and parse_value(row, text) != row.default:
             quiet.append(f"{name} has no effect in this version")
     return quiet
+
+
+def _known(texts: Mapping[str, str]) -> dict[str, str]:
+    """Clients may set any number of names that nobody knows; looking for what they meant would take long."""
+    return {name: text for name, text in texts.items() if name in BROKER_TABLE}
 
 
 def _set_both_ids(layer: dict[str, Anything]) -> None:

@@ -249,6 +249,7 @@ PROOFS = {
 }
 CLEANER = "broker/test_cleaner.py"
 ELSEWHERE = {
+    "auto.leader.rebalance.enable": "controller/test_leader_elections.py::test_it_does_not_where_that_is_disabled",
     "log.cleaner.backoff.ms": f"{CLEANER}::test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off",
     "log.cleaner.dedupe.buffer.size": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",
     "log.cleaner.enable": f"{CLEANER}::test_without_a_cleaner_nothing_of_a_compacted_topic_goes",
@@ -279,7 +280,6 @@ WITHOUT_EFFECT = {
     "log.preallocate": "segments grow",
     **{name: NEWER_GROUPS for name in BROKER_TABLE if name.startswith(("group.consumer.", "group.share."))},
 }
-LEADERSHIP = {"auto.leader.rebalance.enable"}
 MUST_ACT = ("group.", "offsets.", "log.", "fetch.", "producer.id.", "auto.", "compression.")
 MUST_ACT_TOO = {"delete.topic.enable", "max.incremental.fetch.session.cache.slots", "offset.metadata.max.bytes"}
 
@@ -319,7 +319,7 @@ def test_every_property_that_must_act_has_its_proof_or_a_reason():
     of_topics = {name for row in TOPIC_TABLE.values() for name, _ in row.synonyms}
     must_act = {name for name in BROKER_TABLE if name.startswith(MUST_ACT)} | MUST_ACT_TOO
     proved = {*PROOFS, *ELSEWHERE, *of_topics}
-    assert must_act - proved - LEADERSHIP == WITHOUT_EFFECT.keys() - of_topics
+    assert must_act - proved == WITHOUT_EFFECT.keys() - of_topics
     assert not PROOFS.keys() & ELSEWHERE.keys()
 
 

@@ -358,6 +358,25 @@ async def test_a_damaged_notification_is_ignored_with_a_line(nursery, autojump_c
     await store.close()
 
 
+async def test_what_does_not_act_is_named_again_at_the_next_start(nursery, autojump_clock, caplog):
+    machine = await started(nursery)
+    await altered(await machine.connect(), BROKER, "", num_io_threads="16")
+    await machine.stop()
+    caplog.clear()
+    await machine.start()
+    assert "brokers/<default> in the store: num.io.threads has no effect in this version" in caplog.text
+
+
+async def test_whoever_waits_for_a_connection_gets_it_when_more_are_allowed(nursery, autojump_clock):
+    machine = await Machine(nursery, broker_id="1", max_connections="1").start()
+    client, waiting = await machine.connect(), await machine.connect()
+    await waiting.send(m.ApiVersionsRequest(), 0)
+    assert await waiting.is_quiet(seconds=5)
+    await altered(client, BROKER, "1", max_connections="2")
+    with trio.fail_after(2):
+        assert (await waiting.receive()).error_code == 0
+
+
 async def test_other_addresses_are_advertised_at_once(nursery, autojump_clock):
     client = await (await started(nursery)).connect()
     await altered(client, BROKER, "1", advertised_listeners="PLAINTEXT://elsewhere:7")
@@ -368,6 +387,24 @@ async def test_other_addresses_are_advertised_at_once(nursery, autojump_clock):
     await trio.sleep(1)
     (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
     assert (broker.host, broker.port) == ("127.0.0.1", 9092)
+
+
+async def test_addresses_that_are_not_to_be_found_leave_the_old_ones(nursery, autojump_clock, monkeypatch, caplog):
+    known_hosts = ["castle"]
+
+    async def resolves(host):
+        return host in known_hosts
+
+    monkeypatch.setattr("barnabas.broker.serve.machine_host_name", lambda: "castle")
+    monkeypatch.setattr("barnabas.broker.serve.resolves", resolves)
+    client = await (await Machine(nursery, broker_id="1", listeners="PLAINTEXT://0.0.0.0:9092").start()).connect()
+    await altered(client, BROKER, "1", advertised_listeners="PLAINTEXT://here:1")
+    known_hosts.clear()
+    await altered(client, BROKER, "1", advertised_listeners=None)
+    await trio.sleep(1)
+    (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
+    assert (broker.host, broker.port) == ("here", 1)
+    assert "the addresses to advertise stay as they are" in caplog.text
 
 
 async def test_fewer_replicas_that_are_enough_commit_what_waited(nursery, autojump_clock):

@@ -1,6 +1,7 @@
 """Live values: layers, views of topics that follow a change, and defaults that deviate from Kafka's."""
 
 import gc
+import time
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_a_value_for_one_broker_wins_over_the_clusters():
     sources = {entry.row.name: entry.source for entry in config.entries()}
     assert (config.message_max_bytes, sources["message.max.bytes"]) == (3, Source.PER_BROKER)
     assert sources["log.segment.bytes"] is Source.DEFAULT
+
+
+def test_any_number_of_unknown_names_is_laid_over_at_once():
+    config = BrokerConfig()
+    unknown = {f"log.segment.byte{number}": "1" for number in range(20_000)}
+    began = time.process_time()
+    config.update(cluster_wide=unknown, per_broker={"log.segment.bytes": "3000"})
+    assert config.log_segment_bytes == 3000
+    assert time.process_time() - began < 1, "nobody looks for what each of them may have meant"
 
 
 def test_a_refused_change_leaves_everything_as_it_was():
