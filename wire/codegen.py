@@ -34,22 +34,15 @@ ZERO_ID = bytes(16)
 def make_class(schema: Schema) -> type[runtime.Message]:
     """The message's class, with the classes of its structs as attributes."""
     structs = schema.all_structs()
-    single = {field.type for fields in (schema.fields, *structs.values()) for field in fields if field.is_struct}
-    lines: list[str] = []
+    names: dict[str, Any] = {"ZERO_ID": ZERO_ID, "__name__": "barnabas.wire.messages"}
     for name, fields in structs.items():
-        lines += _class_source(name, f"{schema.name}.{name}", "Struct", fields)
-        if name in single:
-            lines.append(f"default_{name} = shared_default({name})")
-    lines += _class_source(schema.name, schema.name, "Message", schema.fields)
-    names: dict[str, Any] = {
-        "Struct": runtime.Struct,
-        "Message": runtime.Message,
-        "ZERO_ID": ZERO_ID,
-        "shared_default": runtime.shared_default,
-        "__name__": "barnabas.wire.messages",
-    }
-    _run(f"<{schema.name} classes>", lines, names)
-    message: type[runtime.Message] = names[schema.name]
+        names[name] = _make_struct(name, f"{schema.name}.{name}", runtime.Struct, fields, names)
+    for fields in (schema.fields, *structs.values()):
+        for field in fields:
+            if field.is_struct and not field.is_array:
+                names[f"default_{field.type}"] = runtime.shared_default(names[field.type])
+    message: type[runtime.Message] = _make_struct(schema.name, schema.name, runtime.Message, schema.fields, names)
+    names[schema.name] = message
     for name in structs:
         setattr(message, name, names[name])
     message.API_KEY = schema.key
@@ -62,17 +55,23 @@ def make_class(schema: Schema) -> type[runtime.Message]:
     return message
 
 
-def _class_source(name: str, qualified: str, base: str, fields: tuple[Field, ...]) -> list[str]:
-    lines = [
-        f"class {name}({base}):",
-        f"    __qualname__ = {qualified!r}",
-        f"    __slots__ = FIELDS = {tuple(field.name for field in fields)!r}",
-    ]
-    if fields:
+def _make_struct(name: str, qualified: str, base: type, fields: tuple[Field, ...], names: dict[str, Any]) -> Any:
+    """One class. Its `__init__` is generated when first called, for most classes are only named at start."""
+    slots = tuple(field.name for field in fields)
+    made: Any = type(name, (base,), {"__slots__": slots, "FIELDS": slots, "__qualname__": qualified})
+    made.__module__ = names["__name__"]
+
+    def generate(self: object, **values: object) -> None:
         arguments = ", ".join(f"{field.name}={_default_source(field)}" for field in fields)
-        lines.append(f"    def __init__(self, *, {arguments}):")
-        lines += [f"        self.{field.name} = {field.name}" for field in fields]
-    return lines
+        lines = [f"def __init__(self, *, {arguments}):", *(f"    self.{slot} = {slot}" for slot in slots)]
+        namespace = {**names}
+        _run(f"<{qualified}>", lines, namespace)
+        made.__init__ = namespace["__init__"]
+        made.__init__(self, **values)
+
+    if fields:
+        made.__init__ = generate
+    return made
 
 
 def _default_source(field: Field) -> str:
