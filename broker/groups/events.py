@@ -111,8 +111,7 @@ class Made(NamedTuple):
 # -- events
 
 
-@dataclass(slots=True)
-class Join:
+class Join(NamedTuple):
     """JoinGroup. `member_id` is "" for a member that has none yet."""
 
     waiting: Waiting[JoinAnswer]
@@ -129,8 +128,7 @@ class Join:
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class Sync:
+class Sync(NamedTuple):
     """SyncGroup; only the leader's carries assignments."""
 
     waiting: Waiting[SyncAnswer]
@@ -142,8 +140,7 @@ class Sync:
     assignments: dict[str, bytes]
 
 
-@dataclass(slots=True)
-class Heartbeat:
+class Heartbeat(NamedTuple):
     """Heartbeat."""
 
     waiting: Waiting[ErrorCode]
@@ -160,16 +157,14 @@ class LeavingMember(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(slots=True)
-class Leave:
+class Leave(NamedTuple):
     """LeaveGroup."""
 
     waiting: Waiting[LeaveAnswer]
     members: Sequence[LeavingMember]
 
 
-@dataclass(slots=True)
-class CommitOffsets:
+class CommitOffsets(NamedTuple):
     """OffsetCommit. Generation -1 without member id is a simple commit, of a consumer that is in no group."""
 
     waiting: Waiting[CommitAnswer]
@@ -180,65 +175,56 @@ class CommitOffsets:
     made: Made | None = None
 
 
-@dataclass(slots=True)
-class DeleteGroup:
+class DeleteGroup(NamedTuple):
     """DeleteGroups, one group."""
 
     waiting: Waiting[ErrorCode]
     made: Made | None = None
 
 
-@dataclass(slots=True)
-class DeleteOffsets:
+class DeleteOffsets(NamedTuple):
     """OffsetDelete."""
 
     waiting: Waiting[DeletionAnswer]
     partitions: Sequence[TopicPartition]
 
 
-@dataclass(slots=True)
-class TimerFired:
+class TimerFired(NamedTuple):
     """The time of a timer is over."""
 
     timer: "Timer"
 
 
-@dataclass(slots=True)
-class Forgotten:
+class Forgotten(NamedTuple):
     """Nobody waits for this answer any more: the member's connection is gone."""
 
     waiting: object  # the `Waiting` itself, known by identity
 
 
-@dataclass(slots=True)
-class Answered:
+class Answered(NamedTuple):
     """A member got an answer that had been held: its session counts from now."""
 
     member_id: str
 
 
-@dataclass(slots=True)
-class AssignmentNotReplicated:
+class AssignmentNotReplicated(NamedTuple):
     """The record of this generation's assignment is appended but was not replicated in time."""
 
     generation: int
 
 
-@dataclass(slots=True)
 class Loaded:
     """The group was read from the log, and is served from now on."""
 
 
-@dataclass(slots=True)
-class Expire:
+class Expire(NamedTuple):
     """Time to look whether these offsets have expired."""
 
     retention_ms: int
     partitions: Sequence[TopicPartition]
 
 
-@dataclass(slots=True)
-class PartitionsDeleted:
+class PartitionsDeleted(NamedTuple):
     """These partitions exist no more."""
 
     deleted: Sequence[TopicPartition]
