@@ -164,7 +164,8 @@ class Leave(NamedTuple):
     members: Sequence[LeavingMember]
 
 
-class CommitOffsets(NamedTuple):
+@dataclass(slots=True)
+class CommitOffsets:
     """OffsetCommit. Generation -1 without member id is a simple commit, of a consumer that is in no group."""
 
     waiting: Waiting[CommitAnswer]
@@ -175,14 +176,16 @@ class CommitOffsets(NamedTuple):
     made: Made | None = None
 
 
-class DeleteGroup(NamedTuple):
+@dataclass(slots=True)
+class DeleteGroup:
     """DeleteGroups, one group."""
 
     waiting: Waiting[ErrorCode]
     made: Made | None = None
 
 
-class DeleteOffsets(NamedTuple):
+@dataclass(slots=True)
+class DeleteOffsets:
     """OffsetDelete."""
 
     waiting: Waiting[DeletionAnswer]
