@@ -18,6 +18,8 @@ small, and between two windows the loop has its turn in any case.
 """
 
 import logging
+import math
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGS_AT_A_TIME = 50  # that are looked at between two turns of the event loop
+DOUBLE_MAX = sys.float_info.max
+REST_SECONDS = 1.0  # after so long the allowed rate is looked at again
 
 
 class CleanerConfig(Protocol):
@@ -82,7 +86,8 @@ class LogCleaner:
         self._uncleanable: dict[PartitionLog, None] = {}
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
         self._job_ended = trio.Event()
-        self._rested_at = 0.0  # of trio's clock: when the bytes so far will have been allowed
+        self._excess_bytes = 0.0  # read and written, and not yet allowed
+        self._excess_at = 0.0  # of trio's clock: when it was so much
 
     async def run(self, high_watermarks: "Callable[[], Mapping[TopicPartition, int]]") -> None:
         """Clean for ever; does nothing if the configuration says so."""
@@ -235,12 +240,33 @@ class LogCleaner:
         )
 
     async def _rest(self, work_bytes: int, job: _Job) -> None:
-        """Wait as long as the allowed rate takes for what was read and written, by all passes together."""
-        now = trio.current_time()
-        self._rested_at = max(self._rested_at, now) + work_bytes / self._config.log_cleaner_io_max_bytes_per_second
-        if self._rested_at > now:
-            with trio.move_on_at(self._rested_at):
+        """Wait as long as the allowed rate takes for what was read and written, by all passes together.
+
+        A little at a time, for the rate may change. At a rate of 0 nothing goes on; one below it, or not a number, does
+        not limit: as in Kafka.
+        """
+        self._allow()
+        self._excess_bytes += work_bytes
+        while self._excess_bytes > 0 and not job.given_up.is_set():
+            rate = self._rate
+            deadline = self._excess_at + min(self._excess_bytes / rate if rate else math.inf, REST_SECONDS)
+            if deadline <= self._excess_at:  # less than the clock can tell
+                break
+            with trio.move_on_at(deadline):
                 await job.given_up.wait()
+            self._allow()
+
+    def _allow(self) -> None:
+        """Take off what the time since the last call allows."""
+        now = trio.current_time()
+        self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * self._rate, 0.0)
+        self._excess_at = now
+
+    @property
+    def _rate(self) -> float:
+        """Bytes a second."""
+        rate = self._config.log_cleaner_io_max_bytes_per_second
+        return rate if 0 <= rate < DOUBLE_MAX else DOUBLE_MAX
 
     async def _close(self, log: "PartitionLog", steps: "Generator[Step, None, None]") -> None:
         """End a pass, wherever it stands."""

@@ -476,7 +476,7 @@ class Logs:
             return {key: log.recovery_point for key, log in logs.items()}
         if name == LOG_START_CHECKPOINT:
             starts = {key: log.log_start_offset for key, log in logs.items()}
-            return {key: start for key, start in starts.items() if start > logs[key].segments[0].base_offset}
+            return {key: start for key, start in starts.items() if _must_be_written_down(logs[key], start)}
         if name == CLEANER_CHECKPOINT:
             return {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset is not None}
         known = {**self._checkpointed_high_watermarks, **self._high_watermarks()}
@@ -581,3 +581,8 @@ def _give_up(directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
         log.abandon()
     if directory.lock is not None:
         directory.lock.release()
+
+
+def _must_be_written_down(log: PartitionLog, start_offset: int) -> bool:
+    """Whether the segments alone do not say where the log starts, or would not after a power failure."""
+    return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.has_deleted_files)

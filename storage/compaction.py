@@ -49,8 +49,9 @@ _OFFSET = struct.Struct(">q")
 
 
 def keys_within(memory_bytes: int, load_factor: float) -> int:
-    """How many keys may be remembered in so much memory, of which this share may be filled."""
-    return max(int(memory_bytes * load_factor) // KEY_COST_BYTES, 1)
+    """How many keys may be remembered in so much memory, of which this share may be filled: any number, or none."""
+    share = load_factor if load_factor < 1 else 1.0  # also for what is not a number
+    return max(int(memory_bytes * max(share, 0.0)) // KEY_COST_BYTES, 1)
 
 
 class OffsetMap:

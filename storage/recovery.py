@@ -130,10 +130,11 @@ def sweep(store: SegmentStore) -> Found:
     cleaned = [name for name in names if name.endswith(CLEANED)]
     unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
     partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
-    for name in [*(name for name in names if name.endswith(DELETED)), *partial]:
+    gone = [*(name for name in names if name.endswith(DELETED)), *partial]
+    for name in gone:
         disk.remove(f"{directory}/{name}")
-    if partial:
-        disk.sync_directory(directory)  # without the .cleaned files beside it, a .swap counts as complete
+    if gone:  # a deleted segment must not come back, and a .swap without its .cleaned files counts as complete
+        disk.sync_directory(directory)
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
     _complete_swap(store)

@@ -281,19 +281,25 @@ class LogSegments:
 
     @property
     def has_deleted_files(self) -> bool:
-        """Whether files of deleted segments still wait for their removal."""
+        """Whether files of deleted segments still wait for their removal; until then a power failure may undo all."""
         return bool(self._doomed)
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files whose delay is over; returns how many. Blocking: long; beside the loop."""
-        count = 0
-        while self._doomed and self._doomed[0].due_ms <= now_ms:
-            for name in self._doomed.popleft().names:
-                path = f"{self.store.directory}/{name}"
-                if self.store.disk.exists(path):  # a segment that was replaced twice has left two files of one name
-                    self.store.disk.remove(path)
-                    count += 1
-        return count
+        """Remove the files whose delay is over, durably; returns how many. Blocking: long; beside the loop."""
+        disk, directory = self.store.disk, self.store.directory
+        doomed = removed = 0
+        while doomed < len(self._doomed) and self._doomed[doomed].due_ms <= now_ms:
+            for name in self._doomed[doomed].names:
+                path = f"{directory}/{name}"
+                if disk.exists(path):  # a segment that was replaced twice has left two files of one name
+                    disk.remove(path)
+                    removed += 1
+            doomed += 1
+        if doomed:
+            disk.sync_directory(directory)
+        for _ in range(doomed):
+            self._doomed.popleft()
+        return removed
 
     def _rename_deleted(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
         store, names = self.store, []

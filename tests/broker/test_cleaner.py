@@ -276,6 +276,37 @@ async def test_the_rate_can_change(autojump_clock, nursery):
     assert scene.checkpoint() == {T0: 10}
 
 
+@pytest.mark.parametrize("rate", ["0", "1e-3", "1"])
+async def test_a_rate_that_all_but_stops_the_cleaner_can_be_raised_again(autojump_clock, nursery, rate):
+    scene = await Scene(log_cleaner_io_max_bytes_per_second=rate).start(nursery, T0)
+    scene.fill()
+    await trio.sleep(100)
+    assert scene.checkpoint() == {}
+    scene.config.update(cluster_wide={"log.cleaner.io.max.bytes.per.second": "1e9"}, per_broker={})
+    await trio.sleep(2)
+    assert scene.checkpoint() == {T0: 20}
+
+
+@pytest.mark.parametrize("rate", ["NaN", "Infinity", "-1"])
+async def test_a_rate_that_is_none_does_not_limit(autojump_clock, nursery, rate):
+    scene = await Scene(log_cleaner_io_max_bytes_per_second=rate).start(nursery, T0)
+    scene.fill()
+    await a_pass()
+    assert scene.checkpoint() == {T0: 20}
+    scene.config.update(cluster_wide={"log.cleaner.io.max.bytes.per.second": "100"}, per_broker={})
+    scene.fill()
+    await a_pass()
+    assert scene.checkpoint() == {T0: 20}
+
+
+@pytest.mark.parametrize("load_factor", ["NaN", "Infinity", "-Infinity", "1e300"])
+async def test_a_load_factor_that_is_no_share_does_no_harm(autojump_clock, nursery, load_factor):
+    scene = await Scene(log_cleaner_io_buffer_load_factor=load_factor).start(nursery, T0)
+    scene.fill()
+    await a_pass()
+    assert scene.checkpoint()[T0] >= 10
+
+
 def many_keys(scene: Scene, count: int) -> None:
     scene.configure(segment_bytes=str(1 << 20))
     for start in range(0, count, 100):

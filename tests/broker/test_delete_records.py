@@ -167,6 +167,16 @@ async def test_the_keeper_deletes_the_segments_that_nobody_can_read(nursery, aut
     assert (await client.list_offset("t", EARLIEST)).offset == 30
 
 
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_new_start_survives_a_power_failure_after_its_segments_have_gone(nursery, autojump_clock, seed):
+    machine, client = await with_records(nursery, segment_bytes="100", flush_messages="1")
+    assert await delete(client, 6) == (0, 6)
+    await trio.sleep(301 + 61)  # the retention check, and after it the checkpoint of the log starts
+    await machine.cut_power(seed)
+    await machine.start()
+    assert (await (await machine.connect()).list_offset("t", EARLIEST)).offset == 6
+
+
 async def test_a_directory_that_fails_under_the_checkpoint_is_a_storage_error(nursery, autojump_clock):
     machine, client = await with_records(nursery, log_dirs="/data,/other")
     machine.disk.fail_next("replace_file", path_part="log-start-offset-checkpoint")
