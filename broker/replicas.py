@@ -284,8 +284,8 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if partition is not None:
-            self._resign(partition)
+        if partition is not None and (delete or partition.is_leader):
+            self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
             del self._partitions[key]
         if delete:
             try:

@@ -76,10 +76,10 @@ def _why_wrong(image: ClusterImage, partition: PartitionImage, state: PartitionS
     if recovering == RECOVERING and (state.leader_recovery_state == RECOVERED or len(change.isr) > 1):
         return ErrorCode.INVALID_REQUEST
     members = dict.fromkeys(change.isr)
-    if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= set(partition.replicas):
-        return ErrorCode.INVALID_REQUEST
     if not all(_is_eligible(image, each, change.broker_epochs) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
+    if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= set(partition.replicas):
+        return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 

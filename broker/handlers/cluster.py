@@ -109,7 +109,17 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
 
 def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
     """One error, for the whole and for each partition."""
-    response = _elected(dict.fromkeys(_asked_partitions(request) or (), (code, None)))
+    response = m.ElectLeadersResponse(
+        replica_election_results=[
+            m.ElectLeadersResponse.ReplicaElectionResult(
+                topic=asked.topic,
+                partition_result=[
+                    ElectedRow(partition_id=index, error_code=code, error_message=None) for index in asked.partitions
+                ],
+            )
+            for asked in request.topic_partitions or ()
+        ]
+    )
     if version >= ERROR_OF_THE_WHOLE_VERSION:
         response.error_code = code
     return response

@@ -250,6 +250,14 @@ async def test_a_replica_that_comes_back_has_its_records(nursery, autojump_clock
     assert await client.read_values("t") == [b"v"]
 
 
+async def test_a_follower_that_stopped_still_knows_its_epoch(nursery, autojump_clock):
+    machine, client, topic_id = await with_topic(nursery)
+    role = roles(machine, "t", [0], topic_id=topic_id, leader_epoch=5, **FOLLOWING)
+    assert codes_of(await client.ask(role)) == [0]
+    assert [row.error_code for row in (await client.ask(stopping(4, delete=False))).partition_errors] == [0]
+    assert codes_of(await client.ask(role)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
 # -- failing disks
 
 
