@@ -369,7 +369,9 @@ async def test_what_does_not_act_is_named_again_at_the_next_start(nursery, autoj
 
 async def test_whoever_waits_for_a_connection_gets_it_when_more_are_allowed(nursery, autojump_clock):
     machine = await Machine(nursery, broker_id="1", max_connections="1").start()
-    client, waiting = await machine.connect(), await machine.connect()
+    client = await machine.connect()
+    await client.ask(m.ApiVersionsRequest(), 0)  # it has the one place
+    waiting = await machine.connect()
     await waiting.send(m.ApiVersionsRequest(), 0)
     assert await waiting.is_quiet(seconds=5)
     await altered(client, BROKER, "1", max_connections="2")
