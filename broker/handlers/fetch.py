@@ -107,12 +107,17 @@ class FetchPlan:
         """Rewrite the records of a reader of before 0.11 in the format that it knows."""
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
         for wanted, row in list(self.rows.items()):
+            if row.error_code:
+                continue
             size, work = _records_bytes(row), partial(_converted, row.records, wanted, magic)
             try:
                 converted = work() if size <= INLINE_READ_BYTES_MAX else await self.broker.world.in_thread(work)
             except (Unconvertible, CorruptRecords, StorageError) as error:
                 _release(row)
-                self._fail(wanted, self._why_unconverted(wanted, error))
+                code = self._why_unconverted(wanted, error)
+                self._fail(wanted, code)
+                if isinstance(error, Unconvertible):
+                    self.rows[wanted] = _unfit_row(wanted, code)
             else:
                 _release(row)
                 row.records = converted
