@@ -25,9 +25,15 @@ def tool(request, shared_broker):
     return run
 
 
-def test_topics_are_created_listed_and_deleted(tool, topic):
+def test_topics_are_created_described_altered_listed_and_deleted(tool, topic, shared_broker):
     command = f"{TOOLS}.TopicCommand"
-    assert tool(command, "--create", "--topic", topic, "--partitions", "3") == f"Created topic {topic}.\n"
+    created = tool(command, "--create", "--topic", topic, "--partitions", "3", "--config", "retention.ms=1000")
+    assert created == f"Created topic {topic}.\n"
+    tool(command, "--alter", "--topic", topic, "--partitions", "4")
+    heading, *rows = tool(command, "--describe", "--topic", topic).splitlines()
+    assert "PartitionCount: 4\tReplicationFactor: 1\tConfigs: retention.ms=1000" in heading
+    assert [row.split("\t")[2] for row in rows] == [f"Partition: {number}" for number in range(4)]
+    assert {row.split("\t")[3] for row in rows} == {f"Leader: {broker_id(shared_broker)}"}
     assert topic in tool(command, "--list").split()
     assert tool(command, "--delete", "--topic", topic) == ""
     assert topic not in tool(command, "--list").split()
@@ -120,3 +126,156 @@ def test_levels_of_loggers_and_quotas_are_altered_and_described(config_command):
     assert config_command(*client, "--describe") == (
         "Quota configs for user-principal 'K.', client-id 'land survey' are consumer_byte_rate=99.0\n"
     )
+
+
+# -- the others
+
+
+def fill(broker, topic, count=10, partitions=1):
+    """A topic with this many records in its first partition."""
+    create_topic(broker.port, topic, partitions)
+    with RawClient(broker.port) as client:
+        records = build_batch(
+            [(None, b"v%d" % number) for number in range(count)], timestamp_ms=int(time.time() * 1000)
+        )
+        ask(client, produce_request(topic, bytes(records.data)), 9)
+
+
+def test_offsets_are_told(tool, topic, shared_broker):
+    fill(shared_broker, topic, partitions=2)
+    shell = f"{TOOLS}.GetOffsetShell"
+    for time_asked, offsets in {"-1": (10, 0), "-2": (0, 0), "-3": (0, "")}.items():
+        told = tool(shell, "--topic", topic, "--time", time_asked).splitlines()
+        assert told == [f"{topic}:{index}:{offset}" for index, offset in enumerate(offsets) if offset != ""]
+
+
+def test_groups_are_described_reset_and_deleted(tool, topic, shared_broker, tmp_path):
+    fill(shared_broker, topic)
+    group, command = f"group-of-{topic}", f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+    reset = ("--reset-offsets", "--group", group, "--topic", topic, "--execute")
+    assert "10" in tool(command, *reset, "--to-latest").split()
+    assert tool(command, *reset, "--shift-by", "-4").split()[-1] == "6"
+    assert group in tool(command, "--list").split()
+    (row,) = (line.split() for line in tool(command, "--describe", "--group", group).splitlines() if topic in line)
+    assert row[:6] == [group, topic, "0", "6", "10", "4"]
+    state = tool(command, "--describe", "--group", group, "--state").split()
+    assert "Empty" in state and f"({broker_id(shared_broker)})" in state
+    told = tool(command, "--delete", "--group", group)
+    assert f"Deletion of requested consumer groups ('{group}') was successful." in told
+    assert group not in tool(command, "--list").split()
+    tool(command, *reset, "--to-earliest")
+    assert "Successful" in tool(command, "--delete-offsets", "--group", group, "--topic", topic)
+    assert group not in tool(command, "--list").split()  # it had nothing else
+
+
+def broker_id(broker):
+    return broker.ready_line.split(" ready: broker ")[1].split()[0]
+
+
+def test_leaders_are_elected(tool, topic, shared_broker):
+    create_topic(shared_broker.port, topic)
+    elect = f"{TOOLS}.LeaderElectionCommand"
+    told = tool(elect, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert told == f"Valid replica already elected for partitions {topic}-0\n"
+
+
+def test_partitions_are_reassigned(tool, topic, shared_broker, tmp_path):
+    create_topic(shared_broker.port, topic)
+    broker = int(broker_id(shared_broker))
+    wanted = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [broker]}]}
+    (tmp_path / "wanted.json").write_text(json.dumps(wanted))
+    command, file = f"{TOOLS}.reassign.ReassignPartitionsCommand", str(tmp_path / "wanted.json")
+    assert "Successfully started partition reassignment" in tool(command, "--execute", "--reassignment-json-file", file)
+    told = tool(command, "--verify", "--reassignment-json-file", file)
+    assert f"Reassignment of partition {topic}-0 is completed." in told
+    assert tool(command, "--list") == "No partition reassignments found.\n"
+
+
+def run_bare(version, main_class, *arguments, **options):
+    """A tool that takes its broker in another way; its standard output, after it has ended well."""
+    ran = run_java_tool(main_class, *arguments, version=version, **options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_performance_is_measured(version, topic, shared_broker):
+    create_topic(shared_broker.port, topic, 2)
+    bootstrap = shared_broker.bootstrap
+    produced = run_bare(
+        version,
+        f"{TOOLS}.ProducerPerformance",
+        "--topic",
+        topic,
+        "--num-records",
+        "5000",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+        "--producer-props",
+        f"bootstrap.servers={bootstrap}",
+        "acks=all",
+    )
+    assert produced.splitlines()[-1].startswith("5000 records sent")
+    consumed = run_bare(
+        version,
+        f"{TOOLS}.ConsumerPerformance",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--messages",
+        "5000",
+        "--timeout",
+        "20000",
+    )
+    heading, row = (line.split(", ") for line in consumed.splitlines()[-2:])
+    assert int(dict(zip(heading, row, strict=True))["data.consumed.in.nMsg"]) >= 5000
+    latency = run_bare(version, f"{TOOLS}.EndToEndLatency", bootstrap, topic, "200", "all", "50")
+    assert "Avg latency" in latency and "Percentiles" in latency
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(version, topic, shared_broker):
+    create_topic(shared_broker.port, topic)
+    bootstrap = "--bootstrap-server", shared_broker.bootstrap
+    sent = _events(
+        run_bare(version, f"{TOOLS}.VerifiableProducer", *bootstrap, "--topic", topic, "--max-messages", "50")
+    )
+    assert sum(event["name"] == "producer_send_success" for event in sent) == 50
+    assert sent[-1]["sent"] == sent[-1]["acked"] == 50
+    read = _events(
+        run_bare(
+            version,
+            f"{TOOLS}.VerifiableConsumer",
+            *bootstrap,
+            "--topic",
+            topic,
+            "--group-id",
+            f"group-of-{topic}",
+            "--max-messages",
+            "50",
+            "--reset-policy",
+            "earliest",
+        )
+    )
+    assert sum(event["count"] for event in read if event["name"] == "records_consumed") == 50
+    committed = [event for event in read if event["name"] == "offsets_committed"]
+    assert committed[-1]["success"] and committed[-1]["offsets"][0]["offset"] == 50
+
+
+def _events(told):
+    """The lines of JSON that the verifiable clients print."""
+    return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize(
+    ("version", "main_class"),
+    [("3.9", "kafka.admin.BrokerApiVersionsCommand"), ("4.1", f"{TOOLS}.BrokerApiVersionsCommand")],
+)
+def test_the_versions_of_all_apis_are_told(version, main_class, shared_broker):
+    told = run_bare(version, main_class, "--bootstrap-server", shared_broker.bootstrap)
+    assert told.startswith(f"{shared_broker.bootstrap} (id: {broker_id(shared_broker)} rack: null")
+    assert "Fetch(1): " in told and "Metadata(3): 0 to 12 [usable: 12]" in told
+    assert "IncrementalAlterConfigs(44): 0 to 1 [usable: 1]" in told

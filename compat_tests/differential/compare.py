@@ -56,6 +56,7 @@ class Tally:
     fields: int = 0
     requests: int = 0
     known: dict[Known, int] = field(default_factory=dict)
+    asked: set[tuple[int, int]] = field(default_factory=set)
 
     def report(self) -> str:
         listed = sum(self.known.values())

@@ -23,6 +23,18 @@ KNOWN_DIFFERENCES = [
     ),
     Known("control_batches_from_a_producer", "transactional*, id t", "*", TRANSACTIONS),
     Known("produce_in_every_version", "v* transactional", "*", TRANSACTIONS),
+    Known(
+        "fetch_in_old_formats",
+        "* codec ? at 1",
+        "*.records",
+        "Ours begin with the record that is asked for; Kafka's are compressed together again.",
+    ),
+    Known(
+        "fetch_in_old_formats",
+        "* at most *",
+        "*.records",
+        "The limit holds for what is sent, message by message; one is sent always, or a reader would stand still.",
+    ),
     Known("produce_in_old_formats", "*", "*", OLD_FORMATS),
     Known("what_is_described", "*", "*queued.max.request.bytes*value", "Requests of many may not exhaust memory."),
     *(

@@ -13,12 +13,20 @@ from typing import Any
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import BATCH_OVERHEAD_BYTES, read_batch_header, read_records
+from barnabas.wire.records import (
+    BATCH_OVERHEAD_BYTES,
+    read_all_records,
+    read_batch_header,
+    read_records,
+    walk_entries,
+)
 from barnabas.wire.topics import topic_id_text
 
 NO_ID = bytes(16)
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
+MAGIC_OFFSET = 16  # in entries of all formats
+OLD_FORMATS = (0, 1)
 ORDINALS = ("first", "second", "third", "fourth")
 NEAR_NOW_SECONDS = 120
 CODECS = 7  # the bits of a batch's attributes that name its codec
@@ -120,12 +128,12 @@ def _error_name(code: int) -> str:
 
 def _batches(content: bytes, names: Names) -> list[Any]:
     """The batches of a fetched chunk, header by header and record by record; the last one may be cut."""
+    if len(content) > MAGIC_OFFSET and content[MAGIC_OFFSET] in OLD_FORMATS:
+        return _old_messages(content, names)
     found: list[Any] = []
     position = 0
     while len(content) - position >= BATCH_OVERHEAD_BYTES:
         header = read_batch_header(content, position)
-        if header.magic != 2:
-            return [*found, content[position:].hex()]
         shown = {name: plain(value, names, name) for name, value in header._asdict().items()}
         del shown["crc"]  # it covers times
         if header.attributes & CODECS:
@@ -136,6 +144,15 @@ def _batches(content: bytes, names: Names) -> list[Any]:
         found.append(shown)
         position += header.size_bytes
     return found if position >= len(content) else [*found, f"{len(content) - position} bytes"]
+
+
+def _old_messages(content: bytes, names: Names) -> list[Any]:
+    """The records of messages of format 0 or 1, compressed or not; a part of another may follow."""
+    found: list[Any] = []
+    for position, entry in walk_entries(content):
+        message = content[position : position + entry.size_bytes]
+        found += [[entry.magic, *_record(record, names)] for _, record in read_all_records(message)]
+    return found
 
 
 def _record(record: Any, names: Names) -> list[Any]:

@@ -12,7 +12,7 @@ function's name is the scenario's, and names its topics and groups.
 import pathlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from compat_tests.differential.plain import plain
 from compat_tests.differential.side import Answer, Side
@@ -36,13 +36,22 @@ class Broker(Protocol):
     directory: pathlib.Path
 
 
-def run(name: str, brokers: dict[str, Broker]) -> tuple[dict[str, dict[str, Any]], int]:
-    """The named answers of each broker, and how many requests one of them was sent."""
+class Run(NamedTuple):
+    """What one scenario has brought."""
+
+    kafka: dict[str, Any]  # answers by name
+    barnabas: dict[str, Any]
+    requests: int  # to one of them
+    asked: set[tuple[int, int]]  # API keys and versions
+
+
+def run(name: str, brokers: dict[str, Broker]) -> Run:
+    """Run a scenario against both brokers."""
     sides = {called: Side(called, broker.port, broker.directory, name) for called, broker in brokers.items()}
     with ThreadPoolExecutor(len(sides)) as threads:
         running = {broker: threads.submit(_answers, SCENARIOS[name], side) for broker, side in sides.items()}
         answers = {broker: future.result() for broker, future in running.items()}
-    return answers, max(side.requests for side in sides.values())
+    return Run(**answers, requests=max(side.requests for side in sides.values()), asked=sides["kafka"].asked)
 
 
 def _answers(function: Scenario, side: Side) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Connection:
         """Send any bytes as a request of this API and version."""
         correlation_id = next(self._correlation_ids)
         self._side.requests += 1
+        self._side.asked.add((key, version))
         self._sent.append((key, version, correlation_id))
         usual = m.RequestHeader(
             request_api_key=key,
@@ -156,6 +157,7 @@ class Side:
         self.port = port
         self.directory = directory  # holds the broker's log directories
         self.requests = 0
+        self.asked: set[tuple[int, int]] = set()  # API key and version
         self.names = Names(port, directory)
         self._prefix = scenario.replace("_", "-")
 

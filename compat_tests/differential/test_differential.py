@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from barnabas.wire.apis import APIS
 from compat_tests.brokers import BrokerProcess
 from compat_tests.differential import scenarios
 from compat_tests.differential.compare import Tally, count_fields, differences, stale, unexplained
@@ -64,16 +65,30 @@ def tally():
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_both_brokers_answer_alike(name, brokers, tally):
-    answers, requests = run(name, brokers)
+    found = run(name, brokers)
     tally.scenarios.add(name)
-    tally.requests += requests
-    tally.comparisons += len(answers["kafka"])
-    tally.fields += count_fields(answers["kafka"])
-    left = unexplained(list(differences(name, **answers)), KNOWN_DIFFERENCES, tally)
+    tally.requests += found.requests
+    tally.asked |= found.asked
+    tally.comparisons += len(found.kafka)
+    tally.fields += count_fields(found.kafka)
+    left = unexplained(list(differences(name, found.kafka, found.barnabas)), KNOWN_DIFFERENCES, tally)
     shown = "\n".join(map(str, left[:SHOWN_DIFFERENCES]))
-    assert not left, f"{len(left)} unexplained differences of {len(answers['kafka'])} answers:\n{shown}"
+    assert not left, f"{len(left)} unexplained differences of {len(found.kafka)} answers:\n{shown}"
+
+
+# These come after the scenarios.
 
 
 def test_every_known_difference_is_still_one(tally):
-    """It comes after the scenarios; an entry about a scenario that did not run is not asked for."""
+    """An entry about a scenario that did not run is not asked for."""
     assert stale(KNOWN_DIFFERENCES, tally) == []
+
+
+def test_every_version_of_every_api_that_is_served_is_compared(tally):
+    if tally.scenarios != set(SCENARIOS):
+        pytest.skip("not all scenarios ran")
+    versions = {key: range(api.min_version, api.max_version + 1) for key, api in APIS.items() if api.served}
+    missing = {
+        APIS[key].name: sorted(set(of) - {v for k, v in tally.asked if k == key}) for key, of in versions.items()
+    }
+    assert {name: left for name, left in missing.items() if left} == {}

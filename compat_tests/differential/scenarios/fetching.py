@@ -3,6 +3,7 @@
 import time
 
 from barnabas.wire import messages as m
+from barnabas.wire.records import Record
 from compat_tests.differential.asking import MIB, NO_ID, PAST_MS, batch, fetch, produce_one
 from compat_tests.differential.scenario import scenario
 
@@ -112,13 +113,44 @@ def fetch_epochs(side):
             yield from client.ask_all(version, cases)
 
 
+def _in_old_formats(side, codec):
+    """A topic of one batch with everything that records may have."""
+    topic = side.create_topic(f"codec-{codec}")
+    second = Record(0, PAST_MS + 5000, b"k2", None, [("h", b"x")])
+    records = batch((b"k", b"v" * 40), second, (None, b""), codec=codec, at=PAST_MS)
+    side.ask(produce_one(topic, records), 9)
+    return topic
+
+
 @scenario
 def fetch_in_old_formats(side):
-    """Versions whose records are of format 0 or 1."""
-    topic = side.create_topic("one")
+    """Versions whose records are of format 0 or 1: what is stored is converted, whatever its codec."""
+    topics = {codec: _in_old_formats(side, codec) for codec in range(5)}
+    off, plain = side.create_topic("off", message_downconversion_enable="false"), topics[0]
+    side.ask(produce_one(off, batch(at=PAST_MS)), 9)
     for version in range(4):
-        yield f"v{version} unknown topic", side.ask(fetch([(side.name("unknown"), [(0, 0)])]), version)
-        yield f"v{version} nothing there", side.ask(fetch([(topic, [(0, 0)])]), version)
+        cases = {f"codec {codec}": fetch([(topic, [(0, 0)])]) for codec, topic in topics.items()}
+        cases |= {f"codec {codec} at 1": fetch([(topic, [(0, 1)])]) for codec, topic in topics.items()}
+        cases |= {f"at most {limit}": fetch([(plain, [(0, 0)])], partition_bytes=limit) for limit in (1, 80, 130)}
+        cases |= {
+            "at the end": fetch([(plain, [(0, 3)])]),
+            "beyond the end": fetch([(plain, [(0, 4)])]),
+            "unknown topic": fetch([(side.name("unknown"), [(0, 0)])]),
+            "conversion is off": fetch([(off, [(0, 0)])]),
+            "conversion is off, nothing new": fetch([(off, [(0, 1)])]),
+            "off beside on": fetch([(off, [(0, 0)]), (plain, [(0, 0)])]),
+        }
+        with side.connect() as client:
+            yield from client.ask_all(version, cases)
+
+
+@scenario
+def log_append_time_in_old_formats(side):
+    for codec in (0, 1):
+        topic = side.create_topic(str(codec), message_timestamp_type="LogAppendTime")
+        side.ask(produce_one(topic, batch(b"a", b"b", codec=codec, at=PAST_MS)), 9)
+        for version in (0, 2):
+            yield f"v{version} codec {codec}", side.ask(fetch([(topic, [(0, 0)])]), version)
 
 
 def _timed(side, request, version=12, then=None):
