@@ -56,7 +56,6 @@ class Call:
     principal: str
     client_address: str
     listener: str
-    arrived_at: float  # trio's clock
 
     def authorize(self, operation: str, resource_type: str, resource_name: str = "") -> bool:
         """Whether this caller may do `operation` on the resource.

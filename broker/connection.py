@@ -277,7 +277,6 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
         principal=ANONYMOUS,
         client_address=connection.address,
         listener=connection.listener,
-        arrived_at=connection.progress_at,
     )
     return await respond(broker, call, header, frame)
 

@@ -10,18 +10,12 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
-
-
-class Endpoint(NamedTuple):
-    """Where a listener of a broker is reached."""
-
-    host: str
-    port: int
 
 
 class BrokerInfo(NamedTuple):
@@ -135,5 +129,7 @@ class ClusterMetadata:
 
 
 def _broker_info(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:
-    endpoints = {endpoint.listener: Endpoint(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    endpoints = {
+        endpoint.listener: Endpoint(endpoint.listener, endpoint.host, endpoint.port) for endpoint in broker.endpoints
+    }
     return BrokerInfo(broker.id, endpoints, broker.rack)

@@ -36,7 +36,6 @@ class SelfPeer:
             principal=ANONYMOUS,
             client_address="localhost",
             listener=self._listener,
-            arrived_at=trio.current_time(),
         )
         with trio.move_on_after(deadline_ms / 1000):
             response = await answer(broker, call, request)

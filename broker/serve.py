@@ -105,11 +105,7 @@ def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
-    flusher = Flusher(
-        world.in_thread,
-        on_flushed=lambda log: broker.replicas.flushed(log),  # noqa: PLW0108  # the broker is made below
-        on_failed=lambda log, error: logs.fail_directory_of(log, error),  # noqa: PLW0108
-    )
+    flusher = Flusher(world.in_thread)
     logs = Logs(config, world, flusher)
     stored = await logs.open()
     async with _closing(logs), _open_store(config, world) as store:
@@ -125,7 +121,7 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         async with _listening(config, world) as listeners, trio.open_nursery() as background:
             advertised = await _advertised(config, listeners)
-            await background.start(flusher.run)
+            await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.groups.run)

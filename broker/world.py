@@ -15,16 +15,10 @@ import trio
 
 from barnabas.broker.net import Net
 from barnabas.controller.store import MetadataStore
-from barnabas.storage.disk import Disk, OsDisk
+from barnabas.storage.disk import Disk, InThread, OsDisk
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-
-
-class InThread(Protocol):
-    """Run a blocking function off the loop and return its result (the simulator runs it inline, after a delay)."""
-
-    async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
 
 
 class OpenStore(Protocol):

@@ -22,7 +22,7 @@ file's opening, counted, and a number within it: no owner is ever confused with 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
@@ -34,6 +34,7 @@ from barnabas.controller.store import (
     Created,
     Delete,
     EphemeralParent,
+    InThread,
     Item,
     MetadataStore,
     NodeError,
@@ -88,15 +89,7 @@ _STAT = "version, czxid, mzxid, owner, ctime_ms"
 _THIS = "parent = ? AND name = ?"
 
 Answer = TypeVar("Answer")
-Returned = TypeVar("Returned")
-Arguments = TypeVarTuple("Arguments")
 WatchKey = tuple[str, str]  # "data" or "children", and a path
-
-
-class InThread(Protocol):
-    """Runs a blocking function off the loop."""
-
-    async def __call__(self, function: Callable[[*Arguments], Returned], /, *args: *Arguments) -> Returned: ...
 
 
 async def open_sqlite_store(path: str, in_thread: InThread, now_ms: Callable[[], int]) -> "SqliteStore":

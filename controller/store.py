@@ -25,7 +25,7 @@ either, a write may or may not have been applied.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 ANY_VERSION = -1
 
@@ -34,6 +34,15 @@ ANY_VERSION = -1
 DATA_MAX_BYTES = 1_000_000
 
 Watch = Callable[[], None]
+Returned = TypeVar("Returned")
+Arguments = TypeVarTuple("Arguments")
+
+
+class InThread(Protocol):
+    """What a store runs its blocking functions with, off the loop."""
+
+    async def __call__(self, function: Callable[[*Arguments], Returned], /, *args: *Arguments) -> Returned: ...
+
 
 # Control characters, surrogates and the private and special areas that ZooKeeper refuses in a path.
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")

@@ -6,14 +6,15 @@ session asks in the order of asking. When the connection is lost, a write may or
 StoreUnavailable says no more than that.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING
 
 from barnabas.controller.store import (
     BadVersion,
     Create,
     EphemeralParent,
+    InThread,
     NodeError,
     NodeExists,
     NoNode,
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-
-Returned = TypeVar("Returned")
-Arguments = TypeVarTuple("Arguments")
-
-
-class InThread(Protocol):
-    """Runs a blocking function off the loop."""
-
-    async def __call__(self, function: Callable[[*Arguments], Returned], /, *args: *Arguments) -> Returned: ...
 
 
 async def open_zookeeper_store(connect: str, in_thread: InThread, *, make_chroot: bool = False) -> "ZooKeeperStore":

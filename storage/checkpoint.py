@@ -113,11 +113,6 @@ def read_leader_epochs(disk: Disk, path: str) -> LeaderEpochs:
     return _read(disk, path, parse_leader_epochs) or LeaderEpochs()
 
 
-def write_leader_epochs(disk: Disk, path: str, epochs: LeaderEpochs) -> None:
-    """Replace the leader-epoch-checkpoint, atomically and durably. Blocking: long."""
-    disk.replace_file(path, format_leader_epochs(epochs).encode())
-
-
 # -- the topic id of a partition
 
 

@@ -23,10 +23,14 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from barnabas.wire.errors import InvariantBroken
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes ('B'): its length is taken by len()
 
@@ -37,6 +41,12 @@ TEMPORARY_SUFFIX = ".tmp"
 _LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _READ_IF_RESIDENT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class InThread(Protocol):
+    """Run a blocking function off the loop and return its result (the simulator runs it inline, after a delay)."""
+
+    async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
 
 
 class StorageError(Exception):

@@ -17,24 +17,14 @@ pretend. It is reported once, and nothing in that directory is flushed any more.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.storage.disk import StorageError, parent_of
+from barnabas.storage.disk import InThread, StorageError, parent_of
 
 if TYPE_CHECKING:
     from barnabas.storage.log import FlushPlan, PartitionLog
-
-Result = TypeVar("Result")
-Arguments = TypeVarTuple("Arguments")
-
-
-class InThread(Protocol):
-    """Run a blocking function off the loop and return its result."""
-
-    async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
-
 
 SHORTAGE_PAUSE_SECONDS = 0.1  # out of descriptors: until somebody closes one
 
@@ -60,21 +50,13 @@ class _Directory:
 class Flusher:
     """Flushes logs in rounds, one at a time in each log directory."""
 
-    def __init__(
-        self,
-        in_thread: InThread,
-        *,
-        on_flushed: "Callable[[PartitionLog], None]",
-        on_failed: "Callable[[PartitionLog, StorageError], None]",
-    ) -> None:
+    def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
-        self._on_flushed = on_flushed
-        self._on_failed = on_failed
         self._directories: dict[str, _Directory] = {}
         self._wake = trio.Event()
 
     def want(self, log: "PartitionLog") -> None:
-        """Have this log flushed soon; `on_flushed` tells when. Nothing happens in a directory that failed."""
+        """Have this log flushed soon; who runs this is told when. Nothing happens in a directory that failed."""
         directory = self._directory_of(log)
         if directory.failure is None:
             self._join(directory, log)
@@ -113,8 +95,16 @@ class Flusher:
             directory.failure = error
             self._empty_filling(directory)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Flush for ever."""
+    async def run(
+        self,
+        on_flushed: "Callable[[PartitionLog], None]",
+        on_failed: "Callable[[PartitionLog, StorageError], None]",
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Flush for ever, and tell of each log that was flushed, and of the first failure in each directory."""
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:

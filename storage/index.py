@@ -40,13 +40,6 @@ NO_TIMESTAMP = -1
 _PAGE_ENTRIES = 512
 
 
-class OffsetEntry(NamedTuple):
-    """The chunk at `position` ends with the record at `offset`."""
-
-    offset: int
-    position: int
-
-
 class TimeEntry(NamedTuple):
     """No record up to the batch that ends at `offset` is newer than `timestamp`, and that batch reaches it."""
 
@@ -136,11 +129,6 @@ class _GrowingIndex:
         self.entries = bytearray(entries)
         self.saved_bytes = len(entries)
 
-    @classmethod
-    def size_limit(cls, limit_bytes: int) -> int:
-        """`segment.index.bytes` rounded down to whole entries, as Kafka does."""
-        return limit_bytes - limit_bytes % cls.ENTRY.size
-
     @property
     def unsaved_bytes(self) -> int:
         return len(self.entries) - self.saved_bytes
@@ -224,10 +212,6 @@ class TransactionIndex:
     def __init__(self, entries: Sequence[AbortedTransaction] = ()) -> None:
         self.entries = list(entries)
         self.saved_count = len(self.entries)
-
-    @property
-    def unsaved_count(self) -> int:
-        return len(self.entries) - self.saved_count
 
     def append(self, aborted: AbortedTransaction) -> None:
         if self.entries and self.entries[-1].last_offset >= aborted.last_offset:

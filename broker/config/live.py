@@ -72,11 +72,6 @@ class BrokerConfig(BrokerAttributes):
     # What follows from several properties.
 
     @property
-    def uses_embedded_store(self) -> bool:
-        """Whether metadata is kept in the data directory, and not in ZooKeeper."""
-        return self.zookeeper_connect is None
-
-    @property
     def log_directories(self) -> tuple[str, ...]:
         """The data directories: `log.dirs`, or `log.dir`."""
         text = self.log_dir if self.log_dirs is None else self.log_dirs

@@ -7,8 +7,9 @@ import random
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from barnabas.broker.world import InThread
-    from barnabas.storage.disk import StorageError
+    from collections.abc import Callable
+
+    from barnabas.storage.disk import InThread, StorageError
     from barnabas.storage.log import Appended, Read
     from barnabas.storage.producers import Origin
     from barnabas.wire.errors import ErrorCode
@@ -53,13 +54,7 @@ class GroupWorld(Protocol):
     @property
     def in_thread(self) -> "InThread": ...
     @property
-    def now_ms(self) -> "NowMs": ...
-
-
-class NowMs(Protocol):
-    """Milliseconds since the epoch."""
-
-    def __call__(self) -> int: ...
+    def now_ms(self) -> "Callable[[], int]": ...
 
 
 class LogEnds(Protocol):

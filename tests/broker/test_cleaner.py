@@ -38,7 +38,7 @@ class Scene:
         self.topic = self.config.topic({"cleanup.policy": "compact", "segment.bytes": "400"})
         self.failed, self.high_watermarks = [], {}
         self.threads = self.threads_most = self.hops = 0
-        self.flusher = Flusher(self.in_thread, on_flushed=lambda log: None, on_failed=self.fail)
+        self.flusher = Flusher(self.in_thread)
         world = World(now_ms, random.Random(0), self.disk, None, None, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
 
@@ -46,9 +46,6 @@ class Scene:
         """Change the topic, as an AlterConfigs does."""
         changed = {name.replace("_", "."): text for name, text in overrides.items()}
         self.topic.update(self.topic.overrides | changed)
-
-    def fail(self, log, error: StorageError) -> None:
-        self.logs.fail_directory_of(log, error)
 
     async def in_thread(self, function, *args):
         self.hops += 1
@@ -65,7 +62,7 @@ class Scene:
         for key in keys:
             await self.logs.create(key, bytes(range(16)), self.topic)
         self.high_watermarks |= {log.topic_partition: log.log_end_offset for log in self.logs}
-        await nursery.start(self.flusher.run)
+        await nursery.start(self.flusher.run, lambda log: None, self.logs.fail_directory_of)
         await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
         await trio.sleep(0.5)  # past the cleaner's first look
         return self

@@ -43,15 +43,12 @@ class Scene:
         self.topic = self.config.topic()
         self.flushed, self.failed, self.high_watermarks = [], [], {}
         self.threads = self.threads_most = self.skew_ms = 0
-        self.flusher = Flusher(self.in_thread, on_flushed=self.flushed.append, on_failed=self.fail)
+        self.flusher = Flusher(self.in_thread)
         world = World(self.now_ms, random.Random(0), self.disk, None, None, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
 
     def now_ms(self) -> int:
         return now_ms() + self.skew_ms
-
-    def fail(self, log, error: StorageError) -> None:
-        self.logs.fail_directory_of(log, error)
 
     async def in_thread(self, function, *args):
         self.threads += 1
@@ -64,7 +61,7 @@ class Scene:
         await self.logs.open()
         await self.logs.load(US, lambda topic: self.topic)
         if nursery is not None:
-            await nursery.start(self.flusher.run)
+            await nursery.start(self.flusher.run, self.flushed.append, self.logs.fail_directory_of)
             await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
         return self
 

@@ -3,7 +3,8 @@
 import trio
 import trio.testing
 
-from barnabas.broker.metadata import LEADER_DURING_DELETE, ClusterMetadata, Endpoint
+from barnabas.broker.metadata import LEADER_DURING_DELETE, ClusterMetadata
+from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 
@@ -37,7 +38,7 @@ def test_brokers_topics_and_leaders_are_known_after_an_update() -> None:
     metadata = ClusterMetadata()
     metadata.apply(update())
     assert metadata.leader_of("orders", 0) == 1
-    assert metadata.endpoint(1, "PLAINTEXT") == Endpoint("here", 9092)
+    assert metadata.endpoint(1, "PLAINTEXT") == Endpoint("PLAINTEXT", "here", 9092)
     assert metadata.topic_name(TOPIC_ID) == "orders"
     assert metadata.endpoint(1, "OTHER") is None
     assert metadata.leader_of("orders", 1) is None

@@ -21,7 +21,6 @@ from barnabas.storage.checkpoint import (
     read_meta_properties,
     read_partition_metadata,
     write_checkpoint,
-    write_leader_epochs,
     write_meta_properties,
     write_partition_metadata,
 )
@@ -150,7 +149,7 @@ def test_files_that_are_not_there_are_empty():
 def test_files_are_read_as_they_were_written():
     disk = MemDisk()
     write_checkpoint(disk, "/c", {EVENTS_0: 5})
-    write_leader_epochs(disk, "/e", LeaderEpochs([(1, 2)]))
+    disk.replace_file("/e", format_leader_epochs(LeaderEpochs([(1, 2)])).encode())
     write_partition_metadata(disk, "/p", TOPIC_ID)
     write_meta_properties(disk, "/m", MetaProperties(1, "c"))
     assert read_checkpoint(disk, "/c") == {EVENTS_0: 5}

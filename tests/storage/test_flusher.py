@@ -55,11 +55,14 @@ class Scene:
         self.disk = MemDisk()
         self.flushed, self.failed = [], []
         self.rounds = self.running = self.running_most = 0
-        self.flusher = Flusher(
-            self.in_thread,
-            on_flushed=self.flushed.append,
-            on_failed=lambda log, error: self.failed.append((log, str(error))),
-        )
+        self.flusher = Flusher(self.in_thread)
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """The flusher's task."""
+        await self.flusher.run(self.flushed.append, self.fail, task_status=task_status)
+
+    def fail(self, log, error) -> None:
+        self.failed.append((log, str(error)))
 
     async def in_thread(self, function, *args):
         self.rounds += 1
@@ -77,7 +80,7 @@ class Scene:
 @pytest.fixture
 async def scene(nursery) -> Scene:
     scene = Scene()
-    await nursery.start(scene.flusher.run)
+    await nursery.start(scene.run)
     return scene
 
 
@@ -155,7 +158,7 @@ async def test_wants_that_came_before_the_flusher_runs_are_served(nursery, autoj
     log = scene.log()
     log.append()
     scene.flusher.want(log)
-    await nursery.start(scene.flusher.run)
+    await nursery.start(scene.run)
     await trio.sleep(1)
     assert log.flushed_bytes == 1
 

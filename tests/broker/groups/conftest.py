@@ -31,9 +31,10 @@ from barnabas.broker.groups.records import Commit, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.handlers import group_offsets, groups
-from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, Endpoint, PartitionInfo, TopicInfo
+from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.partition import Partition
 from barnabas.broker.topics import GROUP_TOPIC
+from barnabas.controller.paths import Endpoint
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
@@ -231,7 +232,7 @@ class House:
         self.failures = []
         self.world = SimpleNamespace(now_ms=self.now_ms, rng=random.Random(1), in_thread=inline, disk=self.disk)
         self.metadata = ClusterMetadata()
-        self.metadata.brokers[0] = BrokerInfo(0, {"PLAINTEXT": Endpoint("here", 9092)}, None)
+        self.metadata.brokers[0] = BrokerInfo(0, {"PLAINTEXT": Endpoint("PLAINTEXT", "here", 9092)}, None)
         self.know_topic(GROUP_TOPIC, 1)
         self.know_topic("t", 2)
         self.groups = GroupCoordinator(self.world, self.config, self.metadata)
@@ -289,7 +290,7 @@ class House:
         """What the broker answers to a request of this version, after both went through the codec."""
         version = request.MAX_VERSION if version is None else version
         decoded = m.decode(type(request), version, m.encode(request, version))
-        call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT", trio.current_time())
+        call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
         response = HANDLERS[type(request)](self, call, decoded)
         if inspect.isawaitable(response):
             response = await response
