@@ -19,11 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from barnabas.storage.checkpoint import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     MetaProperties,
     read_checkpoint,
     read_meta_properties,
@@ -42,7 +39,6 @@ EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directo
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
-OFFSET_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 NOT_PARTITIONS = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})  # a Java broker may have left them
 DIRECTORY_NAME_BYTES_MAX = 255
 

@@ -25,7 +25,6 @@ import trio
 from barnabas.broker.cleaner import CleanerConfig, LogCleaner
 from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.log_directory import (
-    OFFSET_CHECKPOINTS,
     Contents,
     LogDirectory,
     LogDirectoryRefused,
@@ -47,6 +46,7 @@ from barnabas.storage.checkpoint import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
     RECOVERY_POINT_CHECKPOINT,
     CheckpointCorrupt,
     write_checkpoint,

@@ -17,7 +17,7 @@ from barnabas.controller import paths
 from barnabas.controller.paths import TopicAssignment
 from barnabas.controller.placement import MixedRacks, TooFewBrokers, place_replicas, start_for_growth
 from barnabas.controller.store import BadVersion, DataTooLarge, MetadataStore, NoNode, SetData
-from barnabas.controller.topics import PARTITIONS_MAX, TopicRefused
+from barnabas.controller.topics import PARTITIONS_MAX, TopicRefused, bad_assignment
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import why_invalid_topic_name
 
@@ -100,22 +100,22 @@ def _check_assignments(
     named = dict.fromkeys(broker_id for replicas in assignments for broker_id in replicas)
     unknown = [broker_id for broker_id in named if broker_id not in brokers]
     if unknown:
-        return _bad_assignment(f"Unknown broker(s) in replica assignment: {_listed(unknown)}.")
+        return bad_assignment(f"Unknown broker(s) in replica assignment: {_listed(unknown)}.")
     if len(assignments) != added:
-        return _bad_assignment(
+        return bad_assignment(
             f"Increasing the number of partitions by {added} but {len(assignments)} assignments provided."
         )
     for partition, replicas in enumerate(assignments, old_count):
         if not replicas:
-            return _bad_assignment(f"Cannot have replication factor of 0 for partition id {partition}.")
+            return bad_assignment(f"Cannot have replication factor of 0 for partition id {partition}.")
         if len(set(replicas)) != len(replicas):
-            return _bad_assignment(
+            return bad_assignment(
                 "Duplicate brokers not allowed in replica assignment:"
                 f" {_listed(replicas)} for partition id {partition}."
             )
     others = {index: len(each) for index, each in enumerate(assignments, old_count) if len(each) != factor}
     if others:
-        return _bad_assignment(
+        return bad_assignment(
             f"Inconsistent replication factor between partitions, partition 0 has {factor}"
             f" while partitions [{_listed(others)}] have replication factors [{_listed(others.values())}],"
             " respectively."
@@ -125,10 +125,6 @@ def _check_assignments(
 
 def _listed(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _bad_assignment(message: str) -> TopicRefused:
-    return TopicRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 async def grow_topic(

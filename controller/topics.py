@@ -137,18 +137,19 @@ def _place(
 
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
-        return _bad_assignment("All partitions should have the same number of replicas")
+        return bad_assignment("All partitions should have the same number of replicas")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):
         listed = ", ".join(
             f"{partition} -> ArrayBuffer({', '.join(map(str, replicas))})" for partition, replicas in assignment.items()
         )
-        return _bad_assignment(f"Duplicate replica assignment found: HashMap({listed})")
+        return bad_assignment(f"Duplicate replica assignment found: HashMap({listed})")
     if sorted(assignment) != list(range(len(assignment))):
-        return _bad_assignment("partitions should be a consecutive 0-based integer sequence")
+        return bad_assignment("partitions should be a consecutive 0-based integer sequence")
     return None
 
 
-def _bad_assignment(message: str) -> TopicRefused:
+def bad_assignment(message: str) -> TopicRefused:
+    """INVALID_REPLICA_ASSIGNMENT, in Kafka's words."""
     return TopicRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 

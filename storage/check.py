@@ -19,13 +19,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from barnabas.storage.checkpoint import (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    OFFSET_CHECKPOINTS,
     PARTITION_METADATA,
-    RECOVERY_POINT_CHECKPOINT,
     read_checkpoint,
     read_leader_epochs,
     read_meta_properties,
@@ -49,8 +46,6 @@ from barnabas.wire.records import is_intact
 from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
-
-OFFSET_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 
 
 class Finding(NamedTuple):

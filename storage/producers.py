@@ -26,12 +26,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.record_batch import SEQUENCE_MAX
 
 if TYPE_CHECKING:
+    from barnabas.wire.record_reader import ControlRecord
     from barnabas.wire.records import BatchHeader
 
 BATCHES_REMEMBERED = 5  # as many requests as a client may have in flight and still be idempotent
-SEQUENCE_MAX = 2**31 - 1
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_EPOCH = -1
@@ -70,13 +71,6 @@ class CompletedTransaction(NamedTuple):
     last_offset: int  # the marker's own offset
     last_stable_offset: int  # the first offset of the oldest other open transaction, else behind the marker
     aborted: bool
-
-
-class Control(NamedTuple):
-    """What a marker says (the one record of a control batch)."""
-
-    type: int  # 0 ABORT, 1 COMMIT
-    coordinator_epoch: int
 
 
 class RememberedBatch(NamedTuple):
@@ -174,7 +168,7 @@ class ProducerStates:
     # -- decide
 
     def check(
-        self, header: "BatchHeader", origin: Origin, *, control: Control | None = None
+        self, header: "BatchHeader", origin: Origin, *, control: "ControlRecord | None" = None
     ) -> Duplicate | ErrorCode | None:
         """Whether this batch may be appended (None); changes nothing. `control` is what a control batch says.
 
@@ -202,7 +196,7 @@ class ProducerStates:
 
     # -- act
 
-    def update(self, header: "BatchHeader", *, control: Control | None = None) -> CompletedTransaction | None:
+    def update(self, header: "BatchHeader", *, control: "ControlRecord | None" = None) -> CompletedTransaction | None:
         """Take over a batch that is in the log at `header.base_offset`; a marker may complete a transaction.
 
         A control batch without a record (compaction removed it) changes nothing.
@@ -226,7 +220,9 @@ class ProducerStates:
             self._open_transactions[header.base_offset] = header.producer_id
         return None
 
-    def _complete_transaction(self, producer: Producer, offset: int, control: Control) -> CompletedTransaction | None:
+    def _complete_transaction(
+        self, producer: Producer, offset: int, control: "ControlRecord"
+    ) -> CompletedTransaction | None:
         producer.coordinator_epoch = control.coordinator_epoch
         first_offset = producer.transaction_first_offset
         if first_offset is None:

@@ -56,10 +56,10 @@ from barnabas.storage.index import (
     has_whole_entries,
     parse_transactions,
 )
-from barnabas.storage.producers import Control, ProducerStates, SnapshotCorrupt
+from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import is_intact, read_batch_header, read_control_record, read_records
+from barnabas.wire.records import ControlRecord, is_intact, read_batch_header, read_control_record, read_records
 
 
 class RecoveryRules(Protocol):
@@ -412,10 +412,10 @@ def find_log_end(active: ActiveSegment) -> int | None:
 # -- what each entry adds
 
 
-def control_of(data: bytes | bytearray | memoryview) -> Control | None:
+def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
     """What a control batch says; None if compaction has removed its record."""
     record = next(read_records(data), None)
-    return None if record is None else Control(*read_control_record(record))
+    return None if record is None else read_control_record(record)
 
 
 def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:

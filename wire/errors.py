@@ -74,7 +74,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICATION_FACTOR = 38, False, "The replication factor is below 1 or above the number of brokers."
     INVALID_REPLICA_ASSIGNMENT = 39, False, "The replica assignment is not valid."
     INVALID_CONFIG = 40, False, "The configuration is not valid."
-    NOT_CONTROLLER = 41, True, "This broker is not the controller."
+    NOT_CONTROLLER = 41, True, "This is not the correct controller for this cluster."
     INVALID_REQUEST = (
         42,
         False,

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
-from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
     CODEC_MASK,
@@ -36,7 +35,7 @@ from barnabas.wire.record_batch import (
     assemble,
 )
 from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
-from barnabas.wire.record_walk import read_varint, read_varlong
+from barnabas.wire.record_walk import invalid_records, read_varint, read_varlong
 from barnabas.wire.record_writer import encode_varint
 
 NO_OFFSET = -1
@@ -83,12 +82,12 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
         else:
             arrived = _read_up_to(stream.read, max(missing, CHUNK_BYTES))
             if not arrived:
-                raise _invalid(f"the stream ends {left} records before the end of the batch")
+                raise invalid_records(f"the stream ends {left} records before the end of the batch")
             buffer += arrived
             continue
         buffer = buffer[whole:]
     if buffer or stream.read(1):
-        raise _invalid("bytes follow the last record")
+        raise invalid_records("bytes follow the last record")
 
 
 def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[bytes, int]) -> None:
@@ -180,7 +179,7 @@ def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
         while count < count_max:
             length, body = read_varint(buffer, position)
             if length & 1 or length >> 1 > RECORD_MAX_BYTES:
-                raise _invalid("a record is negatively or immensely long")
+                raise invalid_records("a record is negatively or immensely long")
             if body + (length >> 1) > end:
                 missing = body + (length >> 1) - end
                 break
@@ -226,7 +225,7 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
             newest[key if length <= _ZIGZAG_KEY_MAX else hash_key(key)] = base_offset + (offset >> 1)
         position = record_end
     if position != end:
-        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+        raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
 
 
 def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tuple[int, bytes | None]]) -> None:
@@ -249,7 +248,7 @@ def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tu
         else:
             length, position = read_varint(buffer, position)
         if length & 1:
-            raise _invalid(f"a record of the batch at offset {base_offset} has no key")
+            raise invalid_records(f"a record of the batch at offset {base_offset} has no key")
         key = buffer[position : (position := position + (length >> 1))]
         if (length := buffer[position]) < 128:
             position += 1
@@ -259,7 +258,7 @@ def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tu
         newest[key] = base_offset + (offset >> 1), value
         position = record_end
     if position != end:
-        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+        raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
 
 
 def _sift_piece(  # noqa: PLR0912
@@ -312,7 +311,7 @@ def _sift_piece(  # noqa: PLR0912
             run_start = record_end
         position = record_end
     if position != end:
-        raise _invalid(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
+        raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
     if run_start < position:
         runs.append((run_start, position))
     return kept, runs, has_tombstones
@@ -384,8 +383,4 @@ def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
 
 
 def _leads_out(header: BatchHeader) -> CorruptRecords:
-    return _invalid(f"a record of the batch at offset {header.base_offset} leads out of it")
-
-
-def _invalid(message: str) -> CorruptRecords:
-    return CorruptRecords(message, ErrorCode.INVALID_RECORD)
+    return invalid_records(f"a record of the batch at offset {header.base_offset} leads out of it")

@@ -76,9 +76,9 @@ def walk_buffer(buffer: bytes | memoryview, position: int, count: int) -> Walk:
         buffer = bytes(buffer)  # slices of bytes with a step are taken several times as fast as those of a view
     position = _walk_chunk(buffer, position, walk)
     if walk.index < count:
-        raise _invalid(f"record {walk.index} of {count} does not end within the batch")
+        raise invalid_records(f"record {walk.index} of {count} does not end within the batch")
     if position != end:
-        raise _invalid(f"{end - position} bytes follow the last of {count} records")
+        raise invalid_records(f"{end - position} bytes follow the last of {count} records")
     return walk
 
 
@@ -94,16 +94,16 @@ def walk_stream(stream: Stream, count: int) -> Walk:
         if len(buffer) >= _VARINT_MAX_BYTES:
             length, _ = read_varint(buffer, 0)
             if length & 1:
-                raise _invalid(f"record {walk.index} has a negative length")
+                raise invalid_records(f"record {walk.index} has a negative length")
             if length >> 1 > CHUNK_BYTES:
                 buffer = _walk_long_record(RecordCursor(stream, buffer), walk)
                 continue
         chunk = stream.read(CHUNK_BYTES)
         if not chunk:
-            raise _invalid(f"the stream ends within record {walk.index} of {count}")
+            raise invalid_records(f"the stream ends within record {walk.index} of {count}")
         buffer += chunk
     if buffer or stream.read(1):
-        raise _invalid(f"bytes follow the last of {count} records")
+        raise invalid_records(f"bytes follow the last of {count} records")
     return walk
 
 
@@ -182,11 +182,11 @@ def _walk_singly(buffer: bytes | memoryview, position: int, walk: Walk, stop: in
             position += 1 if length & 1 else (length >> 1) + 1
             position = _step_over_headers(buffer, position) if buffer[position] else position + 1
             if position != record_end:
-                raise _invalid(f"the lengths within record {expected_offset >> 1} contradict each other")
+                raise invalid_records(f"the lengths within record {expected_offset >> 1} contradict each other")
             expected_offset += 2
     except IndexError:
         if record_end > record_start:
-            raise _invalid(f"a length within record {expected_offset >> 1} leads out of the batch") from None
+            raise invalid_records(f"a length within record {expected_offset >> 1} leads out of the batch") from None
     walk.index, walk.key_lengths = expected_offset >> 1, key_lengths
     return record_start if expected_offset < offset_end else position
 
@@ -195,11 +195,11 @@ def _step_over_headers(buffer: bytes | memoryview, position: int) -> int:
     """From the header count to the end of the headers; IndexError where that lies behind the buffer."""
     count, position = read_varint(buffer, position)
     if count & 1:
-        raise _invalid("a record has a negative number of headers")
+        raise invalid_records("a record has a negative number of headers")
     for _ in range(count >> 1):
         length, position = read_varint(buffer, position)
         if length & 1:
-            raise _invalid("the key of a record header is null")
+            raise invalid_records("the key of a record header is null")
         position += length >> 1
         length, position = read_varint(buffer, position)
         if not length & 1:
@@ -233,7 +233,7 @@ def _read_long_varint(buffer: bytes | bytearray | memoryview, position: int, bit
         shift += 7
         position += 1
         if shift >= bits:
-            raise _invalid(f"a variable-length number has more than {bits} bits")
+            raise invalid_records(f"a variable-length number has more than {bits} bits")
     return (value | byte << shift) & ((1 << bits) - 1), position
 
 
@@ -274,7 +274,7 @@ class RecordCursor:
             self._position += max(size_bytes, 0)
             return
         if self._stream.skip(size_bytes - in_buffer) < size_bytes - in_buffer:
-            raise _invalid("the batch ends within a record")
+            raise invalid_records("the batch ends within a record")
         self._dropped_bytes += self._position + size_bytes
         self._buffer, self._position = b"", 0
 
@@ -288,7 +288,7 @@ class RecordCursor:
         while left:
             piece = self._stream.read(min(left, CHUNK_BYTES))
             if not piece:
-                raise _invalid("the batch ends within a record")
+                raise invalid_records("the batch ends within a record")
             pieces.append(piece)
             left -= len(piece)
         self._dropped_bytes += self._position + size_bytes
@@ -305,7 +305,7 @@ class RecordCursor:
     def _fill(self) -> None:
         chunk = self._stream.read(CHUNK_BYTES)
         if not chunk:
-            raise _invalid("the batch ends within a record")
+            raise invalid_records("the batch ends within a record")
         self._dropped_bytes += self._position
         self._buffer, self._position = self.unread + chunk, 0
 
@@ -326,18 +326,19 @@ def _walk_long_record(cursor: RecordCursor, walk: Walk) -> bytes:
     cursor.skip(cursor.read_number())
     header_count = cursor.read_number()
     if header_count < 0:
-        raise _invalid("a record has a negative number of headers")
+        raise invalid_records("a record has a negative number of headers")
     for _ in range(header_count):
         key_length = cursor.read_number()
         if key_length < 0:
-            raise _invalid("the key of a record header is null")
+            raise invalid_records("the key of a record header is null")
         cursor.skip(key_length)
         cursor.skip(cursor.read_number())
     if cursor.consumed_bytes - start != length:
-        raise _invalid(f"the lengths within record {walk.index} contradict each other")
+        raise invalid_records(f"the lengths within record {walk.index} contradict each other")
     walk.index += 1
     return cursor.unread
 
 
-def _invalid(message: str) -> CorruptRecords:
+def invalid_records(message: str) -> CorruptRecords:
+    """The checksum was right, so somebody wrote this."""
     return CorruptRecords(message, ErrorCode.INVALID_RECORD)

@@ -64,7 +64,7 @@ from barnabas.wire.record_reader import (
     read_records,
     wrap_timestamp,
 )
-from barnabas.wire.record_walk import Walk, walk_buffer, walk_stream
+from barnabas.wire.record_walk import Walk, invalid_records, walk_buffer, walk_stream
 from barnabas.wire.record_writer import build_batch, build_control_batch, rebuild
 from barnabas.wire.topics import TopicPartition
 
@@ -204,12 +204,12 @@ def _only_batch(records: memoryview) -> memoryview:
     entries = walk_entries(records)
     first = next(entries, None)
     if first is None:
-        raise _invalid("there must be one whole record batch for each partition")
+        raise invalid_records("there must be one whole record batch for each partition")
     entry = first[1]
     if entry.magic != 2:
-        raise _invalid(f"the records have message format {entry.magic}; only format 2 is accepted")
+        raise invalid_records(f"the records have message format {entry.magic}; only format 2 is accepted")
     if next(entries, None) is not None:
-        raise _invalid("there must be exactly one record batch for each partition")
+        raise invalid_records("there must be exactly one record batch for each partition")
     if entry.size_bytes < BATCH_OVERHEAD_BYTES:
         raise CorruptRecords(f"a batch of {entry.size_bytes} bytes is smaller than its header")
     return records[: entry.size_bytes]
@@ -227,17 +227,17 @@ def _check_header(
             at_the_door=True,
         )
     if base_offset:
-        raise _invalid(f"the base offset of a batch that is sent should be 0, not {base_offset}")
+        raise invalid_records(f"the base offset of a batch that is sent should be 0, not {base_offset}")
     if len(records) > rules.max_message_bytes:
         return _too_large(len(records), rules)
     if checksum(records) != crc:
         raise CorruptRecords("the checksum of the batch is wrong")
     if count <= 0 or last_delta != count - 1:
-        raise _invalid(f"the batch claims {count} records and a last offset delta of {last_delta}")
+        raise invalid_records(f"the batch claims {count} records and a last offset delta of {last_delta}")
     if attributes & CONTROL:
-        raise _invalid("a client may not write control batches")
+        raise invalid_records("a client may not write control batches")
     if base_sequence < 0 and producer_id > NO_PRODUCER_ID:
-        raise _invalid(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
+        raise invalid_records(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
     return None
 
 
@@ -378,7 +378,3 @@ def _too_large(size_bytes: int | None, rules: RecordRules) -> RecordsRefused:
     return RecordsRefused(
         ErrorCode.MESSAGE_TOO_LARGE, f"the batch {size} is larger than {rules.max_message_bytes} bytes"
     )
-
-
-def _invalid(message: str) -> CorruptRecords:
-    return CorruptRecords(message, ErrorCode.INVALID_RECORD)

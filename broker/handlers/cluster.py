@@ -8,8 +8,8 @@ Behaviour: DescribeCluster is answered by every broker from what UpdateMetadata 
     REQUEST_TIMED_OUT. A null list asks for every partition that this broker knows of, and leaves out of the answer
     those that needed no election. A type that does not exist is UNKNOWN_SERVER_ERROR, as in Kafka.
 Versions: DescribeCluster 0-1, 1 has the type of endpoint. ElectLeaders 0-2: 0 means preferred leaders and has an error
-    only for each partition. UpdateFeatures 0-1: 0 says whether a level may be lowered,
-    1 how; `validate_only` makes no difference where nothing can be changed.
+    only for each partition. UpdateFeatures 0-1: 0 says whether a level may be lowered, 1 how; `validate_only` makes no
+    difference where nothing can be changed.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,6 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPE_VERSION = 1
 PREFERRED, UNCLEAN = 0, 1
 ERROR_OF_THE_WHOLE_VERSION = 1
-NOT_CONTROLLER = "This is not the correct controller for this cluster."
 
 Feature = m.UpdateFeaturesRequest.FeatureUpdateKey
 ElectedRow = m.ElectLeadersResponse.PartitionResult
@@ -153,7 +152,9 @@ def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not broker.candidate.is_active:
-        return m.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=NOT_CONTROLLER)
+        return m.UpdateFeaturesResponse(
+            error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message
+        )
     asked: dict[str, Feature] = {}
     for update in request.feature_updates:
         asked.setdefault(update.feature, update)

@@ -21,7 +21,6 @@ Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation
 """
 
 from collections import Counter
-from typing import NamedTuple
 
 import trio
 
@@ -32,6 +31,7 @@ from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import await_outcomes
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.segment import RecordTime
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
@@ -54,15 +54,7 @@ DeletionRow = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 EpochRow = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-class Found(NamedTuple):
-    """An answer: (-1, -1, -1) when nothing is found."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-
-
-NOTHING = Found(-1, -1, -1)
+NOTHING = RecordTime(-1, -1, -1)
 
 
 # -- ListOffsets
@@ -163,12 +155,12 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
 
 async def _find(
     broker: Broker, partition: Partition, log: PartitionLog, timestamp: int, end_offset: int, uncertain: ErrorCode
-) -> Found | ErrorCode:
+) -> RecordTime | ErrorCode:
     if timestamp == LATEST:
-        return uncertain or Found(-1, end_offset, partition.leader_epoch)
+        return uncertain or RecordTime(-1, end_offset, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         epoch = log.epochs.epoch_for(log.log_start_offset)
-        return Found(-1, log.log_start_offset, -1 if epoch is None else epoch)
+        return RecordTime(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp == LATEST_TIERED:
         return NOTHING
     if timestamp == MAX_TIMESTAMP:
@@ -177,7 +169,7 @@ async def _find(
         found = await broker.world.in_thread(log.offset_for_timestamp, timestamp, log.log_end_offset)
     if found is None:
         return NOTHING
-    return Found(*found) if found.offset < end_offset else uncertain or NOTHING
+    return found if found.offset < end_offset else uncertain or NOTHING
 
 
 # -- OffsetForLeaderEpoch

@@ -16,7 +16,6 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
-NOT_CONTROLLER = "This is not the correct controller for this cluster."
 NO_MESSAGE = ""  # of an answer without error: Kafka leaves the field at its default
 
 AlteredTopic = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -99,4 +98,4 @@ def _ongoing(index: int, assignment: Assignment) -> OngoingRow:
 
 
 def _message(code: ErrorCode) -> str | None:
-    return NOT_CONTROLLER if code == ErrorCode.NOT_CONTROLLER else None
+    return code.message if code == ErrorCode.NOT_CONTROLLER else None

@@ -31,7 +31,6 @@ from barnabas.wire.errors import ErrorCode
 NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
 DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
-NOT_THE_CONTROLLER = "This is not the correct controller for this cluster."
 
 DescribedUser = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -101,7 +100,7 @@ async def alter_user_scram_credentials(
 ) -> m.AlterUserScramCredentialsResponse:
     """Delete and set credentials; one answer a user."""
     if not broker.candidate.is_active:
-        return _refuse_all(request, ErrorCode.NOT_CONTROLLER, NOT_THE_CONTROLLER)
+        return _refuse_all(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
     if not call.authorize("Alter", "Cluster"):
         return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = _asked(request)

@@ -6,9 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.storage.producers import (
-    SEQUENCE_MAX,
     CompletedTransaction,
-    Control,
     Duplicate,
     Origin,
     ProducerStates,
@@ -18,10 +16,11 @@ from barnabas.storage.producers import (
     sequence_before,
 )
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import BatchHeader
+from barnabas.wire.record_batch import SEQUENCE_MAX
+from barnabas.wire.records import BatchHeader, ControlRecord
 
 DAY_MS = 86_400_000
-COMMIT, ABORT = Control(1, 0), Control(0, 0)
+COMMIT, ABORT = ControlRecord(1, 0), ControlRecord(0, 0)
 TRANSACTIONAL, CONTROL = 16, 32
 
 
@@ -231,10 +230,10 @@ def test_a_plain_batch_inside_a_transaction_is_refused():
 
 def test_a_marker_of_an_old_coordinator_is_fenced():
     states = wrote(opened(10))
-    states.update(marker(13), control=Control(1, coordinator_epoch=4))
-    fenced = states.check(marker(14), Origin.COORDINATOR, control=Control(1, coordinator_epoch=3))
+    states.update(marker(13), control=ControlRecord(1, coordinator_epoch=4))
+    fenced = states.check(marker(14), Origin.COORDINATOR, control=ControlRecord(1, coordinator_epoch=3))
     assert fenced is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert states.check(marker(14), Origin.COORDINATOR, control=Control(1, coordinator_epoch=4)) is None
+    assert states.check(marker(14), Origin.COORDINATOR, control=ControlRecord(1, coordinator_epoch=4)) is None
 
 
 def test_a_marker_may_bump_the_epoch_and_fences_its_producer():

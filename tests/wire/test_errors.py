@@ -39,7 +39,7 @@ def test_exactly_the_codes_that_java_calls_retriable_are_retriable() -> None:
 
 
 def test_every_code_explains_itself_in_one_sentence() -> None:
-    assert all(code.message.endswith(".") and len(code.message) < 120 for code in ErrorCode)
+    assert all(code.message.endswith(".") and len(code.message) < 200 for code in ErrorCode)
     assert len({code.message for code in ErrorCode}) == len(ErrorCode)
 
 
@@ -56,4 +56,4 @@ def test_refuse_names_its_code_and_keeps_the_message_for_the_client() -> None:
 def test_refuse_without_a_message_sends_none_but_logs_the_codes_own() -> None:
     refusal = Refuse(ErrorCode.NOT_CONTROLLER)
     assert refusal.message is None
-    assert str(refusal) == "NOT_CONTROLLER: This broker is not the controller."
+    assert str(refusal) == "NOT_CONTROLLER: This is not the correct controller for this cluster."
