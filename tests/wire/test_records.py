@@ -290,7 +290,7 @@ def test_a_rebuild_counts_timestamps_from_the_first_record() -> None:
     )
     batch = accepted(sent, Rules(compression_type="zstd"))
     assert batch.header[2:4] == (-1, 2)
-    assert batch.header[5:] == (Codec.ZSTD, 1, 1100, 1100, 8, -1, 4, 2)
+    assert batch.header[5:] == (Codec.ZSTD, 1, 1100, 1100, 8, 0, 4, 2)
     assert [record.timestamp for record in read_records(batch.data)] == [1100, 960]
 
 
@@ -408,7 +408,7 @@ def test_no_timestamp_can_be_rebuilt_but_no_negative_one() -> None:
 
 
 def test_a_rebuilt_batch_stays_transactional_and_loses_other_attributes() -> None:
-    sent = raw_batch(attributes=TRANSACTIONAL | DELETE_HORIZON | 0x80, producer=8, sequence=0)
+    sent = raw_batch(attributes=TRANSACTIONAL | DELETE_HORIZON | 0x80, producer=8, producer_epoch=0, sequence=0)
     assert accepted(sent, Rules(compression_type="lz4")).header.attributes == TRANSACTIONAL | Codec.LZ4
 
 
