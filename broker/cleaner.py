@@ -196,8 +196,9 @@ class LogCleaner:
             now_ms=self._world.now_ms(),
         )
         steps = cleaning.steps()
+        is_clean = False
         try:
-            await self._take_steps(cleaning, steps, job)
+            is_clean = await self._take_steps(cleaning, steps, job)
         except CorruptRecords as error:
             self._uncleanable[log] = None
             logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
@@ -212,17 +213,19 @@ class LogCleaner:
             log.is_being_cleaned = False
             del self._jobs[log]
             job.done.set()
-            self._job_ended.set()
+            if is_clean:  # otherwise the next look comes after the back-off, or it would find the same at once
+                self._job_ended.set()
 
-    async def _take_steps(self, cleaning: "Cleaning", steps: "Iterator[Step]", job: _Job) -> None:
+    async def _take_steps(self, cleaning: "Cleaning", steps: "Iterator[Step]", job: _Job) -> bool:
+        """Take all steps of a pass; False if it was given up."""
         log, started = cleaning.log, trio.current_time()
         read_bytes = size_bytes = 0
         while (step := await self._world.in_thread(next, steps, None)) is not None:
             if job.given_up.is_set() or self._logs.get(log.topic_partition) is not log:
-                return
+                return False
             if step.replacement is not None:
                 if not step.replacement.apply(self._world.now_ms()):
-                    return
+                    return False
                 self._logs.doom_deleted(log)
             read_bytes += step.read_bytes
             size_bytes += step.written_bytes
@@ -230,14 +233,9 @@ class LogCleaner:
         log.first_dirty_offset = cleaning.end_offset
         await self._logs.checkpoint_cleaned(log)
         seconds = trio.current_time() - started
-        logger.info(
-            "%s: clean up to %d in %.1f s, %d bytes read, %d left",
-            log,
-            cleaning.end_offset,
-            seconds,
-            read_bytes,
-            size_bytes,
-        )
+        message = "%s: clean up to %d in %.1f s, %d bytes read, %d written"
+        logger.info(message, log, cleaning.end_offset, seconds, read_bytes, size_bytes)
+        return True
 
     async def _rest(self, work_bytes: int, job: _Job) -> None:
         """Wait as long as the allowed rate takes for what was read and written, by all passes together.

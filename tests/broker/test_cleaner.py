@@ -494,6 +494,7 @@ async def test_a_disk_that_fails_in_a_pass_takes_its_directory_offline_and_the_o
     await a_pass()
     assert [directory for directory, _ in scene.failed] == ["/d1"]
     assert scene.logs.get(T0) is None
+    await a_pass()
     assert scene.offsets(T1) == [17, 18, 19]
 
 
@@ -525,6 +526,19 @@ async def test_a_damaged_log_is_not_cleaned_any_more_and_the_others_are(autojump
     assert scene.failed == []
     assert scene.offsets(T1) == [17, 18, 19]
     assert scene.leftovers("/d1/t-0") == []
+
+
+async def test_a_shortage_ends_a_pass_and_the_next_one_comes_after_the_back_off(autojump_clock, nursery):
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    for _ in range(3):
+        scene.disk.fail_next("open", "EMFILE", path_part=".log.cleaned")
+    await trio.sleep(3 * BACKOFF - 1)
+    assert scene.hops < 20
+    assert len(scene.offsets()) == 20
+    await trio.sleep(BACKOFF + 1)
+    assert scene.offsets() == [17, 18, 19]
+    assert scene.failed == []
 
 
 async def test_files_that_were_replaced_go_after_their_delay(autojump_clock, nursery):
