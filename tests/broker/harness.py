@@ -24,155 +24,28 @@ import trio
 import trio.testing
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.broker.net import Net, Stream
 from barnabas.broker.serve import serve
 from barnabas.broker.world import World, run_inline
 from barnabas.controller import paths
 from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store import Create, Delete, SetData
-from barnabas.storage.disk import Disk, FileSlice
+from barnabas.storage.disk import Disk
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch, read_all_records
+from tests.broker.memnet import MemNet
 
 START_MS = 1_700_000_000_000
 PATIENCE_SECONDS = 3600.0
-PIPE_BYTES = 1 << 16  # what fits between a sender and a reader that does not read
 THREAD_SECONDS = 0.001  # how long work in a thread takes
-SENDFILE_BYTES = 1 << 15
 
 
 def now_ms() -> int:
     """The wall clock, which goes with trio's."""
     return START_MS + round(trio.current_time() * 1000)
-
-
-# -- network
-
-
-class Pipe:
-    """Bytes on their way in one direction."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.ended = False  # no more will be written
-        self.abandoned = False  # nobody will read
-        self.changed = trio.Event()
-
-    def note(self) -> None:
-        self.changed.set()
-        self.changed = trio.Event()
-
-
-class MemStream:
-    """A `Stream`: one end of two pipes."""
-
-    def __init__(self, incoming: Pipe, outgoing: Pipe, peer_address: str) -> None:
-        self.peer_address = peer_address
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self._closed = False
-
-    async def receive_some(self, max_bytes: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        pipe = self._incoming
-        while not self._closed:
-            if pipe.data:
-                received = bytes(pipe.data[:max_bytes])
-                del pipe.data[:max_bytes]
-                pipe.note()
-                return received
-            if pipe.ended:
-                return b""
-            await pipe.changed.wait()
-        raise ConnectionLost("this end was closed")
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        pipe, rest = self._outgoing, memoryview(data)
-        while rest:
-            if self._closed or pipe.abandoned:
-                raise ConnectionLost("the other end is closed")
-            space = PIPE_BYTES - len(pipe.data)
-            if space <= 0:
-                await pipe.changed.wait()
-                continue
-            pipe.data += rest[:space]
-            rest = rest[space:]
-            pipe.note()
-
-    async def send_slice(self, piece: FileSlice) -> None:
-        """In steps, as sendfile does: each reads the file as it then is."""
-        position, end = piece.position, piece.position + piece.size_bytes
-        while position < end:
-            data = piece.file.read(position, min(end - position, SENDFILE_BYTES))
-            if not data:
-                raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
-            await self.send_all(data)
-            position += len(data)
-
-    def close(self) -> None:
-        self._closed = True
-        self._outgoing.ended = True
-        self._incoming.abandoned = True
-        self._incoming.note()
-        self._outgoing.note()
-
-
-class MemListener:
-    """A `Listener` of a `MemNet`."""
-
-    def __init__(self, net: "MemNet", host: str, port: int) -> None:
-        self.host = host
-        self.port = port
-        self._net = net
-        self._arrived: list[MemStream] = []
-        self._changed = trio.Event()
-
-    async def serve(self, handle: Callable[[MemStream], object], nursery: trio.Nursery) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            while self._arrived:
-                nursery.start_soon(handle, self._arrived.pop(0))
-
-    def offer(self, stream: MemStream) -> None:
-        self._arrived.append(stream)
-        self._changed.set()
-
-    def close(self) -> None:
-        self._net.listeners.pop(self.port, None)
-        for stream in self._arrived:
-            stream.close()
-
-
-class MemNet:
-    """A `Net` without sockets; a connection may come from any address."""
-
-    def __init__(self) -> None:
-        self.listeners: dict[int, MemListener] = {}
-        self._next_port = 40000
-
-    async def listen(self, host: str, port: int, *, backlog: int) -> MemListener:
-        await trio.lowlevel.checkpoint()
-        if port == 0:
-            port = self._next_port
-            self._next_port += 1
-        if port in self.listeners:
-            raise OSError(98, "Address already in use")
-        listener = self.listeners[port] = MemListener(self, host, port)
-        return listener
-
-    async def connect(self, host: str, port: int, *, address: str = "127.0.0.1") -> MemStream:
-        await trio.lowlevel.checkpoint()
-        listener = self.listeners.get(port)
-        if listener is None:
-            raise ConnectionLost(f"{host}:{port}: nobody listens")
-        there, back = Pipe(), Pipe()
-        listener.offer(MemStream(there, back, address))
-        return MemStream(back, there, host)
 
 
 # -- disks

@@ -10,7 +10,7 @@ import trio
 from barnabas.broker.net import ConnectionLost, OsNet, OsStream
 from barnabas.storage.disk import FileSlice, OsDisk, StorageError
 from barnabas.storage.memdisk import MemDisk
-from tests.broker.harness import MemNet
+from tests.broker.memnet import MemNet
 
 
 @pytest.fixture(params=[MemNet, OsNet])

@@ -1,6 +1,4 @@
-"""The broker's life as its clients see it: start, restart after each kind of end, stop, several disks and listeners."""
-
-import random
+"""The broker's life as its clients see it: start, restart after each kind of end, stop, listeners."""
 
 import pytest
 import trio
@@ -11,8 +9,6 @@ from trio.testing import MockClock
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
 from barnabas.broker.log_directory import LogDirectoryRefused
-from barnabas.broker.logs import AllDirectoriesOffline
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.serve import STOP_SECONDS
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import ProducerStates
@@ -24,11 +20,7 @@ from tests.broker.harness import (
     Machine,
     batch_of,
     fetch_request,
-    fetched,
     now_ms,
-    produce_many,
-    produce_request,
-    records_in,
 )
 
 
@@ -433,125 +425,6 @@ async def unresolved(host):
     return False
 
 
-# -- several directories
-
-
-async def spread(machine, partitions=4):
-    """Topic t over the directories, a record in each partition; partition -> directory."""
-    client = await machine.connect()
-    await client.create_topic("t", partitions)
-    for partition in range(partitions):
-        await client.produce("t", b"before", partition)
-    return {
-        partition: next(
-            path for path in machine.properties["log.dirs"].split(",") if machine.disk.exists(f"{path}/t-{partition}")
-        )
-        for partition in range(partitions)
-    }
-
-
-async def test_a_directory_that_fails_takes_its_partitions_along_and_no_others(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    directories = await spread(machine)
-    assert sorted(directories.values()) == ["/a", "/a", "/b", "/b"]
-    client = await machine.connect()
-    machine.disk.fail_next("write", "EIO", path_part="/b/")
-    answers = await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
-    codes = {row.index: row.error_code for row in answers.responses[0].partition_responses}
-    expected = {partition: 0 if path == "/a" else 56 for partition, path in directories.items()}
-    assert codes == expected
-    for partition, code in expected.items():
-        assert (await client.fetch("t", 0, partition, max_wait_ms=0)).error_code == code
-        assert (await client.list_offset("t", -1, partition)).error_code == code
-
-
-async def test_waiting_fetches_are_told_when_their_directory_fails(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    directories = await spread(machine)
-    (partition, *_) = [partition for partition, path in directories.items() if path == "/b"]
-    client, other = await machine.connect(), await machine.connect()
-    await client.send(fetch_request([("t", partition, 1)], max_wait_ms=60_000), 12)
-    await trio.testing.wait_all_tasks_blocked()
-    machine.disk.fail_next("write", "EIO", path_part="/b/")
-    began = trio.current_time()
-    await other.produce("t", b"after", partition)
-    assert (await client.receive()).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert trio.current_time() < began + 1
-
-
-async def test_new_topics_go_where_the_disk_works(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    await spread(machine)
-    machine.disk.fail_next("write", "EIO", path_part="/b/")
-    client = await machine.connect()
-    await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
-    await client.create_topic("u", 3)
-    for partition in range(3):
-        assert machine.disk.exists(f"/a/u-{partition}")
-        assert (await client.produce("u", b"x", partition)).error_code == 0
-
-
-async def test_after_a_restart_the_partitions_of_a_failed_directory_are_there_again(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    await spread(machine)
-    machine.disk.fail_next("write", "EIO", path_part="/b/")
-    client = await machine.connect()
-    await client.ask(produce_many({("t", partition): b"after" for partition in range(4)}))
-    await machine.stop()
-    client = await (await machine.start()).connect()
-    for partition in range(4):
-        values = await client.read_values("t", 0, partition)
-        assert values[0] == b"before"
-        assert (await client.produce("t", b"again", partition)).base_offset == len(values)
-
-
-async def test_a_directory_that_fails_at_the_start_leaves_the_others_serving(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    directories = await spread(machine)
-    await machine.stop()
-    machine.disk.fail_next("list", "EIO", path_part="/b")
-    client = await (await machine.start()).connect()
-    for partition, path in directories.items():
-        row = await client.fetch("t", 0, partition, max_wait_ms=0)
-        assert row.error_code == (0 if path == "/a" else ErrorCode.KAFKA_STORAGE_ERROR)
-    await machine.stop()
-    client = await (await machine.start()).connect()
-    assert [await client.read_values("t", 0, partition) for partition in range(4)] == [[b"before"]] * 4
-
-
-async def test_the_last_directory_that_fails_ends_the_broker(nursery, autojump_clock):
-    machine = await Machine(nursery, log_dirs="/a,/b").start()
-    directories = await spread(machine)
-    client = await machine.connect()
-    for path in ("/a", "/b"):
-        assert machine.failure is None
-        machine.disk.fail_next("write", "EIO", path_part=path + "/")
-        (partition, *_) = [each for each, where in directories.items() if where == path]
-        await client.send(produce_request("t", b"after", partition))
-        await trio.sleep(1)
-    await machine.ended()
-    assert isinstance(machine.failure, AllDirectoriesOffline)
-    assert "/a" in str(machine.failure) and "/b" in str(machine.failure)
-
-
-async def test_a_full_disk_refuses_records_and_loses_none(nursery, autojump_clock):
-    disk = MemDisk(now_ms=now_ms)
-    machine = await Machine(nursery, disk=disk, log_dirs="/a,/b").start()
-    directories = await spread(machine)
-    client, acknowledged = await machine.connect(), []
-    disk.capacity_bytes = disk.used_bytes + 20_000
-    while (row := await client.produce("t", bytes(1000), 0)).error_code == 0:
-        acknowledged.append(row.base_offset)
-    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and len(acknowledged) >= 10
-    other = next(each for each, path in directories.items() if path != directories[0])
-    assert (await client.fetch("t", 0, other, max_wait_ms=0)).error_code == 0
-    await machine.crash()
-    machine.disk.capacity_bytes *= 100
-    client = await (await machine.start()).connect()
-    assert await client.read_values("t") == [b"before"] + [bytes(1000)] * len(acknowledged)
-    assert (await client.produce("t", b"goes on")).error_code == 0
-
-
 # -- nothing to do
 
 
@@ -647,120 +520,3 @@ async def test_a_broker_that_is_stopped_at_once_leaves_a_clean_disk(nursery, aut
     await machine.stop()
     assert machine.disk.exists("/data/.kafka_cleanshutdown")
     await machine.start()
-
-
-# -- all of it together
-
-
-class Life:
-    """Producers and readers that go on, whatever happens to the broker, its power and its leaderships."""
-
-    PARTITIONS, PRODUCERS, BATCHES = 2, 4, 20
-    RETRIABLE = frozenset({3, 5, 6, 7, 19, 20, 56})
-
-    def __init__(self, machine, seed) -> None:
-        self.machine = machine
-        self.rng = random.Random(seed)
-        self.acknowledged: list[tuple[int, int, bytes]] = []
-        self.seen: list[list[bytes]] = [[] for _ in range(self.PARTITIONS)]
-
-    async def produce(self, number) -> None:
-        """An idempotent producer: it repeats a batch until it is acknowledged."""
-        client = await self.connected()
-        for sequence in range(self.BATCHES):
-            value = b"%d.%d" % (number, sequence)
-            batch = batch_of(value, producer_id=number, producer_epoch=0, base_sequence=sequence)
-            while True:
-                try:
-                    row = await client.produce("t", batch, number % self.PARTITIONS, timeout_ms=500)
-                except (ConnectionLost, EOFError):
-                    client = await self.connected()
-                    continue
-                if row.error_code == 0:
-                    break
-                assert row.error_code in self.RETRIABLE
-                await trio.sleep(0.01)
-            self.acknowledged.append((number % self.PARTITIONS, row.base_offset, value))
-            await trio.sleep(self.rng.random() * 0.02)
-
-    async def read(self, partition) -> None:
-        """A consumer with a fetch session, for ever: each record must be the next one."""
-        client, session, seen = await self.connected(), (0, 0), self.seen[partition]
-        while True:
-            try:
-                wanted = [("t", partition, len(seen))]
-                answer = await client.ask(fetch_request(wanted, session=session, max_wait_ms=50, max_bytes=300), 12)
-            except (ConnectionLost, EOFError):
-                client, session = await self.connected(), (0, 0)
-                continue
-            session = (answer.session_id, session[1] + 1) if answer.session_id else (0, 0)
-            for _, row in fetched(answer):
-                assert row.error_code == 0 or row.error_code in self.RETRIABLE
-                for record in records_in(row) if row.records else ():
-                    if record.offset >= len(seen):
-                        assert record.offset == len(seen)
-                        seen.append(record.value)
-                if row.error_code:
-                    await trio.sleep(0.01)
-
-    async def connected(self):
-        while True:
-            try:
-                return await self.machine.connect()
-            except ConnectionLost:
-                await trio.sleep(0.01)
-
-    async def meddle(self) -> None:
-        """Something happens, again and again; never two things at once."""
-        while True:
-            await trio.sleep(self.rng.random() * 0.2)
-            happening = self.rng.choice([self.crash, self.stop, self.cut_power, self.flap, self.flap])
-            with trio.CancelScope(shield=True):
-                await happening()
-
-    async def crash(self) -> None:
-        await self.machine.crash()
-        await self.machine.start()
-
-    async def stop(self) -> None:
-        await self.machine.stop()
-        await self.machine.start()
-
-    async def cut_power(self) -> None:
-        await self.machine.cut_power(self.rng.randrange(2**32))
-        await self.machine.start()
-
-    async def flap(self) -> None:
-        """A partition gets another leader, or a follower that does not follow; then it is as before."""
-        client, me, partition = await self.connected(), self.machine.serving.broker_id, self.rng.randrange(2)
-        role = self.rng.choice([{"leader": 2, "isr": [2]}, {"isr": [me, 2]}])
-        await client.give_role(self.machine, "t", partition, replicas=[me, 2], **role)
-        await trio.sleep(self.rng.random() * 0.05)
-        await client.give_role(self.machine, "t", partition, replicas=[me, 2])
-        client.close()
-
-
-@pytest.mark.parametrize("seed", range(8))
-async def test_every_acknowledged_record_is_there_once_and_in_order_after_an_eventful_life(
-    nursery, autojump_clock, seed
-):
-    machine = await Machine(nursery, seed=seed).start()
-    life = Life(machine, seed)
-    segment_bytes = life.rng.choice(["200", "1000", "100000"])
-    await (await machine.connect()).create_topic("t", life.PARTITIONS, segment_bytes=segment_bytes, flush_messages="1")
-    async with trio.open_nursery() as living:
-        living.start_soon(life.meddle)
-        for partition in range(life.PARTITIONS):
-            nursery.start_soon(life.read, partition)
-        async with trio.open_nursery() as producing:
-            for number in range(life.PRODUCERS):
-                producing.start_soon(life.produce, number)
-        living.cancel_scope.cancel()
-    client = await life.connected()
-    logs = [await client.read_values("t", 0, partition) for partition in range(life.PARTITIONS)]
-    assert all(logs[partition][offset] == value for partition, offset, value in life.acknowledged)
-    for number in range(life.PRODUCERS):
-        written = [value for value in logs[number % life.PARTITIONS] if value.startswith(b"%d." % number)]
-        assert written == [b"%d.%d" % (number, sequence) for sequence in range(life.BATCHES)]
-    await trio.sleep(10)
-    assert life.seen == logs

@@ -1,0 +1,291 @@
+"""Fetch within sessions: what an incremental answer holds, what wakes it, and what ends a session (KIP-227)."""
+
+import random
+
+import pytest
+import trio
+
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import (
+    fetch_request,
+    fetched,
+    records_in,
+    values_in,
+)
+from tests.broker.test_fetch import only_row, with_records, with_topic
+
+
+class Session:
+    """An incremental fetch session of one client; `more` is told what changes in the request."""
+
+    def __init__(self, client, version=12) -> None:
+        self.client = client
+        self.version = version
+        self.session_id = 0
+        self.epoch = 0
+
+    async def fetch(self, wanted=(), *, forget=(), max_wait_ms=0, **fields):
+        request = fetch_request(
+            wanted, forget=forget, session=(self.session_id, self.epoch), max_wait_ms=max_wait_ms, **fields
+        )
+        answer = await self.client.ask(request, self.version)
+        if answer.error_code == 0:
+            self.session_id = answer.session_id
+            self.epoch += 1
+        return answer
+
+    async def rows(self, wanted=(), **options):
+        answer = await self.fetch(wanted, **options)
+        assert answer.error_code == 0
+        return {row.partition_index: row for _, row in fetched(answer)}
+
+
+async def in_session(nursery, partitions=3, count=0, **configs):
+    machine, client, _ = await with_records(nursery, count, partitions=partitions, **configs)
+    session = Session(client)
+    rows = await session.rows([("t", each, count) for each in range(partitions)])
+    assert list(rows) == list(range(partitions)) and session.session_id > 0
+    return machine, session, await machine.connect()
+
+
+async def test_an_incremental_answer_holds_only_what_changed(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    assert await session.rows() == {}
+    await other.produce("t", b"v", 1)
+    rows = await session.rows()
+    assert list(rows) == [1] and values_in(rows[1]) == [b"v"]
+    assert await session.rows([("t", 1, 1)]) == {}
+
+
+async def test_records_come_again_until_the_client_moves_on(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    await other.produce("t", b"v", 1)
+    for _ in range(3):
+        assert values_in((await session.rows())[1]) == [b"v"]
+
+
+async def test_what_is_appended_between_two_requests_is_in_the_next_answer(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in (2, 0):
+        await other.produce("t", b"v", partition)
+    assert sorted(await session.rows(max_wait_ms=60_000)) == [0, 2]
+
+
+async def test_a_waiting_session_is_woken_by_an_append(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    answers = []
+
+    async def wait():
+        answers.append(await session.rows(max_wait_ms=60_000))
+
+    async with trio.open_nursery() as waiting:
+        waiting.start_soon(wait)
+        await trio.sleep(5)
+        began = trio.current_time()
+        await other.produce("t", b"v", 2)
+    assert list(answers[0]) == [2] and trio.current_time() < began + 0.1
+
+
+async def test_partitions_are_added_and_forgotten(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    await other.create_topic("u")
+    answer = await session.fetch([("u", 0, 0)], forget=[("t", 1)])
+    assert [topic for topic, _ in fetched(answer)] == ["u"]
+    for partition in range(3):
+        await other.produce("t", b"v", partition)
+    assert sorted(await session.rows()) == [0, 2]
+
+
+async def test_errors_are_told_again_until_they_are_over(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    for _ in range(2):
+        rows = await session.rows([("t", 1, 99)])
+        assert {index: row.error_code for index, row in rows.items()} == {1: ErrorCode.OFFSET_OUT_OF_RANGE}
+    assert {row.error_code for row in (await session.rows()).values()} == {ErrorCode.OFFSET_OUT_OF_RANGE}
+    assert (await session.rows([("t", 1, 0)]))[1].error_code == 0
+    assert await session.rows() == {}
+
+
+async def test_a_partition_that_comes_into_being_later_is_served(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    assert [row.error_code for _, row in fetched(await session.fetch([("later", 0, 0)]))] == [3]
+    await other.create_topic("later")
+    await other.produce("later", b"v")
+    assert [values_in(row) for _, row in fetched(await session.fetch())] == [[b"v"]]
+    assert [values_in(row) for _, row in fetched(await session.fetch([("later", 0, 1)], max_wait_ms=100))] in ([], [[]])
+
+
+async def test_data_that_did_not_fit_comes_first_in_the_next_answer(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in range(3):
+        await other.produce("t", bytes(1000), partition)
+    seen = []
+    positions = []
+    for _ in range(3):
+        rows = await session.rows(positions, max_bytes=1200)
+        full = [index for index, row in rows.items() if row.records]
+        assert len(full) == 1
+        seen += full
+        positions = [("t", full[0], 1)]
+    assert sorted(seen) == [0, 1, 2]
+    assert {index for index, row in (await session.rows(positions)).items() if row.records} == set()
+
+
+async def test_a_partition_that_always_has_data_does_not_starve_the_others(nursery, autojump_clock):
+    _, session, other = await in_session(nursery)
+    for partition in range(3):
+        for _ in range(5):
+            await other.produce("t", bytes(1000), partition)
+    offsets, positions = [0, 0, 0], []
+    for _ in range(15):
+        rows = await session.rows(positions, max_bytes=1200)
+        ((index, row),) = [(index, row) for index, row in rows.items() if row.records]
+        offsets[index] = records_in(row)[-1].offset + 1
+        positions = [("t", index, offsets[index])]
+        assert max(offsets) - min(offsets) <= 2
+    assert offsets == [5, 5, 5]
+
+
+async def test_a_high_watermark_and_a_log_start_that_moved_are_told(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    me = machine.serving.broker_id
+    await other.give_role(machine, "t", 1, isr=[me, 2], replicas=[me, 2])
+    await other.produce("t", b"v", 1, acks=1)
+    assert (await session.rows()).keys() <= {1}
+    assert await session.rows([("t", 1, 1)]) == {}
+    await other.give_role(machine, "t", 1, isr=[me], replicas=[me, 2])
+    assert {index: row.high_watermark for index, row in (await session.rows()).items()} == {1: 1}
+
+
+async def test_epochs_must_follow_each_other_and_the_session_lives_on(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.epoch += 1
+    assert (await session.fetch()).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    session.epoch -= 1
+    assert await session.rows() == {}
+
+
+async def test_an_unknown_session_is_told(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.session_id += 1
+    answer = await session.fetch()
+    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+async def test_a_full_request_that_names_a_session_closes_it(nursery, autojump_clock, epoch):
+    _, session, _ = await in_session(nursery)
+    old = session.session_id
+    session.epoch = epoch
+    answer = await session.fetch([("t", 0, 0)])
+    assert answer.session_id != old
+    session.session_id, session.epoch = old, 1
+    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_full_request_without_session_makes_none(nursery, autojump_clock):
+    _, client, _ = await with_records(nursery)
+    answer = await client.ask(fetch_request([("t", 0, 0)], session=(0, -1)), 12)
+    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+
+
+async def test_names_and_ids_do_not_mix_in_a_session(nursery, autojump_clock):
+    _, client, topic_id = await with_records(nursery)
+    session = Session(client)
+    await session.rows([("t", 0, 0)])
+    session.version = 13
+    assert (await session.fetch([(topic_id, 0, 0)])).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_names_and_ids_do_not_mix_even_when_nothing_is_added(nursery, autojump_clock):
+    _, session, _ = await in_session(nursery)
+    session.version = 13
+    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+async def test_without_slots_a_client_goes_on_with_full_requests(nursery, autojump_clock):
+    properties = {"max_incremental_fetch_session_cache_slots": "1"}
+    machine, client, _ = await with_records(nursery, properties=properties)
+    first, second = Session(client), Session(await machine.connect())
+    await first.rows([("t", 0, 0)])
+    answer = await second.fetch([("t", 0, 0)])
+    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+    assert len(await first.rows()) == 1
+    await trio.sleep(200)
+    second.epoch = 0
+    await second.rows([("t", 0, 0)])
+    assert second.session_id > 0
+    assert (await first.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_session_notices_that_its_topic_was_deleted_and_made_again(nursery, autojump_clock):
+    _, session, other = await in_session(nursery, 1)
+    await other.delete_topic("t")
+    assert (await session.rows())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await other.create_topic("t")
+    await other.produce("t", b"of the new one")
+    assert values_in((await session.rows())[0]) == [b"of the new one"]
+
+
+async def test_a_fetch_by_id_that_waits_is_told_of_a_deleted_topic_as_one_by_name(nursery, autojump_clock):
+    machine, client, topic_id = await with_topic(nursery)
+    other = await machine.connect()
+    await client.send(fetch_request([(topic_id, 0, 0)], max_wait_ms=60_000), 13)
+    await other.delete_topic("t")
+    row = only_row(await client.receive())
+    assert (row.error_code, row.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+
+
+async def test_a_session_by_id_does_not_see_the_new_topic_of_that_name(nursery, autojump_clock):
+    _, client, topic_id = await with_topic(nursery)
+    session = Session(client, version=13)
+    await session.rows([(topic_id, 0, 0)])
+    await client.delete_topic("t")
+    await client.create_topic("t")
+    await client.produce("t", b"of the new one")
+    assert (await session.rows())[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+async def test_a_session_outlives_its_connection(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    session.client.close()
+    session.client = await machine.connect()
+    await other.produce("t", b"v", 2)
+    assert list(await session.rows()) == [2]
+
+
+async def test_a_session_that_is_closed_while_its_request_waits_is_gone(nursery, autojump_clock):
+    machine, session, other = await in_session(nursery)
+    await session.client.send(fetch_request([], session=(session.session_id, session.epoch), max_wait_ms=20_000), 12)
+    await trio.testing.wait_all_tasks_blocked()
+    fresh = Session(await machine.connect())
+    fresh.session_id = session.session_id
+    await fresh.rows([("t", 0, 0)])
+    await other.produce("t", b"v", 0)
+    assert (await session.client.receive()).error_code == 0
+    assert values_in((await fresh.rows())[0]) == [b"v"]
+
+
+async def test_sessions_and_full_requests_see_the_same_log(nursery, autojump_clock):
+    """A random history: whatever the session shows, put together, is what a full fetch shows."""
+    rng = random.Random(5)
+    _, session, other = await in_session(nursery, 5)
+    seen, written = [[] for _ in range(5)], [[] for _ in range(5)]
+    for _ in range(150):
+        for _ in range(rng.randrange(3)):
+            partition, value = rng.randrange(5), rng.randbytes(rng.choice([10, 500, 3000]))
+            await other.produce("t", value, partition)
+            written[partition].append(value)
+        moved = [("t", each, len(seen[each])) for each in range(5)] if rng.random() < 0.1 else []
+        for index, row in (await session.rows(moved, max_bytes=rng.choice([100, 2000, 10**6]))).items():
+            assert row.error_code == 0
+            seen[index] += values_in(row)[len(seen[index]) - (first_offset(row) or 0) :] if row.records else []
+    assert all(values[: len(part)] == part for values, part in zip(written, seen, strict=True))
+    await session.rows([("t", each, len(seen[each])) for each in range(5)])
+    for each in range(5):
+        assert await other.read_values("t", 0, each) == written[each]
+
+
+def first_offset(row):
+    records = records_in(row)
+    return records[0].offset if records else None

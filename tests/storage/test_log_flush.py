@@ -1,0 +1,134 @@
+"""The partition log and its syncs: what may be acknowledged when, and what happens while a sync runs."""
+
+import pytest
+
+from barnabas.storage.disk import StorageError
+from barnabas.wire.errors import InvariantBroken
+
+
+def test_without_flush_settings_everything_may_be_acknowledged_at_once(world):
+    log = world.open()
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (1, False, 0)
+
+
+def test_with_flush_messages_1_nothing_is_acknowledged_before_its_sync(new_world):
+    world = new_world(flush_messages=1)
+    log = world.open()
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (0, True)
+    world.flush(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (1, False, 1)
+
+
+def test_what_is_appended_during_a_sync_waits_for_the_next(new_world):
+    world = new_world(flush_messages=1)
+    log = world.open()
+    world.append(log)
+    plan = log.flush_plan()
+    world.append(log)
+    plan.sync()
+    log.flushed(plan)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (1, True)
+    world.flush(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (2, False)
+
+
+def test_flush_messages_lets_so_many_be_acknowledged_unsynced(new_world):
+    world = new_world(flush_messages=3)
+    log = world.open()
+    world.append(log)
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (2, False)
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (2, True)
+    world.flush(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (3, False)
+
+
+def test_flush_messages_may_change_while_the_log_is_open(world):
+    log = world.open()
+    world.append(log)
+    world.config.flush_messages = 1
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (1, True)
+
+
+def test_a_roll_during_a_sync_loses_nothing(new_world):
+    world = new_world(flush_messages=1, segment_bytes=150)
+    log = world.open()
+    world.append(log)
+    plan = log.flush_plan()
+    world.append(log)
+    world.append(log)
+    plan.sync()
+    log.flushed(plan)
+    assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (1, True, 1)
+    world.flush(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (3, False, 3)
+
+
+def test_a_sealed_segment_is_to_be_flushed(new_world):
+    world = new_world(segment_bytes=150)
+    log = world.open()
+    for _ in range(3):
+        world.append(log)
+    assert log.flush_demanded
+    world.flush(log)
+    assert not log.flush_demanded
+
+
+def test_nothing_is_planned_when_all_is_synced(world):
+    log = world.open()
+    world.append(log)
+    world.flush(log)
+    assert log.flush_plan() is None
+    log.begin_leader_epoch(9)
+    assert log.flush_plan() is not None
+
+
+def test_the_epochs_are_in_the_file_before_the_recovery_point_passes_them(world):
+    log = world.open()
+    world.append(log, epoch=3)
+    world.flush(log)
+    assert world.content("leader-epoch-checkpoint") == b"0\n1\n3 0\n"
+
+
+def test_a_truncation_during_a_sync_makes_its_plan_worthless(new_world):
+    world = new_world(flush_messages=1)
+    log = world.open()
+    for _ in range(4):
+        world.append(log)
+    plan = log.flush_plan()
+    log.truncate_to(1)
+    world.append(log)
+    plan.sync()
+    log.flushed(plan)
+    assert log.recovery_point <= 1
+    assert log.acknowledgeable_offset <= 1
+
+
+def test_segments_deleted_during_a_sync_are_no_error(new_world):
+    world = new_world(segment_bytes=150, retention_bytes=0)
+    log = world.open()
+    for _ in range(5):
+        world.append(log)
+    plan = log.flush_plan()
+    log.delete_old_segments(world.now_ms, 5)
+    log.remove_deleted(world.now_ms + 60_000)
+    plan.sync()
+    log.flushed(plan)
+    assert log.recovery_point >= 4
+
+
+def test_a_failed_sync_is_told_and_its_file_given_back(world):
+    log = world.open()
+    world.append(log)
+    plan = log.flush_plan()
+    world.disk.fail_next("sync")
+    with pytest.raises(StorageError):
+        plan.sync()
+    plan.release()
+    log.abandon()
+    with pytest.raises(InvariantBroken):
+        log.segments.active.file.retain()
