@@ -13,18 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.broker.config.checks import show_number
+from barnabas.broker.security.scram import MECHANISMS
+from barnabas.controller.entity_configs import ADDRESSES, CLIENTS, USERS
 from barnabas.controller.paths import DEFAULT_ENTITY, desanitize, sanitize
 from barnabas.wire.errors import ErrorCode
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
-FOLDERS = {USER: "users", CLIENT_ID: "clients", IP: "ips"}
+FOLDERS = {USER: USERS, CLIENT_ID: CLIENTS, IP: ADDRESSES}
 PRECISION = 1e-6  # a whole number may miss its mark by this much
 
 LONG_RATES = ("producer_byte_rate", "consumer_byte_rate")
 DECIMAL_RATES = ("request_percentage", "controller_mutation_rate")
 INT_RATES = ("connection_creation_rate",)
 RATES = {USER: LONG_RATES + DECIMAL_RATES, CLIENT_ID: LONG_RATES + DECIMAL_RATES, IP: INT_RATES}
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")  # credentials lie beside a user's quotas
+SCRAM = frozenset(mechanism.name for mechanism in MECHANISMS.values())  # credentials lie beside a user's quotas
 
 
 class QuotaRefused(Exception):
