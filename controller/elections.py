@@ -1,9 +1,9 @@
 """Who leads a partition: one pure function a strategy, in a table (reference B.5).
 
 Every election answers the same question, given the assigned replicas in order of preference and which of them are alive
-and in sync: which replica leads, what is the in-sync set afterwards, who must be told. None means that no replica may
-lead; then the caller leaves the partition as it is, or without a leader. Writing the result, with a leader epoch one
-higher, is the caller's part.
+and in sync: which replica leads, and what is the in-sync set afterwards. None means that no replica may lead; then the
+caller leaves the partition as it is, or without a leader. Writing the result, with a leader epoch one higher, is the
+caller's part.
 
 A replica outside the in-sync set may lack acknowledged records, so it is elected only where the topic allows unclean
 elections, and then the in-sync set is the new leader alone, for nobody else's log is a prefix of what will be written.
@@ -34,11 +34,10 @@ class Candidates(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """The outcome: `recipients` are the brokers that LeaderAndIsr goes to."""
+    """The outcome."""
 
     leader: int
     isr: tuple[int, ...]
-    recipients: tuple[int, ...]
     unclean: bool = False
 
 
@@ -47,9 +46,9 @@ def elect_offline(partition: Candidates) -> Elected | None:
     live = tuple(replica for replica in partition.replicas if replica in partition.live)
     for replica in live:
         if replica in partition.isr:
-            return Elected(replica, tuple(each for each in partition.isr if each in partition.live), live)
+            return Elected(replica, tuple(each for each in partition.isr if each in partition.live))
     if live and partition.unclean_allowed:
-        return Elected(live[0], (live[0],), live, unclean=True)
+        return Elected(live[0], (live[0],), unclean=True)
     return None
 
 
@@ -57,7 +56,7 @@ def elect_for_reassignment(partition: Candidates) -> Elected | None:
     """The first of the target replicas that is live and in sync."""
     for replica in partition.replicas:
         if replica in partition.live and replica in partition.isr:
-            return Elected(replica, tuple(partition.isr), tuple(partition.replicas))
+            return Elected(replica, tuple(partition.isr))
     return None
 
 
@@ -66,18 +65,15 @@ def elect_preferred(partition: Candidates) -> Elected | None:
     preferred = partition.replicas[0] if partition.replicas else None
     if preferred is None or preferred not in partition.live or preferred not in partition.isr:
         return None
-    return Elected(preferred, tuple(partition.isr), tuple(partition.replicas))
+    return Elected(preferred, tuple(partition.isr))
 
 
 def elect_for_controlled_shutdown(partition: Candidates) -> Elected | None:
     """The first live replica in sync that stays; those that leave also leave the in-sync set."""
-    reachable = tuple(
-        replica for replica in partition.replicas if replica in partition.live or replica in partition.shutting_down
-    )
-    for replica in reachable:
-        if replica in partition.isr and replica not in partition.shutting_down:
+    for replica in partition.replicas:
+        if replica in partition.live and replica in partition.isr and replica not in partition.shutting_down:
             staying = tuple(each for each in partition.isr if each not in partition.shutting_down)
-            return Elected(replica, staying, reachable)
+            return Elected(replica, staying)
     return None
 
 

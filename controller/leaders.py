@@ -274,12 +274,13 @@ def _hand_over_lead(
     rules: LeaderRules,
 ) -> Step | None:
     state, online = leadership.state, image.online_replicas(topic_partition)
-    leaving = [each for each in image.reachable_replicas(topic_partition) if each not in online]
+    reachable = image.reachable_replicas(topic_partition)
+    leaving = [each for each in reachable if each not in online]
     elected = ELECTIONS[Strategy.CONTROLLED_SHUTDOWN](Candidates(partition.replicas, state.isr, online, leaving))
     if elected is None:
         return None
     changed = state._replace(leader=elected.leader, isr=elected.isr)
-    told = (TellLeaderAndIsr(topic_partition, elected.recipients),)
+    told = (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
     return next_epoch(topic_partition, leadership, changed, rules, told)
 
 
