@@ -8,9 +8,11 @@ as older tools do; and where a broker leads too little of what it should, the co
 import logging
 from collections.abc import Iterable
 
+import trio
+
 from barnabas.controller import loading, paths
 from barnabas.controller.events import ElectionAsked, PreferredElectionsTouched, RebalanceDue
-from barnabas.controller.leaders import decide_leaders_at_any_price, decide_preferred_leaders, imbalanced_partitions
+from barnabas.controller.leaders import Balance, decide_leaders_at_any_price, decide_preferred_leaders
 from barnabas.controller.office import Office
 from barnabas.controller.paths import PartitionList
 from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused
@@ -20,6 +22,8 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+COUNTED_IN_A_TURN = 1000  # partitions, before other tasks get a turn: about a millisecond
 
 BEING_DELETED = PartitionRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
 NOT_NEEDED = PartitionRefused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
@@ -88,7 +92,12 @@ async def preferred_elections_touched(office: Office, event: PreferredElectionsT
 
 async def rebalance_due(office: Office, event: RebalanceDue) -> None:
     """Give brokers back what they should lead, where they lack more than `leader.imbalance.per.broker.percentage`."""
-    imbalanced = imbalanced_partitions(office.image, office.config.leader_imbalance_per_broker_percentage)
+    balance = Balance(office.image)
+    for number, (topic_partition, partition) in enumerate(office.image.partitions(), 1):
+        balance.count(topic_partition, partition)
+        if number % COUNTED_IN_A_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    imbalanced = balance.to_restore(office.config.leader_imbalance_per_broker_percentage)
     if imbalanced:
         logger.info("%d partitions are not led by their preferred replicas, which can", len(imbalanced))
         await _elect_preferred(office, imbalanced)

@@ -180,27 +180,33 @@ def decide_leaders_at_any_price(
     return decide_leaders(image, wanted, rules._replace(unclean_topics=unclean))
 
 
-def imbalanced_partitions(image: ClusterImage, percentage: int) -> list[TopicPartition]:
-    """Those that their preferred replicas could lead and do not, of brokers that lack more than so much of their lead.
+class Balance:
+    """How much of what it should lead each broker leads; partitions are counted one by one, for there may be many."""
 
-    None while any partition is being reassigned: what its replicas will be is not settled.
-    """
-    preferring: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}
-    for topic_partition, partition in image.partitions():
-        if not image.is_deleting(topic_partition.topic) and partition.replicas:
-            preferring.setdefault(partition.replicas[0], []).append((topic_partition, partition))
-    found: list[TopicPartition] = []
-    for broker_id, preferred in preferring.items() if not image.moving else ():
-        led_by_others = [
-            topic_partition
-            for topic_partition, partition in preferred
-            if partition.leadership is not None and partition.leadership.state.leader != broker_id
-        ]
-        if len(led_by_others) * 100 > percentage * len(preferred):
-            found += [
-                topic_partition for topic_partition in led_by_others if can_preferred_lead(image, topic_partition)
-            ]
-    return found
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._preferring: dict[int, int] = {}  # broker -> partitions that it should lead
+        self._led_by_others: dict[int, list[TopicPartition]] = {}  # of those
+
+    def count(self, topic_partition: TopicPartition, partition: PartitionImage) -> None:
+        """Count a partition, unless its topic is being deleted."""
+        replicas, leadership = partition.replicas, partition.leadership
+        if not replicas or self._image.is_deleting(topic_partition.topic):
+            return
+        self._preferring[replicas[0]] = self._preferring.get(replicas[0], 0) + 1
+        if leadership is not None and leadership.state.leader != replicas[0]:
+            self._led_by_others.setdefault(replicas[0], []).append(topic_partition)
+
+    def to_restore(self, percentage: int) -> list[TopicPartition]:
+        """What preferred replicas could lead and do not, of brokers that lack more than so much of what they should.
+
+        None while any partition is being reassigned: what its replicas will be is not settled.
+        """
+        found: list[TopicPartition] = []
+        for broker_id, led_by_others in self._led_by_others.items() if not self._image.moving else ():
+            if len(led_by_others) * 100 > percentage * self._preferring[broker_id]:
+                found += [each for each in led_by_others if can_preferred_lead(self._image, each)]
+        return found
 
 
 # A broker that stops ---------------------------------------------------------------------------------------------

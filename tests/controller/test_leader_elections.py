@@ -6,7 +6,7 @@ import trio
 from barnabas.controller import paths
 from barnabas.controller.events import ElectionAsked
 from barnabas.controller.leader_elections import BEING_DELETED, NOT_NEEDED
-from barnabas.controller.leaders import imbalanced_partitions
+from barnabas.controller.leaders import Balance
 from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionList
 from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused
 from barnabas.controller.state import BrokerLeaving, replay
@@ -209,6 +209,13 @@ async def test_it_does_not_where_that_is_disabled(autojump_clock, imbalanced):
     before = await leaders(imbalanced)
     await trio.sleep(10_000)
     assert await leaders(imbalanced) == before
+
+
+def imbalanced_partitions(image, percentage):
+    balance = Balance(image)
+    for topic_partition, partition in image.partitions():
+        balance.count(topic_partition, partition)
+    return balance.to_restore(percentage)
 
 
 def led_by_others(image, topic, count):
