@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from compat_tests.clients.verdict import Verdict, judge, read_allowed
 
 def main() -> int:
     options = parsed(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # end what was started, as after Ctrl-C
     if not options.names and not options.report:
         for name in client_names():
             client = load_client(name)

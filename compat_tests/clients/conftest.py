@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -39,6 +40,10 @@ def create_topic(admin: AdminClient) -> Callable[..., str]:
         name = f"topic-{uuid.uuid4().hex[:10]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        while (
+            len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions
+        ):  # Kafka tells brokers later
+            time.sleep(0.01)
         return name
 
     return create

@@ -57,11 +57,12 @@ def _junit_cases(node: ElementTree.Element, suite: str) -> Iterator[tuple[str, s
 
 
 def _junit_name(case: ElementTree.Element, suite: str) -> str:
-    name = case.get("name", "")
-    module = case.get("classname", "").rsplit(".", 1)[-1]
-    if module not in ("", "test"):  # node calls every class so
-        return f"{module}.{name}"
-    return f"{suite}: {name}" if suite else name
+    name, group = case.get("name", ""), case.get("classname", "")
+    if re.fullmatch(r"[\w.]+\.\w+", group):  # pytest: a module, or a class in it
+        return f"{group.rsplit('.', 1)[-1]}.{name}"
+    if group in ("", "test"):  # node calls every class so
+        return f"{suite}: {name}" if suite else name
+    return f"{group}: {name}"  # mocha: a sentence
 
 
 def _junit_status(case: ElementTree.Element) -> str:

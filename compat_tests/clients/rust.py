@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from compat_tests.clients.client import Outcome, Session
 from compat_tests.clients.parsing import rust_outcomes
 
+TARGET_SECONDS = 240  # for one file of tests: most take less than twenty
+
 MANIFEST = """\
 [package]
 name = "fetch-{crate}"
@@ -53,6 +55,8 @@ def run_integration_tests(
         ]
         listed = session.execute(*command, "--list", cwd=sources, **environment).output
         # One result a line, which libtest prints in its `pretty` format alone.
-        printed = session.execute(*command, "--format", "pretty", cwd=sources, timeout=900, **environment).output
+        printed = session.execute(
+            *command, "--format", "pretty", cwd=sources, timeout=TARGET_SECONDS, **environment
+        ).output
         outcomes += rust_outcomes(target, listed, printed)
     return outcomes

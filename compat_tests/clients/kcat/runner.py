@@ -20,7 +20,7 @@ CLIENT = Client(
     name="kcat",
     version=version(),
     language="C",
-    covers="our scenarios: -L -P -C -G -Q -M-less modes with keys, headers, partitions, codecs, offsets by number,"
+    covers="our scenarios: -L, -P, -C, -G and -Q with keys, headers, partitions, codecs, offsets by number,"
     " from the end and by time, JSON, groups, idempotence",
     run=run_scenarios,
     tools=("kcat",),

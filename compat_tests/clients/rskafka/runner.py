@@ -1,12 +1,14 @@
 """rskafka's integration tests: client, controller, partition client, streams, and what it and librdkafka write and
 read of each other."""
 
-from compat_tests.clients.client import Client, Outcome, Session
+from compat_tests.clients.client import SKIPPED, Client, Outcome, Session
 from compat_tests.clients.rust import crate_sources, run_integration_tests
 
 VERSION = "0.6.0"
 TARGETS = ("client", "consumer", "produce_consume", "producer")
 RSASL = "2.3.1"  # the crate's lock names 2.2.0, which compilers since Rust 1.89 refuse
+
+SILENTLY_SKIPPED = {"client::test_sasl"}  # returns at once, as passed, when nothing tells it of a listener with SASL
 
 
 def run(session: Session) -> list[Outcome]:
@@ -19,7 +21,8 @@ def run(session: Session) -> list[Outcome]:
         "TEST_JAVA_INTEROPT": "1",
         "KAFKA_CONNECT": session.bootstrap,
     }
-    return run_integration_tests(session, sources, TARGETS, environment)
+    outcomes = run_integration_tests(session, sources, TARGETS, environment)
+    return [Outcome(test, SKIPPED if test in SILENTLY_SKIPPED else status) for test, status in outcomes]
 
 
 CLIENT = Client(
@@ -30,5 +33,5 @@ CLIENT = Client(
     " the same records written and read by the Java client and by librdkafka",
     run=run,
     tools=("cargo", "cmake", "gcc", "java"),
-    settings={"auto.create.topics.enable": "false"},
+    settings={"auto.create.topics.enable": "false", "log.retention.ms": "-1"},  # its records are of 1970
 )
