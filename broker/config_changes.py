@@ -103,6 +103,7 @@ class ConfigChanges:
         self._applied = trio.Event()
         self._touched = trio.Event()
         self._advertise: Callable[[], Awaitable[None]] | None = None
+        self._advertised = config.advertised_listeners  # what the registration says
         self._concerned: dict[str, Callable[[str], Awaitable[None]]] = {
             TOPICS: self._topic_changed,
             BROKERS: self._broker_changed,
@@ -183,13 +184,15 @@ class ConfigChanges:
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
-        allowed, advertised = self._config.unclean_leader_election_enable, self._config.advertised_listeners
+        allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         self._replicas.reconfigured(None)
         if self._config.unclean_leader_election_enable and not allowed:
             self._candidate.unclean_election_allowed(None)
-        if self._config.advertised_listeners != advertised and self._advertise is not None:
+        advertised = self._config.advertised_listeners
+        if advertised != self._advertised and self._advertise is not None:
             await self._advertise()
+            self._advertised = advertised
 
     async def _remove_expired(self, names: list[str]) -> None:
         """They are as old as their numbers are small, so the first that is young ends the search."""

@@ -50,6 +50,7 @@ WILDCARD_ADDRESSES: Sequence[Address] = (  # the first takes IPv4 too, as in Jav
 )
 MAPPED_PREFIX = "::ffff:"  # how an IPv4 peer of an IPv6 socket is written
 FREE_PORT_ATTEMPTS = 10
+RESOLVING_THREADS = 4
 
 
 class ConnectionLost(Exception):
@@ -367,10 +368,19 @@ async def _connect_to_any(addresses: Sequence[tuple[int, int, int, str, object]]
     raise failure
 
 
+# Clients choose the names, and one without an answer takes a thread for half a minute: that must be no thread of those
+# that the disk's work needs.
+_resolving: trio.lowlevel.RunVar[trio.CapacityLimiter | None] = trio.lowlevel.RunVar("resolving", None)
+
+
 async def resolves(host: str) -> bool:
     """Whether this host name has an address."""
+    limiter = _resolving.get()
+    if limiter is None:
+        limiter = trio.CapacityLimiter(RESOLVING_THREADS)
+        _resolving.set(limiter)
     try:
-        await trio.socket.getaddrinfo(host, None)
+        await trio.to_thread.run_sync(socket.getaddrinfo, host, None, limiter=limiter, abandon_on_cancel=True)
     except (OSError, UnicodeError):  # the latter for what is no name at all
         return False
     return True

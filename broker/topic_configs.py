@@ -60,5 +60,4 @@ class TopicConfigs:
         return good
 
     def _wrong(self, name: str, text: str) -> bool:
-        problems = self._config.validate_topic_configs({name: text})
-        return bool(problems) and not problems[0].startswith("Unknown")
+        return any(problem.of_value for problem in self._config.topic_problems({name: text}))

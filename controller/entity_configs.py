@@ -16,6 +16,7 @@ from barnabas.controller import paths
 from barnabas.controller.paths import ConfigChange, ConfigEntity
 from barnabas.controller.store import (
     BadVersion,
+    Check,
     Create,
     Created,
     Delete,
@@ -58,15 +59,20 @@ async def list_entities(store: MetadataStore, folder: str) -> list[str]:
         return []
 
 
-async def change_entity(store: MetadataStore, entity: str, change: Change) -> int:
-    """Write what `change` makes of what is set now; the number of the notification. What `change` raises is raised."""
+async def change_entity(store: MetadataStore, entity: str, change: Change, *, owner: str | None = None) -> int:
+    """Write what `change` makes of what is set now; the number of the notification. What `change` raises is raised.
+
+    `owner` is the node of what the entity configures: NoNode when there is none, for a configuration that outlives its
+    topic would be that of the next one of this name.
+    """
     path = node_of(entity)
     notify = Create(paths.CONFIG_CHANGE_PREFIX, ConfigChange(entity).encode(), sequential=True)
     while True:
+        owned: list[Op] = [] if owner is None else [Check(owner, (await store.get(owner))[1].version)]
         texts, version = await _read(store, path)
         changed = change(texts)
         try:
-            *_, notified = await store.multi([*(await _write(store, entity, changed, version)), notify])
+            *_, notified = await store.multi([*owned, *(await _write(store, entity, changed, version)), notify])
         except (BadVersion, NodeExists, NotEmpty, NoNode) as error:
             if error.path == notify.path:
                 raise

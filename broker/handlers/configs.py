@@ -41,9 +41,10 @@ from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.broker.log_levels import change_levels, levels
+from barnabas.controller import paths
 from barnabas.controller.entity_configs import BROKERS, TOPICS, change_entity, read_entity
 from barnabas.controller.paths import DEFAULT_ENTITY
-from barnabas.controller.store import DataTooLarge, StoreError
+from barnabas.controller.store import DataTooLarge, NoNode, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import why_invalid_topic_name
@@ -288,15 +289,17 @@ class _Alteration:
         if topic == "":
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if topic not in self._broker.metadata.topics:
-            message = f"The topic '{topic}' does not exist."
-            raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            raise _no_such_topic(topic)
 
         def change(current: Mapping[str, str]) -> dict[str, str]:
             texts = self._texts_after(current, resource, TOPIC_TABLE.get)
             check_topic(self._broker.config, topic, texts)
             return texts
 
-        await self._write(f"{TOPICS}/{topic}", change, topic_warnings, resource)
+        try:
+            await self._write(f"{TOPICS}/{topic}", change, topic_warnings, resource, owner=paths.topic(topic))
+        except NoNode:  # deleted, of which this broker has not heard yet
+            raise _no_such_topic(topic) from None
 
     async def _alter_broker(self, resource: Resource) -> None:
         self._authorize("Cluster", "", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -328,11 +331,12 @@ class _Alteration:
         change: Callable[[Mapping[str, str]], dict[str, str]],
         warnings: Callable[[Mapping[str, str]], list[str]],
         resource: Resource,
+        owner: str | None = None,
     ) -> None:
         if self._validate_only:
             change(await read_entity(self._broker.store, entity))
             return
-        self._notification = await change_entity(self._broker.store, entity, change)
+        self._notification = await change_entity(self._broker.store, entity, change, owner=owner)
         changed = {each.name: each.text for each in resource.changes if each.text is not None}
         for warning in warnings(changed):
             logger.warning("%s: %s", entity, warning)
@@ -340,6 +344,10 @@ class _Alteration:
     def _authorize(self, resource_type: str, name: str, otherwise: ErrorCode) -> None:
         if not self._call.authorize("AlterConfigs", resource_type, name):
             raise ConfigRefused(otherwise, otherwise.message)
+
+
+def _no_such_topic(topic: str) -> ConfigRefused:
+    return ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 
 
 def _require_this_broker(broker: Broker, name: str, what: str, otherwise: str) -> None:

@@ -65,7 +65,7 @@ class FetchPlan:
         self.call = call
         self.replica_id = _replica_id(call, request)
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
-        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.bytes_max = self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
@@ -104,12 +104,22 @@ class FetchPlan:
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
 
     async def convert(self) -> None:
-        """Rewrite the records of a reader of before 0.11 in the format that it knows."""
+        """Rewrite the records of a reader of before 0.11 in the format that it knows.
+
+        What a small batch decompresses to is limited by what was asked for, and all of it by `fetch.max.bytes`: beyond
+        it the partitions that come last get nothing this time.
+        """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
+        bytes_left = self.bytes_max
         for wanted, row in list(self.rows.items()):
             if row.error_code:
                 continue
-            size, work = _records_bytes(row), partial(_converted, row.records, wanted, magic)
+            max_bytes = min(wanted.max_bytes, bytes_left)
+            size, work = _records_bytes(row), partial(_converted, row.records, wanted.fetch_offset, magic, max_bytes)
+            if size and bytes_left <= 0:
+                _release(row)
+                row.records = b""
+                continue
             try:
                 converted = work() if size <= INLINE_READ_BYTES_MAX else await self.broker.world.in_thread(work)
             except (Unconvertible, CorruptRecords, StorageError) as error:
@@ -121,6 +131,7 @@ class FetchPlan:
             else:
                 _release(row)
                 row.records = converted
+                bytes_left -= len(converted)
 
     def _why_unconverted(self, wanted: Wanted, error: Exception) -> ErrorCode:
         if isinstance(error, StorageError):
@@ -506,14 +517,14 @@ def _records_bytes(row: Row) -> int:
     return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
 
 
-def _converted(records: "m.Records | None", wanted: Wanted, magic: int) -> bytes:
+def _converted(records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
     """Records as messages of this format."""
     data = b""
     if isinstance(records, FileSlice):
         data = records.read()
     elif isinstance(records, (bytes, bytearray, memoryview)):
         data = bytes(records)
-    return down_convert(data, magic, first_offset=wanted.fetch_offset, max_bytes=wanted.max_bytes)
+    return down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
 
 
 def _release(row: Row) -> None:

@@ -9,6 +9,8 @@ from barnabas.broker.config.alter import Operation
 from barnabas.controller import paths
 from barnabas.controller.entity_configs import change_entity, read_entity
 from barnabas.controller.paths import ConfigChange
+from barnabas.controller.sqlitestore import SqliteStore
+from barnabas.controller.store import StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
@@ -407,6 +409,33 @@ async def test_addresses_that_are_not_to_be_found_leave_the_old_ones(nursery, au
     (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
     assert (broker.host, broker.port) == ("here", 1)
     assert "the addresses to advertise stay as they are" in caplog.text
+
+
+async def test_other_addresses_are_advertised_though_the_store_could_not_be_reached_at_first(
+    nursery, autojump_clock, monkeypatch
+):
+    machine = await started(nursery)
+    client = await machine.connect()
+    write = SqliteStore.set
+
+    async def unreachable(self, path, *content):
+        monkeypatch.setattr(SqliteStore, "set", write)
+        raise StoreUnavailable(path, "for a moment")
+
+    monkeypatch.setattr(SqliteStore, "set", unreachable)
+    await altered(client, BROKER, "1", advertised_listeners="PLAINTEXT://elsewhere:7")
+    assert SqliteStore.set is write
+    await trio.sleep(2)
+    (broker,) = (await client.ask(m.MetadataRequest(topics=[]))).brokers
+    assert (broker.host, broker.port) == ("elsewhere", 7)
+
+
+async def test_properties_of_a_topic_that_fit_each_other_hold_whatever_the_brokers_are(nursery, autojump_clock):
+    machine = await Machine(nursery, broker_id="1", log_cleaner_max_compaction_lag_ms="1000").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await altered(client, TOPIC, "t", min_compaction_lag_ms="2000", max_compaction_lag_ms="3000")
+    assert await value_of(client, TOPIC, "t", "min.compaction.lag.ms") == ("2000", 1)
 
 
 async def test_fewer_replicas_that_are_enough_commit_what_waited(nursery, autojump_clock):

@@ -87,6 +87,21 @@ async def test_what_an_old_version_cannot_decompress_is_refused(nursery, autojum
     assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
+@pytest.mark.parametrize("version", range(4))
+async def test_what_a_small_batch_decompresses_to_is_limited_for_all_partitions_together(
+    nursery, autojump_clock, version
+):
+    client = await (await Machine(nursery, fetch_max_bytes="100000").start()).connect()
+    await client.create_topic("t", partitions=3)
+    for partition in range(3):
+        await client.produce("t", batch_of(*[bytes(1000)] * 500, codec=Codec.GZIP), partition)
+    asked = old_fetch(version, (0, 0), (1, 0), (2, 0), partition_max_bytes=2**31 - 1)
+    first, *others = [row for _, row in fetched(await client.ask(asked, version))]
+    assert 90_000 < len(first.records) <= 100_000
+    assert sum(len(row.records) for row in others) < 3_000
+    assert [row.error_code for row in others] == [0, 0]
+
+
 async def test_a_large_conversion_is_made_in_a_thread_and_keeps_to_the_limit(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     client = await machine.connect()

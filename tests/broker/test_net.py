@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost, OsNet, OsStream
+from barnabas.broker.net import ConnectionLost, OsNet, OsStream, resolves
 from barnabas.storage.disk import FileSlice, OsDisk, StorageError
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.memnet import MemNet
@@ -227,3 +227,15 @@ async def test_a_port_that_is_taken_at_one_address_is_taken_and_the_others_are_f
         await OsNet().listen("several.example", taken.port, backlog=1)
     (await OsNet().listen("127.0.0.1", taken.port, backlog=1)).close()
     taken.close()
+
+
+async def test_names_are_looked_up_though_all_threads_are_at_work():
+    """What a client wants looked up takes no thread of those that the disk needs."""
+    threads = trio.to_thread.current_default_thread_limiter()
+    for number in range(int(threads.total_tokens)):
+        threads.acquire_on_behalf_of_nowait(number)
+    with trio.fail_after(10):
+        assert await resolves("localhost")
+        assert not await resolves("..")
+    for number in range(int(threads.total_tokens)):
+        threads.release_on_behalf_of(number)

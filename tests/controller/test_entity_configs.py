@@ -5,7 +5,7 @@ import pytest
 from barnabas.controller import paths
 from barnabas.controller.entity_configs import change_entity, list_entities, read_entity
 from barnabas.controller.paths import ConfigChange, ConfigEntity
-from barnabas.controller.store import DataTooLarge
+from barnabas.controller.store import DataTooLarge, NoNode
 
 
 async def notified(store):
@@ -33,6 +33,14 @@ async def test_the_folders_of_a_users_client_are_made(cluster):
     assert await list_entities(store, "users/u/clients") == ["c"]
     await put(store, "users/u", b="2")
     assert await read_entity(store, "users/u") == {"b": "2"}
+
+
+async def test_nothing_is_written_for_a_topic_that_is_gone(cluster):
+    store = cluster.store
+    with pytest.raises(NoNode):
+        await change_entity(store, "topics/t", lambda _: {"a": "1"}, owner="/brokers/topics/t")
+    assert await store.exists("/config/topics/t") is None
+    assert await notified(store) == []
 
 
 async def test_what_is_not_there_is_empty(cluster):
