@@ -47,7 +47,11 @@ class BrokerChild:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.log_path.parent
             )
-        line = self._read_ready_line()
+        try:
+            line = self._read_ready_line()
+        except BaseException:  # the caller was interrupted, and will not come back for it
+            self.kill()
+            raise
         if not line:
             self.kill()
             with self.log_path.open() as log:

@@ -142,7 +142,11 @@ class LocalBroker:
             self._host.close()
 
     def __enter__(self) -> Self:
-        return self if self._runs else self.start()
+        try:
+            return self if self._runs else self.start()
+        except BaseException:
+            self.close()  # nobody else will: there is no block to leave
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

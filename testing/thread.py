@@ -25,6 +25,7 @@ from barnabas.testing.machine import Machine
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
+GIVE_UP_SECONDS = 5.0
 END_SECONDS = 30.0  # a clean stop gives requests in hand five, and closes every log
 
 
@@ -37,6 +38,7 @@ class BrokerThread:
         self._scope = trio.CancelScope()
         self._stop = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
+        self._is_unwanted = False  # the caller was interrupted, perhaps before there was a token
         self._ready: Future[int] = Future()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="barnabas broker", daemon=True)
@@ -50,7 +52,9 @@ class BrokerThread:
             raise LocalBrokerError(f"the broker does not serve after {START_SECONDS:g} s") from None
         finally:
             if not self._ready.done():  # too slow, or the caller was interrupted
+                self._is_unwanted = True
                 self._tell(self._die)
+                self._thread.join(GIVE_UP_SECONDS)
 
     def stop(self) -> None:
         """A clean stop. LocalBrokerError says what had ended the broker, if that was something else."""
@@ -89,6 +93,8 @@ class BrokerThread:
 
     async def _serve(self, world: World) -> None:
         self._token = trio.lowlevel.current_trio_token()
+        if self._is_unwanted:
+            return
         for warning in self._config.warnings():
             logger.warning("%s", warning)
         with self._scope:

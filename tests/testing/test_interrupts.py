@@ -1,0 +1,74 @@
+"""A test run that is interrupted while its broker starts leaves nothing behind."""
+
+import threading
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import pytest
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.testing.child import BrokerChild
+from barnabas.testing.local import LocalBroker
+from barnabas.testing.machine import MemoryMachine
+from barnabas.testing.thread import BrokerThread
+
+
+class SlowMachine(MemoryMachine):
+    """One on which the start waits at its very beginning."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_go_on = threading.Event()
+
+    @contextmanager
+    def world(self, net):
+        self.may_go_on.wait(10)
+        with super().world(net) as world:
+            yield world
+
+
+class Interrupted(Future):
+    """`result` is interrupted, as by Ctrl-C."""
+
+    def __init__(self, machine):
+        super().__init__()
+        self.machine = machine
+
+    def result(self, timeout=None):
+        threading.Timer(0.1, self.machine.may_go_on.set).start()
+        raise KeyboardInterrupt
+
+
+def test_a_broker_on_a_thread_ends_though_its_loop_had_not_begun():
+    machine = SlowMachine()
+    life = BrokerThread(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "/memory"}), machine)
+    life._ready = Interrupted(machine)
+    with pytest.raises(KeyboardInterrupt):
+        life.start()
+    life._thread.join(10)
+    assert not life._thread.is_alive()
+
+
+class InterruptedChild(BrokerChild):
+    def _read_ready_line(self):
+        self.started = self._process
+        raise KeyboardInterrupt
+
+
+def test_a_child_process_is_ended(tmp_path):
+    child = InterruptedChild(tmp_path / "data", {}, tmp_path / "log")
+    with pytest.raises(KeyboardInterrupt):
+        child.start()
+    assert not child.is_running() and child.started.poll() is not None
+
+
+def test_a_with_block_that_is_never_entered_is_left(monkeypatch):
+    broker = LocalBroker()
+
+    def interrupted(port):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(broker._host, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), broker:
+        raise AssertionError("entered")
+    assert broker._closed
