@@ -129,10 +129,17 @@ def _with_changes(found: Mapping[int, Sequence[int]], changes: Mapping[int, Sequ
 
 
 def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
-    """Stop and delete the replicas that are not assigned any more. Nobody waits for the brokers to have done so."""
+    """Stop and delete the replicas that are not assigned any more. Nobody waits for the brokers to have done so.
+
+    None while nobody assigned is in sync, which a state may say that was written by somebody else when all was decided:
+    what they hold, nobody else does.
+    """
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
+        isr = () if partition.leadership is None else partition.leadership.state.isr
+        if isr and not any(replica in partition.replicas for replica in isr):
+            continue
         for broker_id, status in partition.replica_statuses.items():
             if broker_id not in partition.replicas:
                 decision.steps += _drop(topic_partition, broker_id, status)

@@ -164,6 +164,8 @@ class Cleaning:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position
                 window = file.read(position, min(window_bytes, left))
+                if len(window) < min(window_bytes, left):
+                    raise CorruptRecords(f"{segment.path} ends before its {segment.size_bytes} bytes")
                 consumed, written = consume(window)
                 if consumed:
                     position += consumed

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
 from barnabas.storage.entries import (
+    BATCH_MAGIC,
     RECORD_COUNT_AT,
     SEARCH_WINDOW_BYTES,
     SMALLEST_ENTRY_BYTES,
@@ -396,10 +397,12 @@ class ActiveSegment(Segment):
 
 
 def _first_timestamp(file: File) -> int:
-    """The largest timestamp of the first entry of a file."""
+    """The largest timestamp of the first entry of a file; -1 for one that is damaged, too."""
     head = file.read(0, RECORD_COUNT_AT + 4)
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
-    return NO_TIMESTAMP if span is None else max_timestamp_of(span, memoryview(head))
+    if span is None or (span.magic == BATCH_MAGIC and len(head) < RECORD_COUNT_AT + 4):
+        return NO_TIMESTAMP
+    return max_timestamp_of(span, memoryview(head))
 
 
 def check_index_size(file: File, entry: struct.Struct) -> None:

@@ -127,9 +127,10 @@ class BrokerConfig(BrokerAttributes):
         _resolve_unlimited(candidate)
         vars(self).update(vars(candidate))
         self._plain, self._values = plain, values
-        self._topic_defaults = _topic_defaults(values)
+        before, self._topic_defaults = self._topic_defaults, _topic_defaults(values)
+        changed = {name: value for name, value in self._topic_defaults.items() if before.get(name) != value}
         for topic in self._topics:
-            topic.update(topic.overrides)
+            topic.follow(changed)
 
     def _default_values(self) -> dict[str, Value]:
         return broker_defaults(embedded_store=self._static.get("zookeeper.connect") is None)
@@ -224,10 +225,13 @@ class TopicProblem(NamedTuple):
     of_value: bool  # where a property is altered, Kafka names the topic before such a text
 
 
+DERIVED_FROM = ("cleanup_policy", "message_timestamp_before_max_ms", "message_timestamp_difference_max_ms")
+
+
 class TopicConfig(TopicAttributes):
     """The properties of one topic as plain attributes: the broker's, with the topic's own over them."""
 
-    __slots__ = ("__weakref__", "_broker", "compacted", "deletes", "overrides", "producer_id_expiration_ms")
+    __slots__ = ("__weakref__", "_broker", "_own", "compacted", "deletes", "overrides", "producer_id_expiration_ms")
 
     compacted: bool  # cleanup.policy names compact
     deletes: bool  # cleanup.policy names delete
@@ -243,12 +247,13 @@ class TopicConfig(TopicAttributes):
 
         Names that are not known are kept and ignored: a newer broker of the cluster may have written them.
         """
-        values = dict(self._broker.topic_defaults())
+        own: dict[str, Value] = {}
         for name, text in overrides.items():
             row = TOPIC_TABLE.get(name)
             if row is not None:
-                values[row.attribute] = parse_value(row, text)
-        for attribute, value in values.items():
+                own[row.attribute] = parse_value(row, text)
+        self._own = own.keys()
+        for attribute, value in {**self._broker.topic_defaults(), **own}.items():
             setattr(self, attribute, value)
         self.overrides = dict(overrides)
         self.cleanup_policy = frozenset(self.cleanup_policy)
@@ -256,6 +261,16 @@ class TopicConfig(TopicAttributes):
         self.deletes = "delete" in self.cleanup_policy
         if self.message_timestamp_before_max_ms == LONG_MAX:  # the older name counts while the newer is not set
             self.message_timestamp_before_max_ms = self.message_timestamp_difference_max_ms
+        self.producer_id_expiration_ms = self._broker.producer_id_expiration_ms
+
+    def follow(self, changed: Mapping[str, Value]) -> None:
+        """Take these over from the broker, whose values changed. Quick, for there may be thousands of topics."""
+        if any(attribute in changed for attribute in DERIVED_FROM):
+            self.update(self.overrides)
+            return
+        for attribute, value in changed.items():
+            if attribute not in self._own:
+                setattr(self, attribute, value)
         self.producer_id_expiration_ms = self._broker.producer_id_expiration_ms
 
 

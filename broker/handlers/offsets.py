@@ -26,6 +26,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import LogDirectory
+from barnabas.broker.pacing import paced
 from barnabas.broker.partition import Partition
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import await_outcomes
@@ -66,7 +67,7 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
     topics = []
     for topic in request.topics:
         rows = []
-        for asked in topic.partitions:
+        async for asked in paced(topic.partitions):
             row = Row(partition_index=asked.partition_index)
             rows.append(row)
             if not call.authorize("Describe", "Topic", topic.name):
@@ -107,6 +108,7 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     try:
         if call.version < ONE_OFFSET_VERSION:
             row.old_style_offsets = _offsets_before(broker, log, asked, end_offset)
+            await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
             return
         uncertain = _uncertain(partition, log, request, call.version)
         found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)

@@ -273,6 +273,19 @@ async def test_the_rate_can_change(autojump_clock, nursery):
     assert scene.checkpoint() == {T0: 10}
 
 
+async def test_a_segment_that_somebody_cut_short_does_not_end_the_cleaner(autojump_clock, nursery, caplog):
+    scene = await Scene().start(nursery, T0, T1)
+    scene.fill(T0)
+    scene.fill(T1)
+    path = scene.logs.get(T0).segments[0].path
+    scene.disk.replace_file(path, scene.disk.read_file(path)[:40])
+    scene.configure(max_compaction_lag_ms="1000")
+    await a_pass()
+    await a_pass()
+    assert scene.checkpoint() == {T1: 20}
+    assert "is damaged and is not cleaned any more" in caplog.text
+
+
 @pytest.mark.parametrize("rate", ["0", "1e-3", "1"])
 async def test_a_rate_that_all_but_stops_the_cleaner_can_be_raised_again(autojump_clock, nursery, rate):
     scene = await Scene(log_cleaner_io_max_bytes_per_second=rate).start(nursery, T0)

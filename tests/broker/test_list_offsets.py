@@ -255,3 +255,27 @@ async def test_a_reader_beside_many_writers_sees_the_end_rise_only(nursery, auto
             await trio.sleep(0.0005)
     assert seen == sorted(seen) and len(set(seen)) > 5
     assert isinstance(await clients[0].ask(m.MetadataRequest(topics=[])), m.MetadataResponse)
+
+
+@pytest.mark.parametrize(("version", "turns_least"), [(0, 1000), (9, 3)])
+async def test_a_long_request_leaves_others_their_turns(nursery, autojump_clock, version, turns_least):
+    """Version 0 looks at every segment of a partition, as often as it is named."""
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t")
+    asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST, max_num_offsets=1)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    nursery.start_soon(others)
+    needed = []
+    for count in 1, 2000:
+        before = turns
+        topic = m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked] * count)
+        await client.ask(m.ListOffsetsRequest(replica_id=-1, topics=[topic]), version)
+        needed.append(turns - before)
+    assert needed[1] - needed[0] >= turns_least

@@ -336,6 +336,16 @@ async def test_a_state_that_somebody_wrote_meanwhile_is_decided_on_anew(moving):
     assert moving.brokers[3].roles[T0].leader == 2
 
 
+async def test_a_replica_that_is_alone_in_sync_by_the_time_is_not_deleted(moving):
+    """A leader of an old version has written the state meanwhile. Moved back, the partition serves what it holds."""
+    moving.before_write(moving.controller, paths.partition_state("t", 0), lambda: moving.write_state("t", isr=(1,)))
+    await move(moving, t0=[2])
+    assert (await moving.state("t")).isr == (1,)
+    assert T0 in moving.brokers[1].logs
+    assert await move(moving, t0=[1, 2]) == {T0: None}
+    assert ((await moving.state("t")).leader, T0 in moving.brokers[1].logs) == (1, True)
+
+
 # The store's way
 
 

@@ -4,6 +4,8 @@ import gc
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.broker.config.checks import LONG_MAX
 from barnabas.broker.config.live import BrokerConfig, Source, topic_warnings
@@ -32,6 +34,39 @@ def test_a_topics_view_follows_a_change_of_the_broker():
     assert (config.log_segment_bytes, follows.segment_bytes, keeps.segment_bytes) == (3000, 3000, 2000)
     config.update(cluster_wide={}, per_broker={})
     assert follows.segment_bytes == 1000
+
+
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "log.cleanup.policy": st.sampled_from(["compact", "delete", "compact,delete"]),
+        "log.message.timestamp.before.max.ms": st.sampled_from(["5", str(LONG_MAX)]),
+        "log.message.timestamp.difference.max.ms": st.sampled_from(["7", str(LONG_MAX)]),
+        "log.retention.ms": st.sampled_from(["-1", "9"]),
+        "message.max.bytes": st.sampled_from(["100", "200"]),
+    },
+)
+overrides = st.fixed_dictionaries(
+    {},
+    optional={
+        "cleanup.policy": st.sampled_from(["compact", "delete"]),
+        "message.timestamp.before.max.ms": st.sampled_from(["6", str(LONG_MAX)]),
+        "message.timestamp.difference.max.ms": st.just("8"),
+        "retention.ms": st.just("10"),
+        "max.message.bytes": st.just("300"),
+    },
+)
+
+
+@given(overrides, st.lists(st.tuples(settings, settings), max_size=4))
+def test_a_view_that_followed_is_as_one_that_is_made_anew(overrides, changes):
+    config = BrokerConfig()
+    followed = config.topic(overrides)
+    for cluster_wide, per_broker in changes:
+        config.update(cluster_wide=cluster_wide, per_broker=per_broker)
+        made = config.topic(overrides)
+        names = [*config.topic_defaults(), "compacted", "deletes", "producer_id_expiration_ms", "overrides"]
+        assert [getattr(followed, name) for name in names] == [getattr(made, name) for name in names]
 
 
 def test_a_value_for_one_broker_wins_over_the_clusters():
