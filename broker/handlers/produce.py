@@ -136,8 +136,6 @@ def _refuse_request(call: Call, request: m.ProduceRequest) -> tuple[ErrorCode, s
                     return unreadable
             elif header.is_transactional:
                 return _refuse_transaction(call, request.transactional_id), None
-    if request.acks not in VALID_ACKS:
-        return ErrorCode.INVALID_REQUIRED_ACKS, None
     return ErrorCode.NONE, None
 
 
@@ -176,6 +174,9 @@ async def _append(
         row.error_code = partition
         return None
     batch = await _checked_batch(broker, call, partition, data)
+    if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.at_the_door):
+        row.error_code = ErrorCode.INVALID_REQUIRED_ACKS  # asked on the way from the door to the log, as in Kafka
+        return None
     if isinstance(batch, RecordsRefused):
         logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, batch.reason)
         row.error_code = batch.code

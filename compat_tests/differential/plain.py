@@ -27,7 +27,6 @@ UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
 MAGIC_OFFSET = 16  # in entries of all formats
 OLD_FORMATS = (0, 1)
-ORDINALS = ("first", "second", "third", "fourth")
 NEAR_NOW_SECONDS = 120
 CODECS = 7  # the bits of a batch's attributes that name its codec
 
@@ -61,8 +60,8 @@ class Names:
     def learn_topic(self, topic_id: bytes, name: str) -> None:
         """A topic that was deleted and created again gets a second name."""
         if topic_id not in self._topics:
-            earlier = sum(known.endswith(f" id of {name}") for known in self._topics.values())
-            self._topics[topic_id] = f"{ORDINALS[earlier]} id of {name}"
+            earlier = sum(known.endswith(f" of {name}") for known in self._topics.values())
+            self._topics[topic_id] = f"id {earlier + 1} of {name}"
 
     def topic(self, topic_id: bytes) -> str:
         return "no id" if topic_id == NO_ID else self._topics.get(topic_id, topic_id.hex())

@@ -86,6 +86,8 @@ async def test_without_acknowledgement_an_error_closes_the_connection_after_the_
 async def test_other_acknowledgements_are_refused_for_each_partition(nursery, autojump_clock, acks):
     _, client = await with_topic(nursery)
     assert (await client.produce("t", b"v", acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert (await client.produce("u", b"v", acks=acks)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await client.produce("t", bytearray(), acks=acks)).error_code == ErrorCode.INVALID_RECORD
     assert await client.read_values("t") == []
 
 
