@@ -235,7 +235,11 @@ def test_every_record_of_every_segment_is_read(lived: Lived) -> None:
 
 
 def test_segments_that_sigkill_left_are_read(lived: Lived) -> None:
-    assert complaints(dump("--deep-iteration", files=lived.killed.glob("*/*.log"))) == []
+    """What the kernel was writing when the signal came may be cut off, at the end of a segment that was growing."""
+    growing = {max(directory.glob("*.log")).name for directory in lived.killed.iterdir() if directory.is_dir()}
+    torn = re.compile(rf"Found \d+ invalid bytes at the end of ({'|'.join(map(re.escape, growing))})")
+    said = complaints(dump("--deep-iteration", files=lived.killed.glob("*/*.log")))
+    assert [line for line in said if not torn.fullmatch(line)] == []
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
