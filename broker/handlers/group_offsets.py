@@ -9,6 +9,7 @@ Versions: version 0 of both keeps offsets in the metadata store, as the clients 
     own; before, it stands at each partition. 7+ may require stable offsets; 8+ asks for several groups (KIP-709).
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, wi
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 STORE_VERSION = 0
 GROUP_ERROR_VERSION = 2
@@ -270,7 +273,8 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
         except NoNode:
             await _create_in_store(broker, path)
             await broker.store.set(path, data)
-    except (StoreError, ValueError):  # the store is away, or no node can have the name of this group
+    except (StoreError, ValueError) as error:  # the store is away, or no node can have the name of this group
+        logger.warning("an offset cannot be committed to the store: %s", error, extra={"peer": "metadata store"})
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
@@ -292,5 +296,6 @@ async def _fetch_from_store(broker: Broker, group_id: str, key: TopicPartition) 
         return ReadOffset(key, Commit(int(data or b""), NO_LEADER_EPOCH, NO_METADATA, NO_TIMESTAMP))
     except NoNode:
         return unknown
-    except (StoreError, ValueError):  # also when the node holds no number
+    except (StoreError, ValueError) as error:  # also when the node holds no number
+        logger.warning("an offset cannot be read in the store: %s", error, extra={"peer": "metadata store"})
         return ReadOffset(key, None, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -8,6 +8,7 @@ Versions: 0 of both.
 Not done: no listener asks for credentials yet.
 """
 
+import logging
 from collections import Counter
 
 from barnabas.broker.call import Broker, Call
@@ -27,6 +28,8 @@ from barnabas.controller.entity_configs import USERS, change_entity, read_entity
 from barnabas.controller.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
 
 NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
 DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
@@ -76,7 +79,8 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
             for number, mechanism in MECHANISMS.items()
             if mechanism.name in config
         ]
-    except (StoreError, ValueError):  # the store is away, no node can have this name, or it holds something else
+    except (StoreError, ValueError) as error:  # the store is away, no node can have this name, or holds something else
+        logger.warning("SCRAM credentials cannot be read: %s", error, extra={"peer": "metadata store"})
         return _undescribed(user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
     return DescribedUser(user=user, credential_infos=credentials)
 
@@ -118,7 +122,8 @@ async def alter_user_scram_credentials(
             outcomes = {user: await _alter(broker, user, asked) for user, asked in left.by_user().items()}
         else:  # what cannot be computed hinders all, as in Kafka
             outcomes = dict.fromkeys(left.by_user(), Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
-    except (StoreError, ValueError):  # the store is away, or no node can have such a name: as Kafka, of all users
+    except (StoreError, ValueError) as error:  # the store is away, or no node can have such a name: of all users
+        logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
         return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
     rows = [_row(user, refusal) for user, refusal in (refused | outcomes).items()]
     return m.AlterUserScramCredentialsResponse(results=rows)
