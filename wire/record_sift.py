@@ -214,6 +214,9 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
             position += 1  # the timestamp delta
         if (offset := buffer[position + 1]) < 128:
             position += 2
+        elif (high := buffer[position + 2]) < 128:
+            offset += (high << 7) - 128
+            position += 3
         else:
             offset, position = read_varint(buffer, position + 1)
         if (length := buffer[position]) < 128:
@@ -233,6 +236,9 @@ def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tu
     for _ in range(count):
         if (length := buffer[position]) < 128:
             position += 1
+        elif (high := buffer[position + 1]) < 128:
+            length += (high << 7) - 128
+            position += 2
         else:
             length, position = read_varint(buffer, position)
         record_end = position + (length >> 1)
@@ -241,6 +247,9 @@ def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tu
             position += 1
         if (offset := buffer[position + 1]) < 128:
             position += 2
+        elif (high := buffer[position + 2]) < 128:
+            offset += (high << 7) - 128
+            position += 3
         else:
             offset, position = read_varint(buffer, position + 1)
         if (length := buffer[position]) < 128:
@@ -288,6 +297,9 @@ def _sift_piece(  # noqa: PLR0912
             position += 1
         if (offset := buffer[position + 1]) < 128:
             position += 2
+        elif (high := buffer[position + 2]) < 128:
+            offset += (high << 7) - 128
+            position += 3
         else:
             offset, position = read_varint(buffer, position + 1)
         if (length := buffer[position]) < 128:
