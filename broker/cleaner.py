@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and to look at every log without a pause would leave no time
 LOGS_AT_A_TIME = 50  # that are looked at between two turns of the event loop
 DOUBLE_MAX = sys.float_info.max
 REST_SECONDS = 1.0  # after so long the allowed rate is looked at again
@@ -107,7 +108,7 @@ class LogCleaner:
                     found.log.is_being_cleaned = True
                     nursery.start_soon(self._clean, found, job)
                 await self._delete_old_segments()
-                with trio.move_on_after(self._config.log_cleaner_backoff_ms / 1000):
+                with trio.move_on_after(max(self._config.log_cleaner_backoff_ms / 1000, BACK_OFF_SECONDS_MIN)):
                     await self._job_ended.wait()
 
     # -- who interrupts

@@ -231,6 +231,20 @@ async def test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back
     assert scene.offsets(T0) == scene.offsets(T1) == [17, 18, 19]
 
 
+async def test_a_back_off_of_nothing_leaves_time_for_others(autojump_clock, nursery):
+    scene = await Scene(log_cleaner_backoff_ms="0").start(nursery, T0)
+    looks = []
+
+    def looked():
+        looks.append(trio.current_time())
+        assert len(looks) < 10_000, "time stands still"
+        return {T0: 0}
+
+    scene.logs.cleaner._high_watermarks = looked
+    await trio.sleep(10)
+    assert 100 < len(looks) < 2500
+
+
 @pytest.mark.parametrize("threads", [0, 1, 2])
 async def test_as_many_logs_are_cleaned_at_a_time_as_there_are_threads(autojump_clock, nursery, threads):
     scene = await Scene(log_cleaner_threads=str(threads)).start(nursery, T0, T1, T2)
