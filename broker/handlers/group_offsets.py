@@ -79,7 +79,9 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         errors.update(dict.fromkeys(answer.too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE))
     if len(errors) > ROWS_AT_A_TIME:
         await trio.lowlevel.checkpoint()
-    return _commit_response(request, errors)
+    known = broker.metadata.topics
+    answered = [topic.name for topic in request.topics if topic.partitions or topic.name not in known]  # as Kafka does
+    return _commit_response(answered, errors)
 
 
 def _commit(
@@ -102,9 +104,9 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
     )
 
 
-def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
+def _commit_response(names: Iterable[str], errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
     """One row a partition, in the order of the request; a partition that is named twice is answered once."""
-    topics: dict[str, list[CommitRow]] = {topic.name: [] for topic in request.topics if topic.partitions}
+    topics: dict[str, list[CommitRow]] = {name: [] for name in names}
     for (topic, index), code in errors.items():
         topics[topic].append(CommitRow(partition_index=index, error_code=code))
     return m.OffsetCommitResponse(topics=[CommitTopic(name=name, partitions=rows) for name, rows in topics.items()])
@@ -113,7 +115,7 @@ def _commit_response(request: m.OffsetCommitRequest, errors: dict[TopicPartition
 def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
     """The same error for every partition."""
     rows = [TopicPartition(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
-    return _commit_response(request, dict.fromkeys(rows, code))
+    return _commit_response([topic.name for topic in request.topics], dict.fromkeys(rows, code))
 
 
 # -- OffsetFetch

@@ -68,6 +68,7 @@ KNOWN_DIFFERENCES = [
             "transaction.state.log.replication.factor",
         )
     ),
+    Known("levels_of_loggers_are_refused", "broker '7'", "responses.0.error_message", "Kafka names itself, not who."),
     Known("several_resources_in_one_request", "a topic twice, replaced", "", KAFKA_IS_SILENT),
     Known("fetch_positions", "* isolation 2*", "*", KAFKA_FAILS),
     Known("list_offsets_by_time", "* isolation 2", "*", KAFKA_FAILS),

@@ -56,11 +56,12 @@ def brokers(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tally():
-    """What has been compared so far; printed at the end."""
+def tally(request):
+    """What has been compared so far; the counts are shown at the end, also where output is captured."""
     counted = Tally()
     yield counted
-    print(f"\n{counted.report()}")
+    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    terminal.write_line(f"\n{counted.report()}")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

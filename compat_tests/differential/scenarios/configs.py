@@ -305,3 +305,26 @@ def broker_configs_are_changed(side):
         yield step, side.ask(alter(BROKER, broker, (name, operation, value)), 1)
         side.wait(lambda seen_at=seen_at, seen=seen: described(seen_at).get(name, [None])[0] == seen)
         yield f"{step}: then", {broker: described(broker) for broker in ("1", "")}
+
+
+@scenario
+def levels_of_loggers_are_refused(side):
+    """Which loggers there are is each broker's own affair; what cannot be said of any is not."""
+    changes = {
+        "unknown logger": ("nope", SET, "INFO"),
+        "unknown logger, no level": ("nope", SET, "LOUD"),
+        "delete an unknown one": ("nope", DELETE, None),
+        "root, no level": ("root", SET, "LOUD"),
+        "root, no value": ("root", SET, None),
+        "delete root": ("root", DELETE, None),
+        "append": ("root", APPEND, "INFO"),
+        "subtract": ("root", SUBTRACT, "INFO"),
+    }
+    with side.connect() as client:
+        for name, change in changes.items():
+            for only in (True, False):
+                request = alter(BROKER_LOGGER, "1", change, validate_only=only)
+                yield f"{name}, validate {only}", client.ask(request, 1)
+        for broker in ("7", "x", ""):
+            yield f"broker {broker!r}", client.ask(alter(BROKER_LOGGER, broker, ("root", SET, "INFO")), 1)
+        yield "root", client.ask(describe((BROKER_LOGGER, "1"), names=["nope"]), 4)

@@ -23,6 +23,8 @@ def _simple_commits(group, topic, unknown):
         "offset -1": commit(group, [(topic, [(1, -1)])]),
         "nothing": commit(group, []),
         "no partitions": commit(group, [(topic, [])]),
+        "no partitions of an unknown topic": commit(group, [(unknown, [])]),
+        "no partitions, in an empty group": commit("", [(topic, []), (unknown, [])]),
         "partition twice": commit(group, [(topic, [(0, 1), (0, 2)])]),
         "topic twice": commit(group, [(topic, [(0, 1)]), (topic, [(0, 3), (1, 3)])]),
         "empty group": commit("", [(topic, [(0, 5)])]),
