@@ -60,8 +60,8 @@ def tally(request):
     """What has been compared so far; the counts are shown at the end, also where output is captured."""
     counted = Tally()
     yield counted
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    terminal.write_line(f"\n{counted.report()}")
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{counted.report()}")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
