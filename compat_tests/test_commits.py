@@ -4,6 +4,9 @@ After a clean stop, that is: after SIGKILL the segments that were being written 
 printed. BARNABAS_COMMITS says how many commits; ten million, by 1,000 groups, were meant, and take some minutes:
 
     BARNABAS_COMMITS=10000000 make test ARGS="compat_tests/test_commits.py -s"
+
+Measured so on two cores: 668 MB of commits in 107 s, cleaned to 29 MB in 25 s with 92 MB resident; then ready 0.3 s and
+a group's offsets 0.4 s after the start, those of all groups after 1.8 s; after SIGKILL 1.2 and 2.5 s.
 """
 
 import os
