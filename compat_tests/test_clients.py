@@ -11,6 +11,7 @@ from compat_tests.clients.client import (
     SKIPPED,
     WORK,
     Client,
+    ClientBroken,
     Outcome,
     Session,
     client_names,
@@ -20,7 +21,7 @@ from compat_tests.clients.java import runner as java
 from compat_tests.clients.kafkajs import runner as kafkajs
 from compat_tests.clients.parsing import go_outcomes, junit_outcomes, rust_outcomes
 from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed
-from compat_tests.tools import require_tool
+from compat_tests.tools import give_up, require_tool
 
 SOMEBODY = Client("somebody", "1.0", "Prose", "nothing", run=lambda _: [])
 
@@ -32,7 +33,10 @@ def run_client(shared_broker):
     def run(client, of=None):
         require_tool(*client.tools)
         session = Session(folder_of(client.name), WORK / f"{client.name}-quick", shared_broker.bootstrap)
-        outcomes = (of or client.run)(session)
+        try:
+            outcomes = (of or client.run)(session)
+        except ClientBroken as broken:
+            give_up(f"{client.name} cannot be fetched here: {broken}")
         return judge(client, outcomes, read_allowed(session.folder), complete=of is None).complaints
 
     return run

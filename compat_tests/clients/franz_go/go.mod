@@ -2,7 +2,4 @@ module barnabas/compat_tests/clients/franz_go
 
 go 1.26.0
 
-require (
-	github.com/twmb/franz-go v1.22.2
-	github.com/twmb/franz-go/pkg/kadm v1.19.0
-)
+require github.com/twmb/franz-go v1.22.2
