@@ -29,7 +29,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
     """Who makes topics for clients that cannot, or whose own way of making them is not what the test is about."""
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker
 
 
 @pytest.fixture
