@@ -9,7 +9,7 @@ from compat_tests.clients.parsing import go_outcomes
 
 MODULE = "github.com/twmb/franz-go"
 GO_MOD = folder_of("franz-go") / "go.mod"
-VERSION = re.search(rf"^\s*{re.escape(MODULE)} v(\S+)", GO_MOD.read_text(), re.MULTILINE)[1]
+VERSION = re.search(rf"\b{re.escape(MODULE)} v(\S+)", GO_MOD.read_text())[1]
 RECORDS = "20000"
 TRANSACTIONAL = "^TestTxn"  # run apart: without transactions some of them would wait for ever
 
