@@ -13,7 +13,7 @@ Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides
 
 import logging
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.isr import UNKNOWN_OFFSET, decide_high_watermark, decide_low_watermark
 from barnabas.broker.waiting import Waiter, await_outcomes, wake
@@ -33,7 +33,22 @@ logger = logging.getLogger(__name__)
 NO_LEADER = -1
 ACKS_ALL = -1
 NO_LEADER_EPOCH = -1
+RECOVERED = 0
+RECOVERING = 1  # elected although no in-sync replica was left: it leads with what it has (KIP-704)
 TO_HIGH_WATERMARK = -1  # in DeleteRecords: everything that is committed
+
+
+class Role(NamedTuple):
+    """What LeaderAndIsr says of one partition."""
+
+    leader_id: int
+    leader_epoch: int
+    partition_epoch: int
+    controller_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+    leader_recovery_state: int
+    is_new: bool
 
 
 class Partition:
@@ -45,6 +60,7 @@ class Partition:
         "_flusher",
         "_now_ms",
         "config",
+        "controller_epoch",
         "follower_end_offsets",
         "follower_start_offsets",
         "high_watermark",
@@ -52,7 +68,9 @@ class Partition:
         "is_leader",
         "leader_epoch",
         "leader_id",
+        "leader_recovery_state",
         "log",
+        "partition_epoch",
         "replicas",
         "topic_partition",
         "waiters",
@@ -73,6 +91,9 @@ class Partition:
         self.leader_id = NO_LEADER
         self.is_leader = False
         self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.controller_epoch = -1
+        self.leader_recovery_state = RECOVERED
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.follower_end_offsets: dict[int, int] = {}
@@ -86,21 +107,21 @@ class Partition:
 
     # -- roles, set by LeaderAndIsr
 
-    def become(
-        self, *, log: PartitionLog, leader_id: int, leader_epoch: int, replicas: list[int], in_sync_replicas: list[int]
-    ) -> None:
+    def become(self, log: PartitionLog, role: Role) -> None:
         """Take the role that LeaderAndIsr gave, in one step; waiting requests look again."""
         self.log = log
-        self.leader_id = leader_id
-        self.is_leader = leader_id == self._broker_id
-        self.replicas = replicas
-        self.in_sync_replicas = in_sync_replicas if self.is_leader else []
-        if leader_epoch != self.leader_epoch:
-            self.leader_epoch = leader_epoch
+        self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
+        self.leader_recovery_state = role.leader_recovery_state
+        self.leader_id = role.leader_id
+        self.is_leader = role.leader_id == self._broker_id
+        self.replicas = role.replicas
+        self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
+        if role.leader_epoch != self.leader_epoch:
+            self.leader_epoch = role.leader_epoch
             self.follower_end_offsets = {}
             self.follower_start_offsets = {}
             if self.is_leader:
-                log.begin_leader_epoch(leader_epoch)
+                log.begin_leader_epoch(role.leader_epoch)
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
         self._advance_high_watermark()
         wake(self)
@@ -111,6 +132,28 @@ class Partition:
         self.leader_id = NO_LEADER
         self.log = None
         wake(self)
+
+    # -- what a follower's fetcher reports
+
+    def follow_to(self, leader_high_watermark: int) -> None:
+        """The leader told its high watermark, perhaps with records that were appended: ours follows, within the log.
+
+        It does not fall back to a leader's that is behind ours: everything below ours was committed once.
+        """
+        log = self.log
+        if log is None or self.is_leader:
+            return
+        reached = max(self.high_watermark, log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
+        if reached != self.high_watermark:
+            self.high_watermark = reached
+            wake(self)
+
+    def truncated(self) -> None:
+        """The log was cut, or emptied to begin elsewhere: the one reason for which a high watermark may fall."""
+        log = self.log
+        if log is not None:
+            self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+            wake(self)
 
     # -- reads
 

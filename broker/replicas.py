@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from barnabas.broker.partition import Partition
+from barnabas.broker.partition import Partition, Role
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
@@ -241,13 +241,7 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps while other logs were made
         led = partition.is_leader
         try:
-            partition.become(
-                log=log,
-                leader_id=state.leader,
-                leader_epoch=state.leader_epoch,
-                replicas=list(state.replicas),
-                in_sync_replicas=list(state.isr),
-            )
+            partition.become(log, _role(state))
         except StorageError as error:
             self._storage_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -304,6 +298,19 @@ class Replicas:
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:
             self.logs.fail_directory_of(partition.log, error)
+
+
+def _role(state: "PartitionState") -> Role:
+    return Role(
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        controller_epoch=state.controller_epoch,
+        replicas=list(state.replicas),
+        in_sync_replicas=list(state.isr),
+        leader_recovery_state=state.leader_recovery_state,
+        is_new=state.is_new,
+    )
 
 
 async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Iterable[Item]) -> None:

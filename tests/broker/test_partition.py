@@ -4,14 +4,14 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.partition import ACKS_ALL, Partition, await_acknowledged
+from barnabas.broker.partition import ACKS_ALL, Partition, Role, await_acknowledged
 from barnabas.broker.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import build_batch
+from barnabas.wire.records import build_batch, stamp
 from barnabas.wire.topics import TopicPartition
 
 ME, OTHER, THIRD = 1, 2, 3
@@ -50,15 +50,14 @@ class Scene:
         partition.resign()
 
     def lead(self, epoch=0, isr=(ME,), replicas=(ME, OTHER, THIRD)) -> "Scene":
-        self.partition.become(
-            log=self.log, leader_id=ME, leader_epoch=epoch, replicas=list(replicas), in_sync_replicas=list(isr)
-        )
+        self.become(ME, epoch, replicas, isr)
         return self
 
     def follow(self, epoch, leader=OTHER) -> None:
-        self.partition.become(
-            log=self.log, leader_id=leader, leader_epoch=epoch, replicas=[ME, leader], in_sync_replicas=[leader]
-        )
+        self.become(leader, epoch, [ME, leader], [leader])
+
+    def become(self, leader, epoch, replicas, isr) -> None:
+        self.partition.become(self.log, Role(leader, epoch, epoch, 1, list(replicas), list(isr), 0, False))
 
     def append(self, count=1, acks=ACKS_ALL, **fields):
         batch = build_batch([(None, b"v")] * count, timestamp_ms=NOW_MS, **fields)
@@ -185,6 +184,52 @@ def test_a_checkpointed_high_watermark_is_brought_between_the_ends_of_the_log():
     scene.log.raise_log_start(2)
     scene.lead(1, isr=(ME, OTHER))
     assert scene.partition.high_watermark == 2
+
+
+def append_as_follower(scene, count) -> None:
+    batch = build_batch([(None, b"v")] * count, timestamp_ms=NOW_MS)
+    stamp(batch, scene.log.log_end_offset, 0)
+    assert isinstance(scene.log.append_as_follower(memoryview(batch.data), NOW_MS), Appended)
+
+
+def test_a_followers_high_watermark_is_its_leaders_as_far_as_it_has_the_records():
+    scene = Scene()
+    scene.follow(0)
+    append_as_follower(scene, 5)
+    for told, reached in ((3, 3), (9, 5)):
+        scene.partition.follow_to(told)
+        assert scene.partition.high_watermark == reached
+
+
+def test_a_new_leader_that_is_behind_does_not_take_a_followers_high_watermark_back():
+    scene = Scene()
+    scene.follow(0)
+    append_as_follower(scene, 5)
+    scene.partition.follow_to(5)
+    scene.partition.follow_to(2)
+    assert scene.partition.high_watermark == 5
+
+
+def test_only_a_truncation_lowers_a_followers_high_watermark():
+    scene = Scene()
+    waiter = Waiter()
+    waiter.register([scene.partition])
+    scene.follow(0)
+    append_as_follower(scene, 1)
+    append_as_follower(scene, 4)
+    scene.partition.follow_to(5)
+    waiter.take_dirty()
+    scene.log.truncate_to(3)
+    scene.partition.truncated()
+    assert scene.partition.high_watermark == scene.log.log_end_offset == 1
+    assert waiter.take_dirty() == [scene.partition]
+
+
+def test_a_leader_takes_its_high_watermark_from_nobody():
+    scene = Scene().lead(isr=(ME, OTHER))
+    scene.append(3)
+    scene.partition.follow_to(3)
+    assert scene.partition.high_watermark == 0
 
 
 def test_with_flush_messages_the_leaders_own_share_waits_for_the_flush():

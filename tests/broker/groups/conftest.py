@@ -32,7 +32,7 @@ from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
-from barnabas.broker.partition import Partition
+from barnabas.broker.partition import Partition, Role
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.controller.paths import Endpoint
 from barnabas.storage.log import open_log
@@ -266,13 +266,8 @@ class House:
 
     def lead(self, leader_epoch, replicas=(0,), in_sync=None):
         """LeaderAndIsr: this broker leads, with these replicas, all in sync unless some are named."""
-        self.partition.become(
-            log=self.partition.log,
-            leader_id=0,
-            leader_epoch=leader_epoch,
-            replicas=list(replicas),
-            in_sync_replicas=list(in_sync or replicas),
-        )
+        role = Role(0, leader_epoch, leader_epoch, 1, list(replicas), list(in_sync or replicas), 0, False)
+        self.partition.become(self.partition.log, role)
         self.groups.on_elected(self.partition)
 
     def resign(self):
