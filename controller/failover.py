@@ -2,10 +2,9 @@
 
 Announcing the live brokers comes before any role, for a follower looks up its leader's address in what it was last
 told. Then every live broker is told the roles of all its replicas: a broker that knows them ignores the repetition, and
-one that missed something learns it. Leaders are elected where they died while nobody was in office.
+one that missed something learns it. Leaders are elected where they died while nobody was in office, and who died and
+came back in that time is not believed to be in sync (bounces.py).
 """
-
-from itertools import starmap
 
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
@@ -17,6 +16,7 @@ from barnabas.controller.events import (
     TopicsTouched,
 )
 from barnabas.controller.leader_elections import preferred_elections_touched
+from barnabas.controller.leaders import decide_leaders_of_new_term
 from barnabas.controller.membership import read_brokers
 from barnabas.controller.office import Office
 from barnabas.controller.reassigning import reassignments_touched, resume_moves
@@ -39,7 +39,7 @@ async def startup(office: Office, event: Startup) -> None:
     office.tell(announcement)  # before any role, for a follower looks up its leader's address there
     new = await read_new_topics(office, await office.store.children(paths.TOPICS, office.watch(TopicsTouched())))
     states = await loading.read_states(office.store, new)
-    await office.replay_many(starmap(LeadershipChanged, states.items()))
+    await office.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
     await read_deletion_marks(office)
     if office.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
         announcement.add_metadata(partition for partition, _ in office.image.partitions(office.image.deletions))
@@ -48,7 +48,8 @@ async def startup(office: Office, event: Startup) -> None:
     assigned = dict.fromkeys(replica for partition in new for replica in office.image.partition(partition).replicas)
     dead = {broker_id: None for broker_id in assigned if broker_id not in brokers}
     decision.extend(decide_replicas_lost(office.image, office.image.replicas_on(dead)))
-    await office.elect(new, decision)
+    written = {topic_partition: found.written_zxid for topic_partition, found in states.items()}
+    await office.elect(new, decision, choose=decide_leaders_of_new_term(written))
     await go_on_deleting(office)
     await resume_moves(office)
     await reassignments_touched(office, ReassignmentsTouched())

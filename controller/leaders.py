@@ -23,6 +23,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.controller import paths
+from barnabas.controller.bounces import bounced_members
 from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
 from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
@@ -40,14 +41,24 @@ class LeaderRules(NamedTuple):
     marks_recovery: bool = True  # an unclean leader is RECOVERING: the level of inter-broker requests knows of it
 
 
+NOBODY: Mapping[TopicPartition, Mapping[int, None]] = {}
+
 Choose = Callable[[ClusterImage, Iterable[TopicPartition], LeaderRules], Decision]
 
 
 # By itself -------------------------------------------------------------------------------------------------------
 
 
-def decide_leaders(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
-    """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without."""
+def decide_leaders(
+    image: ClusterImage,
+    topic_partitions: Iterable[TopicPartition],
+    rules: LeaderRules,
+    distrusted: Mapping[TopicPartition, Mapping[int, None]] = NOBODY,
+) -> Decision:
+    """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without.
+
+    `distrusted` members leave the ISR as if they were dead.
+    """
     decision = Decision()
     parents: dict[str, None] = {}
     for topic_partition in topic_partitions:
@@ -61,11 +72,26 @@ def decide_leaders(image: ClusterImage, topic_partitions: Iterable[TopicPartitio
                 parents[paths.partition(*topic_partition)] = None
                 decision.steps.append(_first_leader(topic_partition, online, rules))
         else:
-            step = _next_leader(image, topic_partition, leadership, rules)
+            without = distrusted.get(topic_partition, {})
+            step = _next_leader(image, topic_partition, leadership, rules, without)
             if step is not None:
                 decision.steps.append(step)
     decision.prepare += [Create(path) for path in parents]
     return decision
+
+
+def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> Choose:
+    """The same, at the beginning of a term: who bounced unseen since a state was written is not in sync (bounces.py).
+
+    A state that somebody writes between reading and deciding is judged by when it was read; that errs to the safe side.
+    """
+
+    def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
+        wanted = list(topic_partitions)
+        bounced = {each: bounced_members(image, each, written_zxids[each]) for each in wanted if each in written_zxids}
+        return decide_leaders(image, wanted, rules, bounced)
+
+    return decide
 
 
 def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> dict[str, None]:
@@ -102,16 +128,21 @@ def _first_leader(topic_partition: TopicPartition, online: Mapping[int, None], r
 
 
 def _next_leader(
-    image: ClusterImage, topic_partition: TopicPartition, leadership: Leadership, rules: LeaderRules
+    image: ClusterImage,
+    topic_partition: TopicPartition,
+    leadership: Leadership,
+    rules: LeaderRules,
+    without: Mapping[int, None],
 ) -> Step | None:
     """The step to a state that fits the live replicas; None when the present one does."""
     state, reachable = leadership.state, image.reachable_replicas(topic_partition)
     leader, recovery = state.leader, state.leader_recovery_state
-    isr = tuple(replica for replica in state.isr if replica in reachable)
-    if leader not in reachable:
+    trusted = tuple(replica for replica in state.isr if replica not in without)
+    isr = tuple(replica for replica in trusted if replica in reachable)
+    if leader not in reachable or leader in without:
         replicas, online = image.partition(topic_partition).replicas, image.online_replicas(topic_partition)
         unclean = topic_partition.topic in rules.unclean_topics
-        elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, state.isr, online, (), unclean))
+        elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, trusted, online, (), unclean))
         if elected is None:
             leader, isr = NO_LEADER, state.isr  # its members are dead, and each holds all acknowledged records
         else:

@@ -26,6 +26,13 @@ Value = TypeVar("Value")
 Watches = Callable[[Key], Watch]
 
 
+class FoundState(NamedTuple):
+    """A partition's state node, and the zxid at which it was last written."""
+
+    leadership: Leadership
+    written_zxid: int
+
+
 class FoundTopic(NamedTuple):
     """A topic's node and the version under which it was read."""
 
@@ -80,14 +87,14 @@ def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[Partiti
 
 async def read_states(
     store: MetadataStore, topic_partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, Leadership]:
+) -> dict[TopicPartition, FoundState]:
     """The state nodes of these partitions; one that never had a leader has none."""
     wanted = {each: paths.partition_state(*each) for each in topic_partitions}
     states = {}
     for topic_partition, (data, stat) in (await _read(store, wanted, None)).items():
         state = parse(PartitionState.decode, data, wanted[topic_partition])
         if state is not None:
-            states[topic_partition] = Leadership(state, stat.version)
+            states[topic_partition] = FoundState(Leadership(state, stat.version), stat.mzxid)
     return states
 
 

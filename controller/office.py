@@ -217,10 +217,11 @@ class Office:
         found = await loading.read_states(self.store, meant)
         pending = []
         for topic_partition, step in meant.items():
-            leadership = found.get(topic_partition)
-            if leadership is None:
+            if topic_partition not in found:
                 logger.warning("%s has no state node any more; its topic is gone", topic_partition)
-            elif LeadershipChanged(topic_partition, leadership) == step.record:
+                continue
+            leadership = found[topic_partition].leadership
+            if LeadershipChanged(topic_partition, leadership) == step.record:
                 decision.steps.append(Step(step.record, tells=step.tells))
             elif leadership.state.controller_epoch > self.term.epoch:
                 logger.error("%s was written by a later controller: %s", topic_partition, leadership.state)

@@ -69,6 +69,7 @@ PURE = {
     "controller/transitions.py",
     "controller/placement.py",
     "controller/elections.py",
+    "controller/bounces.py",
     "controller/decisions.py",
     "controller/isr_changes.py",
     "controller/leaders.py",

@@ -1,0 +1,49 @@
+"""Members of an ISR that died and came back while no controller was in office to see it: pure.
+
+Theory of operation
+-------------------
+A member of an ISR holds every acknowledged record as long as its machine runs: what it wrote but did not sync is in the
+machine's memory. A machine that crashes loses a part of that, and the broker comes back with a log that is too short.
+Replication mends it, provided the broker comes back as a follower: the leader still has the records.
+
+While a controller is in office it sees to that. A broker that dies leaves the ISRs (`decide_leaders`), one that
+registers anew before its death was noticed is taken to have died (`membership`), and either way it is in sync again
+only when its leader says so. What a controller must not do is *begin* its term with such a broker in an ISR, for it
+might make it the leader, and then the others would cut their logs to fit.
+
+The store tells. A state node that names broker B in its ISR was written by somebody who took B to be in sync, at
+zxid m; B's registration was written at zxid c, its broker epoch. If c > m, then B registered after it was last vouched
+for: it was away in between, and may have lost records. It *bounced*. (A session that expired without a restart looks
+the same. That broker leaves the ISR and joins it again, which costs a few round trips.)
+
+`bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
+Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies.
+
+      ISR     registered after the state was written     alive        the new controller drops
+      1 2 3   2                                          1 2 3        2
+      1 2 3   1 (who leads), 2                           1 2 3        1 2: 3 leads
+      1 2 3   2                                          2            nobody: 1 and 3 are dead, 2 leads alone
+      1 2 3   1 2 3                                      1 2 3        nobody: all of them restarted
+      1       1                                          1 2 3        nobody: 1 alone was in sync
+
+Two things this does not cover, nor does Kafka, which has no such rule: all members of an ISR that restart at once, one
+of them after a crash of its machine; and a state that the last controller wrote between the moment when B registered
+and the moment when it heard of that, if it died in between. `flush.messages=1` covers both.
+"""
+
+from collections.abc import Mapping
+
+from barnabas.controller.state import ClusterImage
+from barnabas.wire.topics import TopicPartition
+
+
+def bounced_members(image: ClusterImage, topic_partition: TopicPartition, written_zxid: int) -> Mapping[int, None]:
+    """Whom to drop from the ISR of a state that was written at this zxid, lest they lead with a log that is too short.
+
+    Nobody, where no other member lives.
+    """
+    leadership = image.partition(topic_partition).leadership
+    isr = () if leadership is None else leadership.state.isr
+    live = [member for member in isr if image.is_reachable(topic_partition, member)]
+    bounced = {member: None for member in live if image.brokers[member].epoch > written_zxid}
+    return bounced if len(bounced) < len(live) else {}

@@ -1,0 +1,137 @@
+"""Brokers that died and came back while no controller saw it are not in sync, as long as somebody else is."""
+
+import pytest
+
+from barnabas.controller.bounces import bounced_members
+from barnabas.controller.paths import NO_LEADER, PartitionState
+from barnabas.controller.state import (
+    BrokerJoined,
+    ClusterImage,
+    Leadership,
+    LeadershipChanged,
+    PartitionAppeared,
+    TopicAppeared,
+    replay,
+)
+from barnabas.wire import messages as m
+from barnabas.wire.topics import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+WRITTEN = 500  # the zxid of the state; a broker of an earlier epoch has not been away since
+
+
+@pytest.mark.parametrize(
+    ("isr", "stayed", "bounced", "dropped"),
+    [
+        ((1, 2, 3), (1, 2, 3), (), ()),
+        ((1, 2, 3), (1, 3), (2,), (2,)),
+        ((1, 2, 3), (3,), (1, 2), (1, 2)),
+        ((1, 2, 3), (1,), (2,), (2,)),  # 3 is dead
+        ((1, 2, 3), (), (2,), ()),  # 1 and 3 are dead
+        ((1, 2, 3), (), (1, 2, 3), ()),
+        ((1, 2), (3,), (1, 2), ()),  # 3 lives, but is not in sync
+        ((1,), (2, 3), (1,), ()),
+        ((1, 2), (), (), ()),
+    ],
+    ids=lambda value: " ".join(map(str, value)) or "nobody",
+)
+def test_who_registered_after_the_state_was_written_is_dropped_while_another_member_lives(
+    picture, isr, stayed, bounced, dropped
+):
+    image = ClusterImage()
+    for broker_id in (*stayed, *bounced):
+        replay(image, BrokerJoined(picture.broker(broker_id, epoch=WRITTEN + (1 if broker_id in bounced else -1))))
+    replay(image, TopicAppeared("orders", picture.topic_id("orders")))
+    replay(image, PartitionAppeared(ORDERS, (1, 2, 3)))
+    replay(image, LeadershipChanged(ORDERS, Leadership(PartitionState(isr[0], 5, 1, isr), 7)))
+    assert tuple(bounced_members(image, ORDERS, WRITTEN)) == dropped
+
+
+def test_a_partition_that_never_had_a_leader_has_nobody_to_drop(picture):
+    image = ClusterImage()
+    replay(image, TopicAppeared("orders", picture.topic_id("orders")))
+    replay(image, PartitionAppeared(ORDERS, (1,)))
+    assert not bounced_members(image, ORDERS, WRITTEN)
+
+
+# With a controller that dies
+
+
+async def leader_and_isr(cluster, topic):
+    state = await cluster.state(topic)
+    return state.leader, state.isr, state.leader_epoch
+
+
+async def fail_over_after(cluster, *bounced):
+    """Controller 0 dies for good; brokers bounce while nobody is in office; another broker is elected."""
+    cluster.brokers[0].scope.cancel()
+    for broker_id in bounced:
+        await cluster.restart_unnoticed(broker_id)
+    await cluster.kill(0)
+    assert cluster.controller.broker_id != 0
+
+
+async def test_a_follower_that_bounced_unseen_leaves_the_isr_and_everybody_learns_it(cluster):
+    await cluster.start(0, 1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await fail_over_after(cluster, 2)
+    assert await leader_and_isr(cluster, "orders") == (1, (1, 3), 1)
+    assert {tuple(cluster.brokers[each].roles[ORDERS].isr) for each in (1, 2, 3)} == {(1, 3)}
+    assert {cluster.brokers[each].metadata[ORDERS].leader_epoch for each in (1, 2, 3)} == {1}
+
+
+async def test_a_leader_that_bounced_unseen_follows_one_that_did_not(cluster):
+    await cluster.start(0, 1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await fail_over_after(cluster, 1, 2)
+    assert await leader_and_isr(cluster, "orders") == (3, (3,), 1)
+    assert cluster.brokers[3].leads("orders")
+    assert not cluster.brokers[1].leads("orders")
+
+
+async def test_where_all_in_sync_bounced_the_first_of_them_leads_as_before(cluster):
+    await cluster.start(0, 1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await fail_over_after(cluster, 1, 2, 3)
+    assert await leader_and_isr(cluster, "orders") == (1, (1, 2, 3), 0)
+    assert cluster.brokers[1].leads("orders")
+
+
+async def test_the_only_member_in_sync_leads_again_though_it_bounced(cluster):
+    await cluster.start(0, 1, 2)
+    await cluster.create("orders", [[1, 2]])
+    await cluster.change_isr("orders", 0, 1)
+    await fail_over_after(cluster, 1)
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 0)
+
+
+async def test_who_is_vouched_for_after_it_came_back_is_in_sync(cluster):
+    await cluster.start(0, 1, 2)
+    await cluster.create("orders", [[1, 2]])
+    await cluster.restart_unnoticed(2)
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
+    await cluster.change_isr("orders", 0, 1, 2)
+    await fail_over_after(cluster)
+    assert await leader_and_isr(cluster, "orders") == (1, (1, 2), 1)
+
+
+async def test_a_rolling_restart_through_the_controllers_leaves_every_leader_where_somebody_has_the_records(cluster):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    for broker_id in (1, 2, 3):
+        await cluster.kill(broker_id)
+        state = await cluster.state("orders")
+        assert state.leader != NO_LEADER
+        assert broker_id not in state.isr
+        await cluster.restart(broker_id)
+        await cluster.change_isr("orders", 0, *state.isr, broker_id)
+    assert sorted((await cluster.state("orders")).isr) == [1, 2, 3]
+
+
+async def test_brokers_that_did_not_bounce_hear_of_no_new_epoch_at_a_fail_over(cluster):
+    await cluster.start(0, 1, 2)
+    await cluster.create("orders", [[1, 2]])
+    cluster.brokers[1].requests.clear()
+    await fail_over_after(cluster)
+    (request,) = cluster.brokers[1].sent(m.LeaderAndIsrRequest)
+    assert request.topic_states[0].partition_states[0].leader_epoch == 0
