@@ -255,7 +255,7 @@ def _is_from_outside(failure: BaseException) -> bool:
 
 @asynccontextmanager
 async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[MetadataStore]:
-    store = await world.open_store(join(config.log_directories[0], EMBEDDED_STORE_FILE))
+    store = await world.open_store(config, join(config.log_directories[0], EMBEDDED_STORE_FILE))
     try:
         yield store
     finally:

@@ -21,10 +21,23 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
+class StoreConfig(Protocol):
+    """What the configuration says of the metadata store."""
+
+    @property
+    def zookeeper_connect(self) -> str | None: ...
+    @property
+    def zookeeper_session_timeout_ms(self) -> int: ...
+    @property
+    def zookeeper_connection_timeout_ms(self) -> int | None: ...
+    @property
+    def zookeeper_max_in_flight_requests(self) -> int: ...
+
+
 class OpenStore(Protocol):
     """Open the metadata store that the configuration names; `embedded_path` is where the embedded one lives."""
 
-    def __call__(self, embedded_path: str) -> Awaitable[MetadataStore]: ...
+    def __call__(self, config: StoreConfig, embedded_path: str) -> Awaitable[MetadataStore]: ...
 
 
 class World(NamedTuple):
@@ -57,7 +70,7 @@ def wall_clock_ms() -> int:
 def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
     """The operating system's world, with the embedded store."""
 
-    async def open_store(embedded_path: str) -> MetadataStore:
+    async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         from barnabas.controller.sqlitestore import open_sqlite_store
 
         return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)

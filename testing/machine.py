@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.net import Net
-from barnabas.broker.world import World, real_world, run_inline, wall_clock_ms
+from barnabas.broker.world import StoreConfig, World, real_world, run_inline, wall_clock_ms
 from barnabas.controller.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store import MetadataStore
 from barnabas.storage.memdisk import MemDisk
@@ -87,7 +87,7 @@ class MemoryMachine:
         if self._database is not None:
             await self._database.close()
 
-    async def _open_store(self, embedded_path: str) -> MetadataStore:
+    async def _open_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
         if self._database is None:
             self._database = await open_sqlite_database(IN_MEMORY, run_inline, wall_clock_ms)
         return self._database.session()

@@ -208,7 +208,7 @@ class Machine:
         finally:
             self._ended.set()
 
-    async def _open_store(self, embedded_path: str):
+    async def _open_store(self, config, embedded_path: str):
         if self._database is None:
             limit = {"max_bytes": self.store_max_bytes}
             self._database = await open_sqlite_database(":memory:", run_inline, now_ms, **limit)
