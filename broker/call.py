@@ -8,9 +8,11 @@ import trio
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config_changes import ConfigChanges
+    from barnabas.broker.controller_link import ControllerLink
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
     from barnabas.broker.topic_configs import TopicConfigs
@@ -42,6 +44,8 @@ class Broker:
     groups: "GroupCoordinator"
     producer_ids: "ProducerIds"
     candidate: "Candidate"
+    peers: "Peers"
+    controller_link: "ControllerLink"
     fetch_sessions: "FetchSessions"
     cold_reads: trio.Semaphore  # how many threads may wait for data that the page cache does not hold
 

@@ -1,19 +1,58 @@
 """Asking a broker something: `ask(request, deadline_ms) -> response`.
 
-The controller, producer-id allocation and later the fetchers speak to brokers through this one shape and never see a
-socket. The request to oneself goes straight to dispatch, without bytes in between: a single node is a cluster of one,
-with no second code path.
+The controller, the fetchers and everything else that speaks to brokers does it through this one shape and never sees a
+socket. The request to oneself goes straight to dispatch, without bytes in between (`SelfPeer`): a single node is a
+cluster of one, with no second code path.
+
+`RemotePeer` is one connection to another broker. It is opened when something is asked, and carries one request at a
+time: several tasks may ask, and are served in the order in which they came. An answer that does not come in time, a
+connection that breaks, an answer that makes no sense, and a task that is cancelled while it asks, all have one end:
+the connection is closed, for nobody knows what would come out of it next, and the next request opens another. Whoever
+asked is told `PeerLost`; whether the request was carried out is then not known, and asking again is the caller's
+decision. Where the other broker is to be found is looked up at each connect, so that a broker which comes back
+elsewhere is found.
+
+Versions (reference section 0): the controller, fetchers and a stopping broker ask in those that
+`inter.broker.protocol.version` implies; whoever asks the controller negotiates, once a connection (B.15).
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
 
 import trio
 
+from barnabas import __version__
 from barnabas.broker.call import ANONYMOUS, Broker, Call
+from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.dispatch import answer
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.controller.paths import Endpoint
+from barnabas.controller.state import LiveBroker
+from barnabas.wire import asking
 from barnabas.wire import messages as m
-from barnabas.wire.apis import inter_broker_versions
-from barnabas.wire.errors import PeerLost
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, inter_broker_versions
+from barnabas.wire.errors import PeerLost, ProtocolViolation
+from barnabas.wire.frame import FrameReader
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES = 1 << 16
+LARGE_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
+CORRELATION_IDS = 1 << 31
+RESPONSE_BYTES_MAX = 1 << 30
+
+
+class Peer(Protocol):
+    """Another broker, or this one."""
+
+    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
+        """The response; PeerLost when it does not come within `deadline_ms`."""
+
+    def close(self) -> None:
+        """Nothing more is asked."""
 
 
 class SelfPeer:
@@ -26,12 +65,11 @@ class SelfPeer:
     async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         broker = self._broker()
-        key = request.API_KEY
-        if key is None:
-            raise TypeError(f"{type(request).__name__} is not a request")
+        key = asking.key_of(request)
+        versions = inter_broker_versions(broker.config.inter_broker_protocol_version)
         call = Call(
             api_key=key,
-            version=inter_broker_versions(broker.config.inter_broker_protocol_version)[key],
+            version=versions.get(key, APIS[key].max_version),
             client_id=str(broker.broker_id),
             principal=ANONYMOUS,
             client_address="localhost",
@@ -42,3 +80,193 @@ class SelfPeer:
             if response is not None:
                 return response
         raise PeerLost(f"broker {broker.broker_id} did not answer {type(request).__name__}")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class RemotePeer:
+    """Another broker. `versions`: the version of each request, or None to negotiate them; `limits`: none above."""
+
+    def __init__(
+        self,
+        net: Net,
+        where: Callable[[], Endpoint | None],
+        client_id: str,
+        versions: Mapping[int, int] | None = None,
+        *,
+        limits: Mapping[int, int] | None = None,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        on_close: Callable[["RemotePeer"], None] = lambda peer: None,
+    ) -> None:
+        self._net = net
+        self._where = where
+        self._client_id = client_id
+        self._versions = versions
+        self._limits = limits or {}
+        self._response_bytes_max = response_bytes_max
+        self._on_close = on_close
+        self._turn = trio.StrictFIFOLock()
+        self._connection: _Connection | None = None
+        self._is_closed = False
+
+    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
+        """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included."""
+        name = type(request).__name__
+        with trio.move_on_after(deadline_ms / 1000):
+            async with self._turn:
+                try:
+                    return await self._ask(request)
+                except ConnectionLost as error:
+                    raise PeerLost(f"{name}: {error}") from error
+                except ProtocolViolation as violation:
+                    logger.warning("closing the connection to %s: %s", self._where(), violation)
+                    raise PeerLost(f"{name}: {violation}") from violation
+        raise PeerLost(f"{name} was not answered within {deadline_ms:.0f} ms")
+
+    def close(self) -> None:
+        """Close the connection, and open no other: whoever is asking, or asks later, is told PeerLost."""
+        self._is_closed = True
+        self._disconnect()
+        self._on_close(self)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection is open."""
+        return self._connection is not None
+
+    async def _ask(self, request: m.Message) -> m.Message:
+        is_answered = False
+        try:
+            connection = self._connection or await self._connect()
+            response = await connection.ask(request)
+            is_answered = True
+        finally:
+            if not is_answered:
+                self._disconnect()
+        return response
+
+    async def _connect(self) -> "_Connection":
+        endpoint = self._where()
+        if endpoint is None:
+            raise ConnectionLost("nobody knows where it is")
+        if self._is_closed:
+            raise ConnectionLost("nothing more is asked of it")
+        stream = await self._net.connect(endpoint.host, endpoint.port)
+        connection = self._connection = _Connection(stream, self._client_id, self._versions, self._response_bytes_max)
+        if self._is_closed:  # meanwhile
+            raise ConnectionLost("nothing more is asked of it")
+        if self._versions is None:
+            connection.versions = asking.at_most(await connection.ask_versions(), self._limits)
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.stream.close()
+
+
+class _Connection:
+    """One connection, from the connect to the first thing that goes wrong."""
+
+    def __init__(
+        self, stream: Stream, client_id: str, versions: Mapping[int, int] | None, response_bytes_max: int
+    ) -> None:
+        self.stream = stream
+        self.versions = versions or {}
+        self._client_id = client_id
+        self._reader = FrameReader(response_bytes_max)
+        self._correlation_id = -1
+
+    async def ask(self, request: m.Message) -> m.Message:
+        key = asking.key_of(request)
+        version = self.versions.get(key)
+        if version is None:
+            raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
+        frame, question = await self._exchange(request, version)
+        return asking.read_response(frame, question)
+
+    async def ask_versions(self) -> dict[int, int]:
+        """What both sides know."""
+        version: int | None = APIS[API_VERSIONS_KEY].max_version
+        while version is not None:
+            request = m.ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+            asked = version
+            frame, question = await self._exchange(request, asked)
+            response = asking.read_versions(frame, question)
+            version = asking.version_to_ask_again(response, asked)
+        return asking.common_versions(response)
+
+    async def _exchange(self, request: m.Message, version: int) -> tuple[memoryview, asking.Question]:
+        """Send one request; the next frame, which is to be its answer."""
+        self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
+        question = asking.Question(asking.key_of(request), version, self._correlation_id)
+        await self.stream.send_all(asking.request_frame(request, version, self._correlation_id, self._client_id))
+        reader = self._reader
+        while (frame := reader.next_frame()) is None:
+            is_large = reader.needed_bytes > RECEIVE_BYTES
+            data = await self.stream.receive_some(LARGE_RECEIVE_BYTES if is_large else RECEIVE_BYTES)
+            if not data:
+                raise ConnectionLost("it closed the connection")
+            reader.feed(data)
+        return frame, question
+
+
+class Peers:
+    """The other brokers as this one asks them, over the listener that brokers use among themselves."""
+
+    def __init__(
+        self, net: Net, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int, myself: SelfPeer
+    ) -> None:
+        self.myself = myself
+        self._net = net
+        self._config = config
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._versions = inter_broker_versions(config.inter_broker_protocol_version)
+        self._open: dict[RemotePeer, None] = {}
+
+    def open(self, broker_id: int, client_id: str) -> RemotePeer:
+        """A broker by its id, wherever it is then: for replication and whatever else asks it again and again."""
+        where = partial(self._metadata.endpoint, broker_id, self._config.inter_broker_listener)
+        return self._remote(where, client_id, self._versions)
+
+    def of(self, broker: LiveBroker) -> Peer:
+        """A broker as its registration describes it, or oneself: for the controller, which knows more than metadata."""
+        if broker.broker_id == self._broker_id:
+            return self.myself
+        where = partial(broker.registration.endpoint, self._config.control_plane_listener)
+        return self._remote(where, str(self._broker_id), self._versions)
+
+    def controller(self, broker_id: int, client_id: str) -> Peer:
+        """A broker that is asked in its role as the controller, in versions that are negotiated; or oneself."""
+        if broker_id == self._broker_id:
+            return self.myself
+        where = partial(self._metadata.endpoint, broker_id, self._config.control_plane_listener)
+        return self._remote(where, client_id, None)
+
+    def close(self) -> None:
+        """Close whatever is open, when the broker stops."""
+        for peer in list(self._open):
+            peer.close()
+
+    def _remote(
+        self, where: Callable[[], Endpoint | None], client_id: str, versions: Mapping[int, int] | None
+    ) -> RemotePeer:
+        # What a broker answers at most: so many bytes of records as a follower asks for or, if that is larger, the one
+        # batch that comes first, which once was in a request; with everything around them.
+        response_bytes_max = self._config.socket_request_max_bytes + self._config.replica_fetch_response_max_bytes
+        peer = RemotePeer(
+            self._net,
+            where,
+            client_id,
+            versions,
+            limits=self._versions,
+            response_bytes_max=response_bytes_max,
+            on_close=self._forget,
+        )
+        self._open[peer] = None
+        return peer
+
+    def _forget(self, peer: RemotePeer) -> None:
+        self._open.pop(peer, None)

@@ -17,7 +17,7 @@ any part ends all of them, and the first cause is raised.
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -30,6 +30,7 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
+from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
@@ -38,7 +39,7 @@ from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefus
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
-from barnabas.broker.peer import SelfPeer
+from barnabas.broker.peer import Peers, SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topic_configs import TopicConfigs
@@ -108,7 +109,7 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
     flusher = Flusher(world.in_thread)
     logs = Logs(config, world, flusher)
     stored = await logs.open()
-    async with _closing(logs), _open_store(config, world) as store:
+    async with _closing_logs(logs), _open_store(config, world) as store:
         identity = await settle_identity(store, config, world.rng, stored)
         broker_configs = BrokerConfigs(store, config, identity.broker_id)
         await broker_configs.load()
@@ -119,7 +120,7 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         await logs.load(identity, topic_configs.get)
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
-        async with _listening(config, world) as listeners, trio.open_nursery() as background:
+        async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
             lost = partial(_directory_failed, broker, background)
@@ -154,16 +155,10 @@ def _build(
     )
     groups = GroupCoordinator(world, config, metadata)
     replicas.coordinators[GROUP_TOPIC] = groups
-    peer = SelfPeer(lambda: broker, config.inter_broker_listener)
-    surroundings = Surroundings(
-        store=store,
-        broker_id=identity.broker_id,
-        config=config,
-        peer_for=lambda _: peer,
-        now_ms=world.now_ms,
-        rng=world.rng,
-    )
-    candidate = Candidate(surroundings)
+    myself = SelfPeer(lambda: broker, config.control_plane_listener)
+    peers = Peers(world.net, config, metadata, identity.broker_id, myself)
+    controller_link = ControllerLink(peers, config, metadata, identity.broker_id)
+    candidate = Candidate(_surroundings(config, world, identity, store, peers))
     config_changes = ConfigChanges(
         store,
         config=config,
@@ -185,21 +180,37 @@ def _build(
         topic_configs=topic_configs,
         config_changes=config_changes,
         groups=groups,
-        producer_ids=ProducerIds(partial(_allocate_producer_ids, peer, replicas, config)),
+        producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
         candidate=candidate,
+        peers=peers,
+        controller_link=controller_link,
         fetch_sessions=FetchSessions(world.rng),
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
 
 
+def _surroundings(
+    config: BrokerConfig, world: World, identity: StoredIdentity, store: MetadataStore, peers: Peers
+) -> Surroundings:
+    """What the controller is given, should this broker be elected."""
+    return Surroundings(
+        store=store,
+        broker_id=identity.broker_id,
+        config=config,
+        peer_for=peers.of,
+        now_ms=world.now_ms,
+        rng=world.rng,
+    )
+
+
 async def _allocate_producer_ids(
-    peer: SelfPeer, replicas: Replicas, config: BrokerConfig
+    controller: ControllerLink, replicas: Replicas, config: BrokerConfig
 ) -> tuple[int, int] | ErrorCode:
     """Ask the controller for a block of producer ids."""
     request = m.AllocateProducerIdsRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
     try:
-        response = await peer.ask(request, config.request_timeout_ms)
+        response = await controller.ask(request, config.request_timeout_ms)
     except PeerLost:
         return ErrorCode.REQUEST_TIMED_OUT
     if not isinstance(response, m.AllocateProducerIdsResponse):
@@ -221,11 +232,19 @@ def _watched() -> Iterator[None]:
         logger.info("longest step %.1f ms, %d steps above 2 ms", watchdog.longest_seconds * 1000, watchdog.long_steps)
 
 
+@asynccontextmanager
+async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
+    """The nursery of everything beside the connections; when it ends, so do the connections to other brokers."""
+    with closing(broker.peers):
+        async with trio.open_nursery() as background:
+            yield background
+
+
 # -- start
 
 
 @asynccontextmanager
-async def _closing(logs: Logs) -> AsyncIterator[None]:
+async def _closing_logs(logs: Logs) -> AsyncIterator[None]:
     """Close the logs at the end, also when it is the outside world's doing (a port is taken, the store is gone).
 
     After a mistake of our own nobody knows what they hold, and when the broker is given up there is no time: then they
@@ -386,7 +405,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched():
                 await stop.wait()
-                await hand_over(broker, SelfPeer(lambda: broker, broker.config.inter_broker_listener))
+                await hand_over(broker, broker.controller_link)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

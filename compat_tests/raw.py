@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
+from barnabas.wire.apis import APIS, response_class
+from barnabas.wire.asking import Question, key_of, read_response, request_frame
 
 Response = TypeVar("Response", bound=m.Message)
 Seen = TypeVar("Seen")
@@ -46,27 +47,15 @@ class RawClient:
 
     def request(self, request: m.Message, version: int) -> None:
         """Send one request."""
-        key = request.API_KEY
-        assert key is not None
         self._correlation_id += 1
-        header = m.RequestHeader(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id="raw",
-        )
-        self.send_frame(m.encode(header, request_header_version(key, version)) + m.encode(request, version))
+        self.send(request_frame(request, version, self._correlation_id, "raw"))
 
     def ask(self, request: m.Message, version: int, answer_type: type[Response]) -> Response:
         """Send one request and read its response."""
         self.request(request, version)
-        key = request.API_KEY
-        assert key is not None
-        assert response_class(APIS[key]) is answer_type
-        frame = self.read_frame()
-        header, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
-        assert header.correlation_id == self._correlation_id
-        return m.decode(answer_type, version, frame, position)
+        response = read_response(self.read_frame(), Question(key_of(request), version, self._correlation_id))
+        assert isinstance(response, answer_type)
+        return response
 
     def _read(self, size: int) -> bytes:
         data = b""
@@ -80,8 +69,7 @@ class RawClient:
 
 def ask(client: RawClient, request: m.Message, version: int) -> Any:
     """Send one request and read its response, of the type that belongs to the request."""
-    assert request.API_KEY is not None
-    return client.ask(request, version, response_class(APIS[request.API_KEY]))
+    return client.ask(request, version, response_class(APIS[key_of(request)]))
 
 
 def eventually(look: Callable[[], Seen], is_there: Callable[[Seen], bool]) -> Seen:

@@ -36,6 +36,9 @@ class Peer(Protocol):
         """The response; PeerLost when it does not come within `deadline_ms` milliseconds."""
         ...
 
+    def close(self) -> None:
+        """Nothing more is asked of it."""
+
 
 Answered = Callable[[LiveBroker, m.Message, m.Message], None]  # broker, request, response
 
@@ -63,8 +66,10 @@ class ControllerChannels:
         self._nursery.start_soon(sender.run, name=f"controller channel to broker {broker.broker_id}")
 
     def change(self, broker: LiveBroker) -> None:
-        """The broker's endpoints changed: the next attempt goes there."""
-        self._senders[broker.broker_id].peer = self._peer_for(broker)
+        """The broker's endpoints changed: the next attempt goes there, and one that is under way is made anew."""
+        sender = self._senders[broker.broker_id]
+        former, sender.peer = sender.peer, self._peer_for(broker)
+        former.close()
 
     def remove(self, broker_id: int) -> None:
         """Stop sending, at once and in the middle of a request; what is queued is dropped."""
@@ -97,10 +102,13 @@ class _Sender:
         self._scope.cancel()
 
     async def run(self) -> None:
-        with self._scope:
-            async for request in self._queue_out:
-                response = await self._ask_until_answered(request)
-                self._answered(self._broker, request, response)
+        try:
+            with self._scope:
+                async for request in self._queue_out:
+                    response = await self._ask_until_answered(request)
+                    self._answered(self._broker, request, response)
+        finally:
+            self.peer.close()
 
     async def _ask_until_answered(self, request: m.Message) -> m.Message:
         failures, warned_at = 0, -math.inf

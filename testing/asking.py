@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire import messages as m
-from barnabas.wire.apis import request_header_version, response_header_version
+from barnabas.wire.asking import Question, key_of, read_response, request_frame
 
 CREATE_TOPICS_VERSION = 5
 CLIENT_ID = "barnabas.testing"
@@ -51,18 +51,13 @@ def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str
 
 
 def _ask(port: int, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    key, version, correlation_id = request.API_KEY, CREATE_TOPICS_VERSION, 1
-    assert key is not None
-    header = m.RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=CLIENT_ID
-    )
-    body = m.encode(header, request_header_version(key, version)) + m.encode(request, version)
+    question = Question(key_of(request), CREATE_TOPICS_VERSION, 1)
     with socket.create_connection(("127.0.0.1", port), timeout=CREATE_SECONDS) as connection:
-        connection.sendall(struct.pack(">i", len(body)) + body)
+        connection.sendall(request_frame(request, question.version, question.correlation_id, CLIENT_ID))
         (size,) = struct.unpack(">i", _read(connection, 4))
-        frame = _read(connection, size)
-    _, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
-    return m.decode(m.CreateTopicsResponse, version, frame, position)
+        response = read_response(_read(connection, size), question)
+    assert isinstance(response, m.CreateTopicsResponse)
+    return response
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

@@ -95,6 +95,11 @@ class BrokerConfig(BrokerAttributes):
         return self.inter_broker_listener_name or self.security_inter_broker_protocol
 
     @property
+    def control_plane_listener(self) -> str:
+        """The name of the listener at which brokers are asked by the controller, and the controller by brokers."""
+        return self.control_plane_listener_name or self.inter_broker_listener
+
+    @property
     def connection_limits(self) -> dict[str, int]:
         """Host or address -> the connections it may hold; others hold `max_connections_per_ip`."""
         return parse_connection_limits(self.max_connections_per_ip_overrides)

@@ -81,7 +81,7 @@ CLUSTER_PROPERTIES = (
         "How long a follower rests after an error."),
     row("replica.fetch.min.bytes", INT, 1, None, READ_ONLY, ACCEPTED,
         "The fewest bytes for which a leader answers a follower at once."),
-    row("replica.fetch.response.max.bytes", INT, 10485760, at_least(0), READ_ONLY, ACCEPTED,
+    row("replica.fetch.response.max.bytes", INT, 10485760, at_least(0), READ_ONLY, SERVED,
         "The most bytes that a follower asks for in one fetch."),
     row("num.replica.fetchers", INT, 1, None, CLUSTER_WIDE, ACCEPTED,
         "Connections to each leader."),

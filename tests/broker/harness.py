@@ -33,8 +33,10 @@ from barnabas.controller.store import Create, Delete, SetData
 from barnabas.storage.disk import Disk
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
+from barnabas.wire.apis import APIS
+from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.frame import LENGTH_BYTES
 from barnabas.wire.records import build_batch, read_all_records
 from tests.broker.memnet import MemNet
 
@@ -249,7 +251,7 @@ class Client:
         self.stream = stream
         self._correlation_id = 0
         self._received = bytearray()
-        self._asked: dict[int, tuple[int, int]] = {}
+        self._asked: dict[int, Question] = {}
 
     # bytes
 
@@ -299,22 +301,17 @@ class Client:
 
     def frame_of(self, request: m.Message, version: int | None = None) -> bytes:
         """The bytes of a request, without their length."""
-        key = request.API_KEY
+        key = key_of(request)
         version = APIS[key].max_version if version is None else version
-        self._asked[self._correlation_id] = key, version
-        header = m.RequestHeader(
-            request_api_key=key, request_api_version=version, correlation_id=self._correlation_id, client_id="test"
-        )
-        return m.encode(header, request_header_version(key, version)) + m.encode(request, version)
+        self._asked[self._correlation_id] = Question(key, version, self._correlation_id)
+        return request_frame(request, version, self._correlation_id, "test")[LENGTH_BYTES:]
 
     async def receive(self) -> m.Message:
         """The next answer."""
         frame = await self.receive_frame()
         (correlation_id,) = struct.unpack_from(">i", frame)
         assert correlation_id == next(iter(self._asked)), "answers come in the order of the requests"
-        key, version = self._asked.pop(correlation_id)
-        _, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
-        return m.decode(response_class(APIS[key]), version, frame, position)
+        return read_response(frame, self._asked.pop(correlation_id))
 
     async def ask(self, request: m.Message, version: int | None = None) -> m.Message:
         """Send a request and return its answer."""

@@ -120,6 +120,9 @@ class FakeBroker:
             return m.UpdateMetadataResponse(error_code=refused or self._update_metadata(request))
         return m.StopReplicaResponse(error_code=refused) if refused else self._stop_replica(request)
 
+    def close(self):
+        pass  # there is no connection
+
     def _fence(self, request):
         if request.broker_epoch < self.epoch:
             return ErrorCode.STALE_BROKER_EPOCH

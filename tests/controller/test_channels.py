@@ -17,6 +17,7 @@ class Peer:
         self.taken = []
         self.is_up = True
         self.slow_seconds = 0
+        self.is_closed = False
 
     async def ask(self, request, deadline_ms):
         self.asked.append((trio.current_time(), request.controller_epoch, deadline_ms))
@@ -25,6 +26,9 @@ class Peer:
             raise PeerLost("down")
         self.taken.append(request.controller_epoch)
         return m.UpdateMetadataResponse()
+
+    def close(self):
+        self.is_closed = True
 
 
 def numbered(*numbers):
@@ -143,3 +147,12 @@ async def test_a_broker_that_stays_down_is_mentioned_every_ten_seconds(autojump_
     assert len(peers[1].asked) > 200
     assert len(caplog.records) == 3
     assert caplog.records[0].getMessage() == "broker 1 did not take UpdateMetadataRequest (attempt 1): down"
+
+
+async def test_what_is_no_longer_asked_is_closed(autojump_clock, channels, peers, picture):
+    moved, removed = peers[1], peers[2]
+    peers[1] = Peer()
+    channels.change(picture.broker(1, port=1))
+    channels.remove(2)
+    await trio.sleep(1)
+    assert (moved.is_closed, removed.is_closed, peers[1].is_closed) == (True, True, False)

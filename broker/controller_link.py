@@ -1,0 +1,78 @@
+"""The way to whoever is the controller (reference B.15).
+
+The controller is the broker that the last UpdateMetadata named. It may be gone by now, and a later one not have said so
+yet: a broker that does not answer, or answers NOT_CONTROLLER, is forgotten as the controller, and after a change of the
+metadata, or a moment that grows with each failure, the next attempt goes to whom the metadata names then, which may be
+the same broker. So a question reaches the controller in the end, if one comes; the deadline says when it is not waited
+for any longer. One that was asked and not answered may have been carried out.
+
+Each kind of request has its own connection, as in Kafka: a change of an ISR that waits must not hold back a producer
+that wants an id. If this broker is the controller it asks itself.
+"""
+
+import math
+
+import trio
+
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.peer import Peer, Peers
+from barnabas.wire import asking
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, PeerLost
+
+BACKOFF_MS_MIN = 50.0
+BACKOFF_MS_MAX = 1000.0  # retry.backoff.max.ms of Kafka's clients
+
+
+class ControllerLink:
+    """Asks the controller, wherever it is."""
+
+    def __init__(self, peers: Peers, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int) -> None:
+        self._peers = peers
+        self._config = config
+        self._metadata = metadata
+        self._client_id = str(broker_id)
+        self._known: dict[int, tuple[int, Peer]] = {}  # API key -> who was asked last, and how
+
+    async def ask(self, request: m.Message, deadline_ms: float = math.inf) -> m.Message:
+        """The controller's answer, which is not NOT_CONTROLLER; PeerLost when none comes within `deadline_ms`."""
+        problem = "no controller is known"
+        backoff_ms = BACKOFF_MS_MIN
+        with trio.move_on_after(deadline_ms / 1000):
+            while True:
+                peer = self._peer(asking.key_of(request))
+                if peer is not None:
+                    try:
+                        response = await peer.ask(request, self._config.controller_socket_timeout_ms)
+                    except PeerLost as error:
+                        problem = str(error)
+                    else:
+                        if _error_code(response) != ErrorCode.NOT_CONTROLLER:
+                            return response
+                        problem = "who was the controller is it no longer"
+                with trio.move_on_after(backoff_ms / 1000):
+                    await self._metadata.changed()
+                backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+        raise PeerLost(f"{type(request).__name__} is not answered by a controller: {problem}")
+
+    def _peer(self, api_key: int) -> Peer | None:
+        """How to ask whom the metadata names, or None; the connection to an earlier one is closed."""
+        controller_id = self._metadata.controller_id
+        known_id, peer = self._known.get(api_key, (-1, None))
+        if peer is not None and known_id == controller_id:
+            return peer
+        if peer is not None:
+            del self._known[api_key]
+            peer.close()
+        if controller_id not in self._metadata.brokers:
+            return None
+        peer = self._peers.controller(controller_id, self._client_id)
+        self._known[api_key] = controller_id, peer
+        return peer
+
+
+def _error_code(response: m.Message) -> int:
+    """What is said about the request as a whole: all that is asked of a controller has it in the same place."""
+    error_code: int = getattr(response, "error_code", ErrorCode.NONE)
+    return error_code
