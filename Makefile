@@ -1,4 +1,4 @@
-# make serve | test | check | compat | bench | clean
+# make serve | test | check | compat | cluster | bench | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 
-.PHONY: serve test check compat bench clean
+.PHONY: serve test check compat cluster bench clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -26,6 +26,10 @@ check: $(VENV)/made-dev
 # CLIENT names one of compat_tests/clients; without it they are listed.
 compat: $(VENV)/made-dev
 	$(BIN)/python -m compat_tests.clients $(CLIENT) $(ARGS)
+
+# Random faults on a live cluster, and fail-over times: ARGS="run --runs 30 --out FILE" or ARGS="failover --out FILE".
+cluster: $(VENV)/made-dev
+	$(BIN)/python -m compat_tests.cluster $(ARGS)
 
 bench: $(VENV)/made-dev
 	$(BIN)/python -m bench $(ARGS)

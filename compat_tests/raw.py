@@ -18,8 +18,8 @@ TIMEOUT_SECONDS = 20.0
 class RawClient:
     """One plain socket."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = TIMEOUT_SECONDS) -> None:
+        self.socket = socket.create_connection((host, port), timeout=timeout)
         self._correlation_id = 0
 
     def __enter__(self) -> "RawClient":

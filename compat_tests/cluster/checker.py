@@ -1,0 +1,228 @@
+"""Whether what clients were told is true: the ledger against what the replicas hold (pure).
+
+A `Finding` is one broken promise, with the id of what was promised:
+
+    lost          a record was acknowledged, and another or none lies at its offset
+    duplicated    a record lies at two offsets of a partition; also one that its producer was told had failed
+    reordered     of two acknowledged records of one producer and partition, the later one has the lower offset
+    unknown       a record lies there that nobody sent
+    differ        two replicas hold different records, or not the same offsets, below the high watermark
+    reread        a consumer was handed a record that is not the one that lies at its offset now
+    skipped       an owner of a partition was handed records with a hole between, or did not begin where it resumed
+    went-back     a group was told a committed offset below one that it was told was taken
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from compat_tests.cluster.ledger import Event, Stamp
+
+Place = tuple[str, int]  # topic, partition
+Records = dict[int, Stamp]  # by offset
+
+SHOWN = 5
+
+
+class Finding(NamedTuple):
+    """One promise that was not kept."""
+
+    kind: str
+    text: str
+
+
+class Partition(NamedTuple):
+    """What the replicas of a partition hold (by broker), and up to where it counts."""
+
+    replicas: Mapping[int, Records]
+    high_watermark: int
+
+
+def check(events: Iterable[Event], partitions: Mapping[Place, Partition]) -> list[Finding]:
+    """Everything that is not as clients were told."""
+    events = list(events)
+    acked = _by_place(event for event in events if event["event"] == "acked")
+    known = {(event["producer"], event["sequence"]) for event in events if event["event"] in ("acked", "failed")}
+    sent = {event["producer"]: event["count"] for event in events if event["event"] == "sent"}
+    gone = sorted(acked.keys() - partitions.keys())
+    findings = [Finding("lost", f"{_name(place)}: no replica has this partition") for place in gone]
+    for place, partition in partitions.items():
+        findings += _check_replicas(place, partition)
+        for broker, records in partition.replicas.items():
+            findings += _check_acked(place, broker, records, acked[place])
+            findings += _check_twice(place, broker, records)
+            findings += _check_known(place, broker, records, known, sent)
+        findings += _check_order(place, acked[place])
+    findings += _check_read(events, partitions)
+    findings += _check_owners(events)
+    return [*findings, *_check_commits(events)]
+
+
+def counts(events: Iterable[Event]) -> dict[str, int]:
+    """How many events of each kind."""
+    found: dict[str, int] = defaultdict(int)
+    for event in events:
+        found[event["event"]] += 1
+    return dict(found)
+
+
+def longest_gap(events: Iterable[Event], since: float = 0.0, until: float = float("inf")) -> float:
+    """The longest time in which nothing was acknowledged, in seconds, between acknowledgements of this time."""
+    times = sorted(event["time"] for event in events if event["event"] == "acked" and since <= event["time"] <= until)
+    return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+
+
+def _by_place(events: Iterable[Event]) -> dict[Place, list[Event]]:
+    found: dict[Place, list[Event]] = defaultdict(list)
+    for event in events:
+        found[event["topic"], event["partition"]].append(event)
+    return found
+
+
+def _stamp(event: Event) -> Stamp:
+    return Stamp(event["producer"], event["sequence"], event["digest"])
+
+
+def _name(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"
+
+
+def _few(kind: str, texts: list[str]) -> Iterator[Finding]:
+    """The first few, and how many more: one broken log must not fill the report."""
+    for text in texts[:SHOWN]:
+        yield Finding(kind, text)
+    if len(texts) > SHOWN:
+        yield Finding(kind, f"... and {len(texts) - SHOWN} more like these")
+
+
+# -- records
+
+
+def _check_acked(place: Place, broker: int, records: Records, acked: list[Event]) -> Iterator[Finding]:
+    wrong = []
+    for event in acked:
+        there = records.get(event["offset"])
+        if there != _stamp(event):
+            wrong.append(
+                f"{_name(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was acknowledged, "
+                f"broker {broker} has {'nothing' if there is None else f'{there.producer}.{there.sequence}'} there"
+            )
+    return _few("lost", wrong)
+
+
+def _check_twice(place: Place, broker: int, records: Records) -> Iterator[Finding]:
+    first: dict[tuple[str, int], int] = {}
+    wrong = []
+    for offset, stamp in sorted(records.items()):
+        key = stamp.producer, stamp.sequence
+        if key in first:
+            name = f"{stamp.producer}.{stamp.sequence}"
+            wrong.append(f"{_name(place)}: {name} lies at {first[key]} and {offset} on broker {broker}")
+        first.setdefault(key, offset)
+    return _few("duplicated", wrong)
+
+
+def _check_known(
+    place: Place, broker: int, records: Records, known: set[tuple[str, int]], sent: Mapping[str, int]
+) -> Iterator[Finding]:
+    """A producer that told how many it sent has sent no others; of one that was killed nothing is known."""
+    wrong = []
+    for offset, stamp in records.items():
+        if (stamp.producer, stamp.sequence) not in known and stamp.sequence >= sent.get(stamp.producer, 1 << 62):
+            wrong.append(
+                f"{_name(place)} offset {offset}: {stamp.producer}.{stamp.sequence} on broker {broker}, sent by nobody"
+            )
+    return _few("unknown", wrong)
+
+
+def _check_order(place: Place, acked: list[Event]) -> Iterator[Finding]:
+    latest: dict[str, Event] = {}
+    wrong = []
+    for event in sorted(acked, key=lambda event: event["offset"]):
+        before = latest.get(event["producer"])
+        if before is not None and before["sequence"] >= event["sequence"]:
+            wrong.append(
+                f"{_name(place)}: {event['producer']}.{event['sequence']} lies at {event['offset']}, "
+                f"after .{before['sequence']} at {before['offset']}"
+            )
+        latest[event["producer"]] = event
+    return _few("reordered", wrong)
+
+
+def _check_replicas(place: Place, partition: Partition) -> Iterator[Finding]:
+    below = {
+        broker: {offset: stamp for offset, stamp in records.items() if offset < partition.high_watermark}
+        for broker, records in partition.replicas.items()
+    }
+    (first, model), *others = sorted(below.items())
+    wrong = []
+    for broker, records in others:
+        for offset in sorted(records.keys() | model.keys()):
+            one, other = model.get(offset), records.get(offset)
+            if one != other:
+                wrong.append(f"{_name(place)} offset {offset}: broker {first} has {one}, broker {broker} has {other}")
+    return _few("differ", wrong)
+
+
+# -- consumers
+
+
+def _check_read(events: list[Event], partitions: Mapping[Place, Partition]) -> Iterator[Finding]:
+    wrong = []
+    for place, reads in _by_place(event for event in events if event["event"] == "read").items():
+        if place not in partitions:
+            continue
+        for broker, records in partitions[place].replicas.items():
+            for event in reads:
+                there = records.get(event["offset"])
+                if there != _stamp(event):
+                    wrong.append(
+                        f"{_name(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was read, "
+                        f"broker {broker} has {there}"
+                    )
+    return _few("reread", wrong)
+
+
+def _check_owners(events: list[Event]) -> Iterator[Finding]:
+    """Within one ownership the offsets follow each other: nothing here is compacted or transactional."""
+    wrong = []
+    expected: dict[tuple[str, str, int], int] = {}
+    for event in events:
+        if event["event"] not in ("resumed", "read", "revoked"):
+            continue
+        owner = event["member"], event["topic"], event["partition"]
+        if event["event"] == "revoked":
+            expected.pop(owner, None)
+        elif event["event"] == "resumed":
+            expected[owner] = max(event["offset"], 0)
+        elif owner in expected:
+            if event["offset"] != expected[owner]:
+                place = _name((event["topic"], event["partition"]))
+                wrong.append(f"{place}: {event['member']} read {event['offset']}, {expected[owner]} was next")
+            expected[owner] = event["offset"] + 1
+    return _few("skipped", wrong)
+
+
+def _check_commits(events: list[Event]) -> Iterator[Finding]:
+    """What a group was told is committed, beside the commits that were acknowledged before it asked."""
+    wrong = []
+    commits: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
+    for event in events:
+        if event["event"] == "committed":
+            commits[event["group"], event["topic"], event["partition"]].append(event)
+    for event in events:
+        if event["event"] != "resumed":
+            continue
+        before = [
+            commit["offset"]
+            for commit in commits[event["group"], event["topic"], event["partition"]]
+            if commit["time"] < event["asked"]
+        ]
+        if before and event["offset"] < max(before):
+            place = _name((event["topic"], event["partition"]))
+            wrong.append(
+                f"{event['group']} on {place}: {max(before)} was committed, "
+                f"{event['member']} was told {event['offset']}"
+            )
+    return _few("went-back", wrong)
