@@ -1,6 +1,7 @@
 """Run measurements and print their tables: `python -m bench [--quick] [--pairs N] [NAME …]`, everything without names.
 
-`kafka` stands for all comparisons with Apache Kafka. A run of all of them, not quick, writes `docs/performance.md`.
+`kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three. A run of all of one
+kind, not quick, writes its page in `docs/`.
 """
 
 import argparse
@@ -10,25 +11,33 @@ import sys
 
 from bench.measurements import MEASUREMENTS
 
-COMPARISONS = ("java-10B", "java-100B", "java-1kB", "java-10kB", "latency", "confluent", "kafka-python", "start")
+COMPARISONS = {
+    "kafka": ("java-10B", "java-100B", "java-1kB", "java-10kB", "latency", "confluent", "kafka-python", "start"),
+    "cluster": (
+        *("cluster-10B", "cluster-100B", "cluster-1kB", "cluster-10kB"),
+        *("cluster-latency", "cluster-partitions"),
+    ),
+}
+KNOWN = [*COMPARISONS, *(name for names in COMPARISONS.values() for name in names), *MEASUREMENTS]
 QUICK_PAIRS, QUICK_SHRINK = 1, 10
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Barnabas on this machine.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(["kafka", *COMPARISONS, *MEASUREMENTS]))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KNOWN))
     parser.add_argument("--quick", action="store_true", help="one short pair each: does everything run?")
     parser.add_argument("--pairs", type=int, default=5, help="how many pairs of each comparison (5)")
     options = parser.parse_args()
-    names = options.names or [*MEASUREMENTS, "kafka"]
-    unknown = [name for name in names if name not in {"kafka", *COMPARISONS, *MEASUREMENTS}]
+    names = options.names or [*MEASUREMENTS, *COMPARISONS]
+    unknown = [name for name in names if name not in KNOWN]
     if unknown:
-        parser.error(f"no measurement {unknown[0]!r}; there are: kafka, {', '.join([*COMPARISONS, *MEASUREMENTS])}")
+        parser.error(f"no measurement {unknown[0]!r}; there are: {', '.join(KNOWN)}")
     load = os.getloadavg()[0]
     failed = 0
-    comparisons = [name for name in COMPARISONS if name in names or "kafka" in names]
-    if comparisons:
-        failed += compare(comparisons, options, load)
+    for kind, members in COMPARISONS.items():
+        wanted = [name for name in members if name in names or kind in names]
+        if wanted:
+            failed += compare(kind, wanted, options, load)
     for name in MEASUREMENTS:
         if name in names:
             print(f"\n## {MEASUREMENTS[name].__doc__.splitlines()[0]}\n", flush=True)
@@ -36,20 +45,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def compare(comparisons: list[str], options: argparse.Namespace, load: float) -> int:
-    """Run comparisons, write the page if they are all and not quick; how many runs failed."""
+def compare(kind: str, wanted: list[str], options: argparse.Namespace, load: float) -> int:
+    """Run comparisons, write the page if they are all of their kind and not quick; how many runs failed."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     if missing:
         print(f"Apache Kafka needs {' and '.join(missing)} on the path: nothing is compared", file=sys.stderr)
         return 1 if options.names else 0
-    from bench import against_kafka, report
+    from bench import against_kafka, cluster, report, run
 
+    make, cases, page = {
+        "kafka": (against_kafka.BrokerRun, against_kafka.CASES, report.BROKER_PAGE),
+        "cluster": (cluster.ClusterRun, cluster.CASES, report.CLUSTER_PAGE),
+    }[kind]
     pairs, shrink = (QUICK_PAIRS, QUICK_SHRINK) if options.quick else (options.pairs, 1)
-    print("\n## Barnabas beside Apache Kafka\n", flush=True)
-    book = against_kafka.compare(comparisons, pairs=pairs, shrink=shrink)
-    if not options.quick and comparisons == list(COMPARISONS):
-        report.write_report(book, pairs, load)
-        print("\nwritten: docs/performance.md", flush=True)
+    print(f"\n## {page.title}\n", flush=True)
+    book = run.compare(make, cases, wanted, pairs=pairs, shrink=shrink)
+    if not options.quick and wanted == list(COMPARISONS[kind]):
+        report.write_report(page, book, pairs, load)
+        print(f"\nwritten: docs/{page.name}.md", flush=True)
     return len(book.failures)
 
 

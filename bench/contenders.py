@@ -1,29 +1,30 @@
 """Those that are compared: Barnabas, Apache Kafka, and the bare loop, each a process behind the same few names.
 
 Barnabas runs from a wheel that was installed with byte code, as a user has it; Kafka with the Java options of its own
-start script and `-Xms1g -Xmx1g`, its ZooKeeper beside it (whose CPU and memory are not counted). Both read
-`server.properties`; directories lie beside each other on the same disk.
+start script and a heap of one size, its ZooKeeper beside it (whose CPU and memory are not counted). Both read the same
+properties file; directories lie beside each other on the same disk. A `Cluster` is several of one kind, which behave
+like one.
 """
 
 import os
 import pathlib
 import select
+import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
-from barnabas.testing.asking import create_topic
 from barnabas.wire import messages as m
-from barnabas.wire.apis import request_header_version, response_header_version
+from barnabas.wire.errors import ErrorCode
 from bench.processes import Measured, environment_of
-from compat_tests.kafka import KafkaProcess, ZooKeeperProcess
+from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
+from compat_tests.raw import RawClient
 
 PROPERTIES_FILE = pathlib.Path(__file__).parent / "server.properties"
-KAFKA_JVM = (  # the heap that was asked for, and KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh
-    "-Xms1g",
-    "-Xmx1g",
+KAFKA_HEAP = ("-Xms1g", "-Xmx1g")
+KAFKA_JVM = (  # KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh
     "-server",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
@@ -32,14 +33,19 @@ KAFKA_JVM = (  # the heap that was asked for, and KAFKA_JVM_PERFORMANCE_OPTS of 
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-DELETE_TOPICS_VERSION = 4
+REAL_CLUSTER = {  # Kafka's own defaults again, where the test process has those of a broker that is alone
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, METADATA_VERSION = 5, 4, 9
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 READY_SECONDS_MAX = 60.0
 
 
-def properties() -> dict[str, str]:
-    """What `server.properties` says."""
-    lines = (line.strip() for line in PROPERTIES_FILE.read_text().splitlines())
+def properties(path: pathlib.Path) -> dict[str, str]:
+    """What a properties file says."""
+    lines = (line.strip() for line in path.read_text().splitlines())
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
@@ -72,21 +78,38 @@ class Contender:
     def stop(self) -> None:
         raise NotImplementedError
 
-    def create_topic(self, topic: str) -> None:
-        """One partition."""
-        create_topic(self.port, topic, 1, {})
+    def kill(self) -> None:
+        """SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """With as many replicas as are configured; waits until there are leaders."""
+        create_topic(self.controller_port(), topic, partitions)
 
     def delete_topic(self, topic: str) -> None:
         """Data that was measured must not fill the disk, nor be written back during the next case."""
-        delete_topic(self.port, topic)
+        delete_topic(self.controller_port(), topic)
+
+    def controller_port(self) -> int:
+        """Who takes requests about topics: in ZooKeeper's time, the controller alone."""
+        return self.port
 
 
 class Barnabas(Contender):
     name = "Barnabas"
 
-    def __init__(self, directory: pathlib.Path, installed: pathlib.Path) -> None:
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        installed: pathlib.Path,
+        *,
+        properties_file: pathlib.Path = PROPERTIES_FILE,
+        settings: Mapping[str, str] = {},
+    ) -> None:
         self.directory = directory
         self._installed = installed
+        self._properties_file = properties_file
+        self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
 
@@ -96,8 +119,10 @@ class Barnabas(Contender):
     def start(self) -> None:
         """Start and wait for the ready line."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "barnabas", "serve", str(PROPERTIES_FILE), "--data-dir"]
+        command = [sys.executable, "-m", "barnabas", "serve", str(self._properties_file), "--data-dir"]
         command += [str(self.directory / "data"), "--listen", f"127.0.0.1:{self.port}"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
         environment = environment_of(self._installed)
         with (self.directory / "barnabas.log").open("a") as log:
             self._process = subprocess.Popen(
@@ -122,9 +147,18 @@ class Barnabas(Contender):
 class Kafka(Contender):
     name = "Kafka"
 
-    def __init__(self, directory: pathlib.Path, zookeeper: ZooKeeperProcess, chroot: str) -> None:
-        settings = properties() | {"zookeeper.connect": f"{zookeeper.bootstrap}/{chroot}"}
-        self._kafka = KafkaProcess(directory, zookeeper=zookeeper, jvm=KAFKA_JVM, **settings)
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        zookeeper: ZooKeeperProcess,
+        chroot: str,
+        *,
+        properties_file: pathlib.Path = PROPERTIES_FILE,
+        settings: Mapping[str, str] = {},
+        heap: tuple[str, ...] = KAFKA_HEAP,
+    ) -> None:
+        settings = properties(properties_file) | {"zookeeper.connect": f"{zookeeper.bootstrap}/{chroot}"} | settings
+        self._kafka = KafkaProcess(directory, zookeeper=zookeeper, jvm=(*heap, *KAFKA_JVM), **settings)
 
     @property
     def port(self) -> int:  # type: ignore[override]  # the process knows it
@@ -168,29 +202,122 @@ class BareLoop(Contender):
             self._measured.stop()
             self._measured = None
 
-    def create_topic(self, topic: str) -> None:
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Every topic exists."""
 
     def delete_topic(self, topic: str) -> None:
         """The file is overwritten again and again."""
 
 
-def delete_topic(port: int, topic: str) -> None:
-    """DeleteTopics, through our own codec; both brokers speak it."""
-    request = m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000)
-    key = request.API_KEY
-    assert key is not None
-    version = DELETE_TOPICS_VERSION
-    header = m.RequestHeader(request_api_key=key, request_api_version=version, correlation_id=1, client_id="bench")
-    body = m.encode(header, request_header_version(key, version)) + m.encode(request, version)
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        connection.sendall(struct.pack(">i", len(body)) + body)
-        answer = connection.makefile("rb")
-        frame = answer.read(int.from_bytes(answer.read(4), "big"))
-    _, position = m.decode_from(m.ResponseHeader, response_header_version(key, version), frame, 0)
-    (row,) = m.decode(m.DeleteTopicsResponse, version, frame, position).responses
+class Cluster(Contender):
+    """Several brokers of one kind."""
+
+    def __init__(self, name: str, members: Sequence[Contender]) -> None:
+        self.name = name
+        self.members = members
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(member.bootstrap for member in self.members)
+
+    def cpu_seconds(self) -> float:
+        return sum(member.cpu_seconds() for member in self.members)
+
+    def resident_bytes(self) -> int:
+        return sum(member.resident_bytes() for member in self.members)
+
+    def is_running(self) -> bool:
+        return all(member.is_running() for member in self.members)
+
+    def start(self) -> None:
+        """Start those that do not run, and wait until each has heard of all others."""
+        for member in self.members:
+            if not member.is_running():
+                member.start()
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while any(len(metadata_of(member.port).brokers) < len(self.members) for member in self.members):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the brokers of {self.name} have not found each other")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.stop()
+
+    def controller_port(self) -> int:
+        living = next(member for member in self.members if member.is_running())
+        metadata = metadata_of(living.port)
+        return next(broker.port for broker in metadata.brokers if broker.node_id == metadata.controller_id)
+
+    def leader_of(self, topic: str) -> Contender:
+        """Who leads the topic's first partition."""
+        metadata = metadata_of(self.members[0].port, topic)
+        leader_id = metadata.topics[0].partitions[0].leader_id
+        port = next(broker.port for broker in metadata.brokers if broker.node_id == leader_id)
+        return next(member for member in self.members if member.port == port)
+
+
+def kafka_cluster(
+    directory: pathlib.Path, zookeeper: ZooKeeperProcess, properties_file: pathlib.Path, heap: tuple[str, ...]
+) -> Cluster:
+    """Three brokers of Apache Kafka."""
+    members = [
+        Kafka(
+            directory / f"kafka-{broker_id}",
+            zookeeper,
+            "kafka",
+            properties_file=properties_file,
+            settings={"broker.id": str(broker_id)} | REAL_CLUSTER,
+            heap=heap,
+        )
+        for broker_id in (1, 2, 3)
+    ]
+    return Cluster("Kafka", members)
+
+
+def barnabas_cluster(
+    directory: pathlib.Path, zookeeper: ZooKeeperProcess, properties_file: pathlib.Path, installed: pathlib.Path
+) -> Cluster:
+    """Three brokers of Barnabas."""
+    members = []
+    for broker_id in (1, 2, 3):
+        settings = {"broker.id": str(broker_id), "zookeeper.connect": f"{zookeeper.bootstrap}/barnabas"}
+        member = Barnabas(
+            directory / f"barnabas-{broker_id}", installed, properties_file=properties_file, settings=settings
+        )
+        member.port = free_port()  # the same one over restarts
+        members.append(member)
+    return Cluster("Barnabas", members)
+
+
+def metadata_of(port: int, *topics: str) -> m.MetadataResponse:
+    """What a broker says of the cluster and of these topics."""
+    asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+    with RawClient(port) as client:
+        return client.ask(
+            m.MetadataRequest(topics=asked, allow_auto_topic_creation=False), METADATA_VERSION, m.MetadataResponse
+        )
+
+
+def create_topic(port: int, topic: str, partitions: int) -> None:
+    """CreateTopics with the configured number of replicas."""
+    wanted = m.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+    request = m.CreateTopicsRequest(topics=[wanted], timeout_ms=60_000)
+    with RawClient(port) as client:
+        client.socket.settimeout(READY_SECONDS_MAX)
+        (row,) = client.ask(request, CREATE_TOPICS_VERSION, m.CreateTopicsResponse).topics
     if row.error_code:
-        raise RuntimeError(f"deleting {topic} failed with error {row.error_code}")
+        raise RuntimeError(f"creating {topic} failed: {ErrorCode(row.error_code).name} {row.error_message}")
+
+
+def delete_topic(port: int, topic: str) -> None:
+    """DeleteTopics."""
+    request = m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=30_000)
+    with RawClient(port) as client:
+        client.socket.settimeout(READY_SECONDS_MAX)
+        (row,) = client.ask(request, DELETE_TOPICS_VERSION, m.DeleteTopicsResponse).responses
+    if row.error_code:
+        raise RuntimeError(f"deleting {topic} failed: {ErrorCode(row.error_code).name}")
 
 
 def seconds_until_open(port: int, since: float) -> float:

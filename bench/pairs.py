@@ -16,6 +16,7 @@ ORDER = (
     "End to end",
     "Python clients",
     "Start",
+    "A thousand partitions",
     "Resident memory",
     "Broker CPU",
     "Broker CPU per MB",

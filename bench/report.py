@@ -1,4 +1,4 @@
-"""`docs/performance.md` and its chart, from the book of a run."""
+"""Pages in `docs/` and their charts, from the books of runs."""
 
 import math
 import os
@@ -9,20 +9,33 @@ import subprocess
 import time
 from collections.abc import Iterator
 from html import escape
+from typing import NamedTuple
 
-from bench.against_kafka import QUIET_LOAD_MAX
-from bench.contenders import KAFKA_JVM
 from bench.pairs import Book, Line, table
+from bench.run import QUIET_LOAD_MAX
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
-CHARTED = ("Produce", "Consume", "Python clients", "End to end", "Start", "Resident memory")
+CHARTED = (
+    *("Produce", "Consume", "Python clients", "End to end", "Start"),
+    *("A thousand partitions", "Resident memory"),
+)
 
-INTRODUCTION = """# Performance beside Apache Kafka
 
-Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
+class Page(NamedTuple):
+    """A page's file name without suffix, its title, and what is said before the figures."""
+
+    name: str
+    title: str
+    introduction: str
+
+
+BROKER_PAGE = Page(
+    "performance",
+    "Performance beside Apache Kafka",
+    """Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
 
 Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
-([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `{jvm}`, its
+([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g`, its
 ZooKeeper beside it, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
 broker right after the other, and which one went first alternated; before the first pair each broker did one run that
 does not count. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, for a machine's
@@ -38,19 +51,39 @@ not counted.
 
 The *bare loop* is a Trio program that does the least a Produce must cost in Python: it parses the request, checks the
 CRC, walks the records, writes them and answers. It is the ceiling for a broker built like this one.
-"""
+""",
+)
+
+CLUSTER_PAGE = Page(
+    "performance-cluster",
+    "A cluster beside Apache Kafka's",
+    """Written by `make bench ARGS=cluster` (see [bench/](../bench/README.md)); do not edit.
+
+Three brokers of Barnabas and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`) were run at the same time on
+one machine, with the same properties file ([bench/cluster.properties](../bench/cluster.properties)), under one
+ZooKeeper and with their data on the same disk. All six brokers, ZooKeeper and the client share its cores, so a record
+costs what it costs all three brokers together. Every case was run in {pairs} pairs, one cluster right after the other,
+and which one went first alternated. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are
+given. CPU and memory are sums over the three brokers.
+
+*Produce* is Kafka's own ProducerPerformance, to a topic with one partition, replication factor 3 and acks=all; *end to
+end* is EndToEndLatency with acks=all. *A thousand partitions*: from CreateTopics until every broker tells of all
+leaders; CPU while nothing happens; and from the SIGKILL of a broker that leads a third of them until the other two tell
+of new leaders for all (ZooKeeper ends its session after 6 s of silence).
+""",
+)
 
 
-def write_report(book: Book, pairs: int, load: float) -> None:
+def write_report(page: Page, book: Book, pairs: int, load: float) -> None:
     """Write the page and the chart."""
-    (DOCS / "performance.svg").write_text(chart(list(charted(book))))
-    page = [INTRODUCTION.format(jvm=" ".join(KAFKA_JVM[:2]), pairs=pairs), *environment(load), ""]
-    page += ["![How many times better than Kafka, by case](performance.svg)", ""]
+    (DOCS / f"{page.name}.svg").write_text(chart(list(charted(book))))
+    text = [f"# {page.title}", "", page.introduction.format(pairs=pairs), *environment(load), ""]
+    text += [f"![How many times better than Kafka, by case]({page.name}.svg)", ""]
     for group, lines in book.groups():
-        page += [f"## {group}", "", *table(lines), ""]
+        text += [f"## {group}", "", *table(lines), ""]
     if book.failures:
-        page += ["## Failed runs", "", *(f"- {failure.splitlines()[0]}" for failure in book.failures), ""]
-    (DOCS / "performance.md").write_text("\n".join(page).rstrip() + "\n")
+        text += ["## Failed runs", "", *(f"- {failure.splitlines()[0]}" for failure in book.failures), ""]
+    (DOCS / f"{page.name}.md").write_text("\n".join(text).rstrip() + "\n")
 
 
 def environment(load: float) -> list[str]:

@@ -1,0 +1,111 @@
+"""Three brokers of Barnabas beside three of Apache Kafka in one run: replication factor 3, acks=all.
+
+Both clusters are up all the time, each under a path of its own in one ZooKeeper. What is killed in `partitions` is the
+leader of a partition, which leads a third of a thousand others as well; the time until all of them have another leader
+is what a client sees in the metadata, and begins with the signal.
+"""
+
+import pathlib
+import time
+
+from bench.contenders import Cluster, Contender, barnabas_cluster, kafka_cluster, metadata_of
+from bench.run import Cases, Cost, Run, Size, add_cost, end_to_end, java_produce, tell
+
+PROPERTIES_FILE = pathlib.Path(__file__).parent / "cluster.properties"
+KAFKA_HEAP = ("-Xms512m", "-Xmx512m")
+SIZES = (
+    Size("10 B", 10, 400_000, None),
+    Size("100 B", 100, 130_000, 1.2),
+    Size("1 kB", 1000, 20_000, 1.2),
+    Size("10 kB", 10_000, 2_400, 1.2),
+)
+LATENCY_MESSAGES = 2000
+PARTITIONS = 1000
+IDLE_SECONDS = 15.0
+PATIENCE_SECONDS = 120.0
+LOOK_SECONDS = 0.05
+
+
+class ClusterRun(Run):
+    """Three brokers of each."""
+
+    def __init__(self, directory: pathlib.Path, *, pairs: int, shrink: int) -> None:
+        super().__init__(directory, pairs=pairs, shrink=shrink)
+        self.brokers = (
+            kafka_cluster(directory, self.zookeeper, PROPERTIES_FILE, KAFKA_HEAP),
+            barnabas_cluster(directory, self.zookeeper, PROPERTIES_FILE, self.installed),
+        )
+        self.contenders = self.brokers
+
+
+def produce(run: Run, size: Size) -> None:
+    """ProducerPerformance with acks=all."""
+    count = run.count(size.records)
+    for pair in range(-1, run.pairs):  # the first one does not count
+        topic = run.new_topic(run.brokers)
+        for contender in run.order(pair, *run.brokers):
+            cost = Cost(contender)
+            rate = run.attempt(
+                f"produce {size.name} on {contender.name}",
+                lambda c=contender, t=topic: java_produce(c, t, count, size.record_bytes, "all"),
+            )
+            cpu = cost.seconds() if rate is not None else None
+            if pair < 0:
+                continue
+            tell(f"produce {size.name}", contender, rate, "records/s", cpu)
+            run.book.line("Produce", size.name, "records/s", target=size.produce_target).add(contender.name, rate)
+            add_cost(run, f"produce {size.name}", contender, cpu, count * size.record_bytes)
+        run.drop(topic, run.brokers)
+
+
+def partitions(run: Run) -> None:
+    """A thousand partitions: how long their creation takes, what they cost when idle, and a fail-over."""
+    count = run.count(PARTITIONS)
+    for pair in range(run.pairs):
+        for contender in run.order(pair, *run.brokers):
+            assert isinstance(contender, Cluster)
+            topic = f"many-{pair}"
+            run.attempt(f"{count} partitions on {contender.name}", lambda c=contender, t=topic: many(run, c, t, count))
+            run.attempt(f"restart of {contender.name}", contender.start)
+            run.drop(topic, [contender])
+
+
+def many(run: Run, cluster: Cluster, topic: str, count: int) -> None:
+    """One pair's half."""
+    began = time.monotonic()
+    cluster.create_topic(topic, count)
+    until_known(cluster.members, topic, lambda told: len(told) == count and all(leader >= 0 for leader in told))
+    note(run, cluster, "creation", "s", time.monotonic() - began)
+    time.sleep(IDLE_SECONDS / run.shrink)
+    cost = Cost(cluster)
+    time.sleep(IDLE_SECONDS / run.shrink)
+    note(run, cluster, "idle, CPU of all three", "% of a core", cost.seconds() / (IDLE_SECONDS / run.shrink) * 100)
+    victim = cluster.leader_of(topic)
+    victim_id = metadata_of(victim.port, topic).topics[0].partitions[0].leader_id
+    began = time.monotonic()
+    victim.kill()
+    living = [member for member in cluster.members if member is not victim]
+    until_known(living, topic, lambda told: all(leader >= 0 and leader != victim_id for leader in told))
+    note(run, cluster, "fail-over after SIGKILL", "s", time.monotonic() - began)
+
+
+def until_known(members, topic, is_so) -> None:
+    """Until each of them tells leaders of the topic's partitions of which `is_so` holds."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for member in members:
+        while not is_so([row.leader_id for row in metadata_of(member.port, topic).topics[0].partitions]):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{member.bootstrap} still tells other leaders of {topic}")
+            time.sleep(LOOK_SECONDS)
+
+
+def note(run: Run, contender: Contender, name: str, unit: str, figure: float) -> None:
+    tell(name, contender, figure, unit)
+    run.book.line("A thousand partitions", name, unit, target=1.0, higher_is_better=False).add(contender.name, figure)
+
+
+CASES: Cases = {
+    **{f"cluster-{size.name.replace(' ', '')}": lambda run, size=size: produce(run, size) for size in SIZES},
+    "cluster-latency": lambda run: end_to_end(run, run.count(LATENCY_MESSAGES), "all"),
+    "cluster-partitions": partitions,
+}
