@@ -48,6 +48,7 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.levels import level_of
 from barnabas.controller.office import Surroundings
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import CannotRegister, register_broker
@@ -340,6 +341,7 @@ def _registration(broker: Broker, advertised: tuple[Endpoint, ...]) -> BrokerReg
         security_protocols={each.listener: each.protocol for each in advertised},
         timestamp_ms=broker.world.now_ms(),
         rack=broker.config.broker_rack,
+        version=level_of(broker.config.inter_broker_protocol_version).registration_version,
     )
 
 

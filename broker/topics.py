@@ -13,6 +13,7 @@ import trio
 
 from barnabas.broker.config.live import topic_warnings
 from barnabas.controller.growth import Grown, Growth, grow_topic
+from barnabas.controller.levels import level_of
 from barnabas.controller.placement import RackAwareness
 from barnabas.controller.store import SessionExpired, StoreUnavailable
 from barnabas.controller.topics import (
@@ -113,7 +114,8 @@ class Topics:
     async def _write(self, plan: TopicPlan) -> CreatedTopic | TopicRefused:
         """Create a planned topic; a store that cannot be used (its disk is full, say) refuses this one topic."""
         try:
-            return await create_topic(self._store, plan, self._rng)
+            level = level_of(self._config.inter_broker_protocol_version)
+            return await create_topic(self._store, plan, self._rng, with_id=level.topics_have_ids)
         except (StoreUnavailable, SessionExpired) as error:
             logger.warning("topic %s cannot be created: %s", plan.name, error, extra={"peer": "metadata store"})
             return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -134,6 +134,7 @@ HANDLERS: Mapping[type[events.Event], Callable[..., Awaitable[None]]] = {
     events.PreferredElectionsTouched: leader_elections.preferred_elections_touched,
     events.RebalanceDue: leader_elections.rebalance_due,
     events.ElectionAsked: leader_elections.election_asked,
+    events.IsrChangeNotesTouched: isr_updates.isr_change_notes_touched,
     events.IsrChangesAsked: isr_updates.isr_changes_asked,
     events.ReassignmentsAsked: reassigning.reassignments_asked,
     events.OngoingReassignmentsAsked: reassigning.ongoing_reassignments_asked,

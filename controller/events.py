@@ -69,6 +69,11 @@ class LogDirEventsTouched(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class IsrChangeNotesTouched(Event):
+    """A leader of an old level says that it wrote other in-sync replicas itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class UncleanElectionAllowed(Event):
     """A topic's configuration, or with None the brokers', allows unclean elections now."""
 

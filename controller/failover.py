@@ -9,12 +9,14 @@ came back in that time is not believed to be in sync (bounces.py).
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
 from barnabas.controller.events import (
+    IsrChangeNotesTouched,
     LogDirEventsTouched,
     PreferredElectionsTouched,
     ReassignmentsTouched,
     Startup,
     TopicsTouched,
 )
+from barnabas.controller.features import set_up_features
 from barnabas.controller.leader_elections import preferred_elections_touched
 from barnabas.controller.leaders import decide_leaders_of_new_term
 from barnabas.controller.membership import read_brokers
@@ -29,6 +31,7 @@ from barnabas.controller.topic_deletion import go_on_deleting, read_deletion_mar
 
 async def startup(office: Office, event: Startup) -> None:
     """Announce who is alive, read everything, tell all their roles, and repair what happened without a controller."""
+    await set_up_features(office)
     await _drop_notifications(office)
     brokers = await read_brokers(office)
     for broker in brokers.values():
@@ -59,7 +62,7 @@ async def startup(office: Office, event: Startup) -> None:
 async def _drop_notifications(office: Office) -> None:
     """What brokers reported to the last controller: this one asks every broker anyway."""
     reported = await office.store.children(paths.LOG_DIR_EVENTS, office.watch(LogDirEventsTouched()))
-    changes = await office.store.children(paths.ISR_CHANGES)
+    changes = await office.store.children(paths.ISR_CHANGES, office.watch(IsrChangeNotesTouched()))
     await office.write(
         [
             *([Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in reported),

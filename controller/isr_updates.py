@@ -1,17 +1,26 @@
-"""Answering the leaders that want other in-sync replicas: AlterPartition on the controller (reference B.10).
+"""Leaders that want, or have written, other in-sync replicas (reference B.10, C.6).
+
+From 2.7-IV2 on they ask the controller by AlterPartition.
 
 A change is written at once and told to everybody's metadata, not as a new role: the leader learns it by the answer, and
 its epoch stays. Where the store holds a state that nobody here has written the leader is refused, and then told its
 role anew under the next epoch, lest it wait for ever for one that fits.
+
+At older levels of `inter.broker.protocol.version` a leader writes the state node itself and then leaves a note at
+/isr_change_notification, which names the partitions. The controller reads their states again, tells everybody, and
+removes the note. It does so at every level, for the brokers of a cluster take a new one by and by.
 """
 
-from barnabas.controller.events import IsrChangesAsked
+from barnabas.controller import loading, paths
+from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange, decide_isr_change
 from barnabas.controller.leaders import LeaderRules, decide_moved_leaders
 from barnabas.controller.office import Office
 from barnabas.controller.reassigning import complete_moves
+from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import Leadership, LeadershipChanged
 from barnabas.controller.steps import Decision, Step
+from barnabas.controller.store import Delete
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
@@ -58,6 +67,25 @@ def _answer(office: Office, outcome: Outcome, overtaken: dict[TopicPartition, No
     if leadership is None or _topic_partition(outcome) in overtaken:
         return ErrorCode.INVALID_UPDATE_VERSION
     return leadership
+
+
+async def isr_change_notes_touched(office: Office, event: IsrChangeNotesTouched) -> None:
+    """Read again what leaders wrote themselves."""
+    names = await office.store.children(paths.ISR_CHANGES, office.watch(event))
+    if not names:
+        return  # we have just removed them
+    noted = await loading.read_isr_changes(office.store, names)
+    known = [each for each in noted if office.image.find_partition(each) is not None]
+    changed = []
+    for topic_partition, found in (await loading.read_states(office.store, known)).items():
+        if found.leadership != office.image.partition(topic_partition).leadership:
+            office.replay(LeadershipChanged(topic_partition, found.leadership))
+            changed.append(topic_partition)
+    announcement = ControlBatch()
+    announcement.add_metadata(changed)
+    office.tell(announcement)
+    await complete_moves(office, changed)
+    await office.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 
 def _topic_partition(step: Step) -> TopicPartition:

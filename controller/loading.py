@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from barnabas.controller import paths
-from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionState, TopicAssignment
+from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionList, PartitionState, TopicAssignment
 from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
 from barnabas.controller.store import MetadataStore, NoNode, Stat, StoreError, Watch
 from barnabas.wire.topics import TopicPartition
@@ -112,6 +112,14 @@ async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> lis
     found = await _read(store, wanted, None)
     events = (parse(paths.LogDirEvent.decode, data, wanted[name]) for name, (data, _) in found.items())
     return [event.broker_id for event in events if event is not None]
+
+
+async def read_isr_changes(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
+    """The partitions whose leaders say that they have written another ISR."""
+    wanted = {name: f"{paths.ISR_CHANGES}/{name}" for name in names}
+    found = await _read(store, wanted, None)
+    notes = (parse(PartitionList.decode, data, wanted[name]) for name, (data, _) in found.items())
+    return {each: None for note in notes if note is not None for each in note.partitions}
 
 
 async def subtree(store: MetadataStore, path: str) -> list[str]:

@@ -25,18 +25,16 @@ import trio
 from barnabas.controller import events, loading, paths
 from barnabas.controller.channels import ControllerChannels, Peer
 from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
+from barnabas.controller.levels import level_of
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, LiveBroker, Record, replay
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import Check, MetadataStore, NodeError, Op, Watch
-from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     import random
 
-LEADER_AND_ISR_KEY = 4
-LEADER_AND_ISR_WITH_RECOVERY = 6  # the first version that carries the leader's recovery state
 STEPS_IN_A_TURN = 100  # decided or replayed before other tasks get a turn: about a millisecond
 
 logger = logging.getLogger(__name__)
@@ -109,7 +107,9 @@ class Office:
         self.config = surroundings.config
         self.rng = surroundings.rng
         self.put = put  # queue an event; after the term it is dropped
-        self._sender = Sender(surroundings.broker_id, term.epoch, surroundings.config.inter_broker_listener)
+        self.level = level_of(surroundings.config.inter_broker_protocol_version)
+        listener = surroundings.config.inter_broker_listener
+        self._sender = Sender(surroundings.broker_id, term.epoch, listener, self.level.versions)
 
     def watch(self, event: events.Event) -> Watch:
         """A watch that queues this event. Watches of one event are equal, and a store keeps equal ones once."""
@@ -205,8 +205,7 @@ class Office:
             for topic in doubtful
             if _is_true(configs.get(topic, {}).get("unclean.leader.election.enable"), by_default)
         }
-        versions = inter_broker_versions(self.config.inter_broker_protocol_version)
-        return LeaderRules(self.term.epoch, unclean, versions[LEADER_AND_ISR_KEY] >= LEADER_AND_ISR_WITH_RECOVERY)
+        return LeaderRules(self.term.epoch, unclean, self.level.marks_recovery)
 
     async def read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
         """Read again the state nodes that were not as expected; returns the partitions to decide on once more.

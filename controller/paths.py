@@ -461,20 +461,22 @@ class ProducerIdBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeatureNode:
-    """/feature: finalized feature levels. Version 1 (before 3.3) also has minimum levels, which are ignored."""
+    """/feature: finalized feature levels. Version 1 (before 3.3) also has minimum levels, which were always 1."""
 
     enabled: bool
     max_version_levels: Mapping[str, int] = field(default_factory=dict)
+    version: int = 2
 
     def encode(self) -> bytes:
-        levels = {name: {"max_version_level": level} for name, level in self.max_version_levels.items()}
-        return _json({"features": levels, "version": 2, "status": int(self.enabled)})
+        lowest = {"min_version_level": 1} if self.version == 1 else {}
+        levels = {name: {**lowest, "max_version_level": level} for name, level in self.max_version_levels.items()}
+        return _json({"features": levels, "version": self.version, "status": int(self.enabled)})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = FEATURE) -> "FeatureNode":
         fields = _Fields.parse(data, path)
         levels = {name: each.integer("max_version_level") for name, each in fields.members("features").items()}
-        return cls(fields.integer("status") == 1, levels)
+        return cls(fields.integer("status") == 1, levels, fields.integer("version"))
 
 
 def _json(value: dict[str, object]) -> bytes:

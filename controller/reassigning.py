@@ -25,7 +25,7 @@ from barnabas.controller.reassignments import (
 from barnabas.controller.state import Assignment, AssignmentsChanged
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import Delete, NodeError, NoNode, Op, SetData
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -192,8 +192,9 @@ async def _write_assignments(office: Office, planned: Planned) -> Outcomes:
         for topic, assignments in pending.items():
             known = office.image.topics.get(topic)
             step: Step | PartitionRefused = NO_SUCH_PARTITION
-            if known is not None and topic in found and found[topic].assignment.topic_id == known.topic_id:
-                step = decide_assignments(topic, *found[topic], assignments)
+            here = found.get(topic)
+            if known is not None and here and (here.assignment.topic_id or ZERO_TOPIC_ID) == known.topic_id:
+                step = decide_assignments(topic, *here, assignments)
             if isinstance(step, PartitionRefused):
                 outcomes |= {TopicPartition(topic, index): step for index in assignments}
             else:

@@ -13,14 +13,16 @@ A topic that is marked for deletion is announced with leader -2, which removes i
 stopped with leader epoch -2, which no epoch check refuses. The broker epoch in a request is that of its receiver's
 registration: a broker that restarted in the meantime refuses what was meant for its former life.
 
-The shape is that of inter.broker.protocol.version 2.6 and later (LeaderAndIsr >= 4, UpdateMetadata >= 6,
-StopReplica >= 3); fields that a level does not have are dropped by the encoder.
+The versions are those of `inter.broker.protocol.version`, and nothing is negotiated. Requests have one shape, and where
+a version has another it is made from that: partitions were not always grouped by topic, and a StopReplica before
+version 3 deletes all its partitions or none, so that there may be two of them. Fields that a version does not have are
+dropped by the encoder, but for the recovery state, which it would refuse to drop.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.controller.paths import BrokerRegistration, PartitionState
+from barnabas.controller.paths import RECOVERED, BrokerRegistration, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LiveBroker, PartitionImage
 from barnabas.controller.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.wire import messages as m
@@ -29,6 +31,13 @@ from barnabas.wire.topics import TopicPartition
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+
+LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY = 4, 5, 6
+
+# The versions from which on requests have the present shape.
+ROLES_BY_TOPIC, TELLS_RECOVERY = 2, 6
+METADATA_BY_TOPIC = 5
+STOPS_BY_TOPIC, STOPS_ONE_BY_ONE = 1, 3
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -39,6 +48,7 @@ class Sender(NamedTuple):
     broker_id: int
     controller_epoch: int
     listener: str
+    versions: Mapping[int, int]  # by API key
 
 
 class ControlBatch:
@@ -83,7 +93,7 @@ class ControlBatch:
             if metadata is not None and (metadata_to is None or broker_id in metadata_to):
                 requests.append(metadata.request(broker))
             if broker_id in self._stops:
-                requests.append(_stop_replica(image, sender, broker, self._stops[broker_id]))
+                requests += _stop_replica(image, sender, broker, self._stops[broker_id])
             if requests:
                 made[broker_id] = requests
         return made
@@ -101,29 +111,35 @@ def _leader_and_isr(
         partition = image.partition(topic_partition)
         if partition.leadership is not None:
             leaders[partition.leadership.state.leader] = None
-            role = _role(topic_partition, partition, partition.leadership, is_new)
+            role = _role(sender, topic_partition, partition, partition.leadership, is_new)
             states.setdefault(topic_partition.topic, []).append(role)
     if not states:
         return None
-    return m.LeaderAndIsrRequest(
+    request = m.LeaderAndIsrRequest(
         controller_id=sender.broker_id,
         controller_epoch=sender.controller_epoch,
         broker_epoch=receiver.epoch,
-        topic_states=[
-            m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                topic_name=topic, topic_id=image.topics[topic].topic_id, partition_states=partitions
-            )
-            for topic, partitions in states.items()
-        ],
         live_leaders=_live_leaders(image, sender, leaders),
     )
+    if sender.versions[LEADER_AND_ISR_KEY] < ROLES_BY_TOPIC:
+        request.ungrouped_partition_states = [each for partitions in states.values() for each in partitions]
+        return request
+    request.topic_states = [
+        m.LeaderAndIsrRequest.LeaderAndIsrTopicState(
+            topic_name=topic, topic_id=image.topics[topic].topic_id, partition_states=partitions
+        )
+        for topic, partitions in states.items()
+    ]
+    return request
 
 
 def _role(
-    topic_partition: TopicPartition, partition: PartitionImage, leadership: Leadership, is_new: bool
+    sender: Sender, topic_partition: TopicPartition, partition: PartitionImage, leadership: Leadership, is_new: bool
 ) -> m.LeaderAndIsrRequest.LeaderAndIsrPartitionState:
     state = leadership.state
+    tells_recovery = sender.versions[LEADER_AND_ISR_KEY] >= TELLS_RECOVERY
     return m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        topic_name=topic_partition.topic,
         partition_index=topic_partition.partition,
         controller_epoch=state.controller_epoch,
         leader=state.leader,
@@ -134,7 +150,7 @@ def _role(
         adding_replicas=partition.assignment.adding,
         removing_replicas=partition.assignment.removing,
         is_new=is_new,
-        leader_recovery_state=state.leader_recovery_state,
+        leader_recovery_state=state.leader_recovery_state if tells_recovery else RECOVERED,
     )
 
 
@@ -168,11 +184,13 @@ class _Metadata:
             announced = _announced_partition(image, topic_partition)
             if announced is not None:
                 states.setdefault(topic_partition.topic, []).append(announced)
+        grouped = sender.versions[UPDATE_METADATA_KEY] >= METADATA_BY_TOPIC
+        self._ungrouped = [] if grouped else [each for partitions in states.values() for each in partitions]
         self._topic_states = [
             m.UpdateMetadataRequest.UpdateMetadataTopicState(
                 topic_name=topic, topic_id=image.topics[topic].topic_id, partition_states=partitions
             )
-            for topic, partitions in states.items()
+            for topic, partitions in (states.items() if grouped else ())
         ]
 
     def request(self, receiver: LiveBroker) -> m.UpdateMetadataRequest:
@@ -180,6 +198,7 @@ class _Metadata:
             controller_id=self._sender.broker_id,
             controller_epoch=self._sender.controller_epoch,
             broker_epoch=receiver.epoch,
+            ungrouped_partition_states=self._ungrouped,
             topic_states=self._topic_states,
             live_brokers=self._live_brokers,
         )
@@ -197,6 +216,7 @@ def _announced_partition(
         state, partition_epoch = PartitionState(LEADER_DURING_DELETE, 0, state.controller_epoch, state.isr), 0
     online = image.online_replicas(topic_partition)
     return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
+        topic_name=topic_partition.topic,
         partition_index=topic_partition.partition,
         controller_epoch=state.controller_epoch,
         leader=state.leader,
@@ -235,7 +255,23 @@ def _security_protocol(registration: BrokerRegistration, listener: str) -> int:
 
 def _stop_replica(
     image: ClusterImage, sender: Sender, receiver: LiveBroker, stops: dict[TopicPartition, bool]
-) -> m.StopReplicaRequest:
+) -> list[m.StopReplicaRequest]:
+    """One request, or before version 3 one for what stops and one for what is deleted."""
+    version = sender.versions[STOP_REPLICA_KEY]
+    if version < STOPS_ONE_BY_ONE:
+        parts = [{each: None for each, delete in stops.items() if delete is wanted} for wanted in (False, True)]
+        requests = [_stop_alike(part, version, delete=delete) for delete, part in enumerate(parts) if part]
+    else:
+        requests = [m.StopReplicaRequest(topic_states=_stopped_topics(image, stops))]
+    for request in requests:
+        request.controller_id, request.controller_epoch = sender.broker_id, sender.controller_epoch
+        request.broker_epoch = receiver.epoch
+    return requests
+
+
+def _stopped_topics(
+    image: ClusterImage, stops: dict[TopicPartition, bool]
+) -> list[m.StopReplicaRequest.StopReplicaTopicState]:
     states: dict[str, list[m.StopReplicaRequest.StopReplicaPartitionState]] = {}
     for topic_partition, delete in stops.items():
         states.setdefault(topic_partition.topic, []).append(
@@ -245,15 +281,30 @@ def _stop_replica(
                 delete_partition=delete,
             )
         )
-    return m.StopReplicaRequest(
-        controller_id=sender.broker_id,
-        controller_epoch=sender.controller_epoch,
-        broker_epoch=receiver.epoch,
-        topic_states=[
-            m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
-            for topic, partitions in states.items()
-        ],
-    )
+    return [
+        m.StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
+        for topic, partitions in states.items()
+    ]
+
+
+def _stop_alike(
+    topic_partitions: Iterable[TopicPartition], version: int, *, delete: bool | int
+) -> m.StopReplicaRequest:
+    """The older shapes, which know no leader epoch."""
+    request = m.StopReplicaRequest(delete_partitions=bool(delete))
+    if version < STOPS_BY_TOPIC:
+        request.ungrouped_partitions = [
+            m.StopReplicaRequest.StopReplicaPartitionV0(topic_name=each.topic, partition_index=each.partition)
+            for each in topic_partitions
+        ]
+        return request
+    indexes: dict[str, list[int]] = {}
+    for each in topic_partitions:
+        indexes.setdefault(each.topic, []).append(each.partition)
+    request.topics = [
+        m.StopReplicaRequest.StopReplicaTopicV1(name=topic, partition_indexes=each) for topic, each in indexes.items()
+    ]
+    return request
 
 
 def _stop_epoch(image: ClusterImage, topic_partition: TopicPartition) -> int:
@@ -261,3 +312,17 @@ def _stop_epoch(image: ClusterImage, topic_partition: TopicPartition) -> int:
         return EPOCH_DURING_DELETE
     leadership = image.partition(topic_partition).leadership
     return NO_EPOCH if leadership is None else leadership.state.leader_epoch
+
+
+def deleted_partitions(request: m.StopReplicaRequest) -> list[TopicPartition]:
+    """The partitions that a StopReplica of ours, of whichever version, tells a broker to delete."""
+    deleted = [
+        TopicPartition(topic.topic_name, partition.partition_index)
+        for topic in request.topic_states
+        for partition in topic.partition_states
+        if partition.delete_partition
+    ]
+    if request.delete_partitions:
+        deleted += [TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        deleted += [TopicPartition(each.topic_name, each.partition_index) for each in request.ungrouped_partitions]
+    return deleted

@@ -30,7 +30,7 @@ from barnabas.controller.transitions import (
     after,
 )
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 # What the image is made of ---------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic's id and its partitions by index."""
+    """A topic's id, zero where it has none (before 2.8), and its partitions by index."""
 
     topic_id: bytes
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
@@ -348,7 +348,8 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
     if record.topic in image.topics:
         raise InvariantBroken(f"topic {record.topic} appeared twice")
     image.topics[record.topic] = TopicImage(record.topic_id)
-    image.topic_names[record.topic_id] = record.topic
+    if record.topic_id != ZERO_TOPIC_ID:
+        image.topic_names[record.topic_id] = record.topic
 
 
 def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:

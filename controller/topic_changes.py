@@ -17,7 +17,7 @@ from barnabas.controller.state import TopicAppeared, TopicVanished
 from barnabas.controller.steps import Decision
 from barnabas.controller.store import NodeError, SetData
 from barnabas.controller.topics import new_topic_id
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ async def topic_touched(office: Office, event: TopicTouched) -> None:
     if event.topic not in found:
         return
     assignment = found[event.topic].assignment
-    if assignment.topic_id != known.topic_id:
+    if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
         logger.warning("topic %s was replaced in the metadata store by somebody else", event.topic)
         office.replay(TopicVanished(event.topic))
         await _serve_new_partitions(office, await _adopt_topics(office, found))
@@ -67,16 +67,20 @@ async def read_new_topics(office: Office, names: Iterable[str]) -> list[TopicPar
 
 
 async def _adopt_topics(office: Office, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
-    """Take topics into the image, and return their partitions. One without an id is given one."""
+    """Take topics into the image, and return their partitions. One without an id is given one, if our level has ids."""
     partitions: list[TopicPartition] = []
     while found:
-        lacking = {name: topic for name, topic in found.items() if topic.assignment.topic_id is None}
+        lacking = {
+            name: topic
+            for name, topic in found.items()
+            if topic.assignment.topic_id is None and office.level.topics_have_ids
+        }
         ids = await _write_topic_ids(office, lacking)
         for name, topic in found.items():
             topic_id = ids.get(name, topic.assignment.topic_id)
-            if topic_id is not None:
+            if topic_id is not None or name not in lacking:
                 appeared = loading.appeared_partitions(name, topic.assignment)
-                await office.replay_many([TopicAppeared(name, topic_id), *appeared])
+                await office.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]  # written by somebody in between
         found = await loading.read_topics(office.store, refused, None)

@@ -12,6 +12,7 @@ from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_deletion_answers, decide_deletions
 from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.office import Office
+from barnabas.controller.requests import deleted_partitions
 from barnabas.controller.state import DeletionMarked, TopicDeleted, TopicVanished
 from barnabas.controller.store import Delete
 from barnabas.controller.topic_changes import compare_topics
@@ -35,14 +36,8 @@ async def stop_replica_answered(office: Office, event: StopReplicaAnswered) -> N
         TopicPartition(error.topic_name, error.partition_index): error.error_code
         for error in event.response.partition_errors
     }
-    deleting = [
-        TopicPartition(topic.topic_name, partition.partition_index)
-        for topic in event.request.topic_states
-        for partition in topic.partition_states
-        if partition.delete_partition
-    ]
     refused = event.response.error_code
-    codes = {each: refused or errors.get(each, ErrorCode.NONE) for each in deleting}
+    codes = {each: refused or errors.get(each, ErrorCode.NONE) for each in deleted_partitions(event.request)}
     failed = [each for each, code in codes.items() if code != ErrorCode.NONE]
     deleted = [each for each, code in codes.items() if code == ErrorCode.NONE]
     broker_id = event.broker.broker_id

@@ -66,7 +66,7 @@ class CreatedTopic(NamedTuple):
     """A topic that was written; the controller is about to notice it."""
 
     plan: TopicPlan
-    topic_id: bytes
+    topic_id: bytes | None  # None where the level of the cluster has no topic ids
 
 
 class TopicRefused(NamedTuple):
@@ -174,9 +174,11 @@ async def refuse_existing(store: MetadataStore, name: str) -> TopicRefused | Non
     return None
 
 
-async def create_topic(store: MetadataStore, plan: TopicPlan, rng: random.Random) -> CreatedTopic | TopicRefused:
+async def create_topic(
+    store: MetadataStore, plan: TopicPlan, rng: random.Random, *, with_id: bool = True
+) -> CreatedTopic | TopicRefused:
     """Write the topic's configuration and the topic, both or neither."""
-    topic_id = new_topic_id(rng)
+    topic_id = new_topic_id(rng) if with_id else None
     config_path, config = paths.config_entity("topics", plan.name), ConfigEntity(plan.configs).encode()
     topic = Create(paths.topic(plan.name), TopicAssignment(plan.assignment, topic_id).encode())
     while True:
@@ -188,7 +190,7 @@ async def create_topic(store: MetadataStore, plan: TopicPlan, rng: random.Random
         try:
             await store.multi([configured, topic])
         except NodeExists:
-            if await _is_ours(store, plan.name, topic_id):
+            if topic_id is not None and await _is_ours(store, plan.name, topic_id):
                 return CreatedTopic(plan, topic_id)  # the answer to an earlier attempt was lost
         except NoNode as error:
             if error.path != config_path:

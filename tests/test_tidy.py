@@ -73,6 +73,7 @@ PURE = {
     "controller/decisions.py",
     "controller/isr_changes.py",
     "controller/leaders.py",
+    "controller/levels.py",
     "controller/reassignments.py",
     "controller/steps.py",
     "controller/requests.py",

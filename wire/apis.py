@@ -203,6 +203,11 @@ def inter_broker_versions(level: str) -> Mapping[int, int]:
     return versions
 
 
+def level_reaches(level: str, since: str) -> bool:
+    """Whether brokers of this `inter.broker.protocol.version` have what came with the level `since`."""
+    return _parse_level(level) >= _parse_level(since)
+
+
 def _parse_level(level: str) -> tuple[int, int, int]:
     """ "3.7-IV4" as (3, 7, 4); a release alone, "3.7" or "3.7.1", stands above its last level."""
     release, _, step = level.partition("-IV")

@@ -102,7 +102,7 @@ def _timed_out(row: CreateRow) -> CreateRow:
 def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
     row = CreateRow(name=plan.name, error_message=None)
     if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
-        row.topic_id = outcome.topic_id
+        row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
     if not call.authorize("DescribeConfigs", "Topic", plan.name):

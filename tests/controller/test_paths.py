@@ -111,6 +111,7 @@ AS_KAFKA_WRITES = [
     (LogDirEvent(3), '{"version":1,"broker":3,"event":1}'),
     (ProducerIdBlock(1, 0, 999), '{"version":1,"broker":1,"block_start":"0","block_end":"999"}'),
     (FeatureNode(enabled=True), '{"features":{},"version":2,"status":1}'),
+    (FeatureNode(enabled=False, version=1), '{"features":{},"version":1,"status":0}'),
     (FeatureNode(True, {"f": 3}), '{"features":{"f":{"max_version_level":3}},"version":2,"status":1}'),
 ]
 KINDS = {type(value): None for value, _ in AS_KAFKA_WRITES}
@@ -150,7 +151,7 @@ ALSO_READ = [
     ('{"version":1,"broker":1,"block_start":1000,"block_end":1999}', ProducerIdBlock(1, 1000, 1999)),
     (
         '{"features":{"f":{"max_version_level":3,"min_version_level":1}},"version":1,"status":0}',
-        FeatureNode(False, {"f": 3}),
+        FeatureNode(False, {"f": 3}, 1),
     ),
     (None, ConfigEntity({})),
 ]

