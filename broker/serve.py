@@ -85,13 +85,21 @@ class Serving(NamedTuple):
     advertised: tuple[Endpoint, ...]
 
 
-async def serve(config: BrokerConfig, *, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
+async def serve(
+    config: BrokerConfig,
+    *,
+    world: World,
+    stop: trio.Event,
+    task_status: TaskStatus,
+    on_built: Callable[[Broker], None] = lambda broker: None,
+) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
+    `on_built` is told the live parts when they stand, before anything of them runs.
     Raises what made the start impossible or ended the broker: MISCONFIGURED, UNFIT_SURROUNDINGS or OSError.
     """
     try:
-        await _serve(config, world, stop, task_status)
+        await _serve(config, world, stop, task_status, on_built)
     except* trio.Cancelled:
         raise
     except* Exception as failures:
@@ -106,7 +114,9 @@ def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     return first
 
 
-async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus) -> None:
+async def _serve(
+    config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus, on_built: Callable[[Broker], None]
+) -> None:
     flusher = Flusher(world.in_thread)
     logs = Logs(config, world, flusher)
     stored = await logs.open()
@@ -121,6 +131,7 @@ async def _serve(config: BrokerConfig, world: World, stop: trio.Event, task_stat
         await logs.load(identity, topic_configs.get)
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
+        on_built(broker)
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)

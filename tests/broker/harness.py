@@ -23,6 +23,7 @@ from types import SimpleNamespace
 import trio
 import trio.testing
 
+from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import Net, Stream
 from barnabas.broker.serve import serve
@@ -87,6 +88,7 @@ class Machine:
         *,
         disk: Disk | None = None,
         net: Net | None = None,
+        database: SqliteDatabase | None = None,
         seed: int = 0,
         **properties: str,
     ) -> None:
@@ -100,13 +102,14 @@ class Machine:
         } | dotted(properties)
         self.rng = random.Random(seed)
         self.serving = None
+        self.broker: Broker | None = None  # the live parts, from before it serves
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
         self.store_max_bytes = STORE_MAX_BYTES
         self.threads = 0  # how often work went into one
         self.leader_epochs: dict[tuple[str, int], int] = {}  # that tests gave out in the controller's name
         self._nursery = nursery
-        self._database: SqliteDatabase | None = None
+        self._database = database
         self._scope = trio.CancelScope()
         self._stop = trio.Event()
         self._ended = trio.Event()
@@ -191,8 +194,6 @@ class Machine:
     async def _die(self, disk: MemDisk) -> None:
         self._scope.cancel()
         await self.ended()
-        for listener in list(self.net.listeners.values()):
-            listener.close()
         self.disk = disk
 
     async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
@@ -204,16 +205,19 @@ class Machine:
 
         try:
             with self._scope:
-                await serve(config, world=world, stop=self._stop, task_status=SimpleNamespace(started=started))
+                status = SimpleNamespace(started=started)
+                await serve(config, world=world, stop=self._stop, task_status=status, on_built=self._built)
         except Exception as error:
             self.failure = error
         finally:
             self._ended.set()
 
+    def _built(self, broker: Broker) -> None:
+        self.broker = broker
+
     async def _open_store(self, config, embedded_path: str):
         if self._database is None:
-            limit = {"max_bytes": self.store_max_bytes}
-            self._database = await open_sqlite_database(":memory:", run_inline, now_ms, **limit)
+            self._database = await open_memory_database(self.store_max_bytes)
         return self._database.session()
 
     async def _in_thread(self, function, /, *args):
@@ -223,6 +227,11 @@ class Machine:
         with trio.CancelScope(shield=True):
             await trio.sleep(self.thread_seconds)
         return function(*args)
+
+
+async def open_memory_database(max_bytes: int = STORE_MAX_BYTES) -> SqliteDatabase:
+    """A metadata store in memory, from which brokers take their sessions."""
+    return await open_sqlite_database(":memory:", run_inline, now_ms, max_bytes=max_bytes)
 
 
 async def first_of(*events: trio.Event) -> None:
