@@ -11,12 +11,15 @@ import trio
 
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE
 from barnabas.broker.world import in_worker_thread, wall_clock_ms
-from barnabas.controller.sqlitestore import SqliteStore, open_sqlite_store
-from barnabas.controller.store import StoreUnavailable
+from barnabas.controller.sqlitestore import open_sqlite_store
+from barnabas.controller.store import MetadataStore, StoreUnavailable
 from barnabas.controller.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
-from barnabas.controller.zkstore import ZooKeeperStore, open_zookeeper_store
+from barnabas.controller.zkstore import ZooKeeperConfig, open_zookeeper_store
 from barnabas.storage.disk import Disk, join, make_durable_directory
 from barnabas.wire.errors import InvariantBroken
+
+CONNECTION_TIMEOUT_MS = 10_000  # a person waits for it
+ANSWER_SECONDS = 30.0
 
 
 async def export_store(disk: Disk, data_dir: str | None, zookeeper: str | None) -> str:
@@ -36,10 +39,11 @@ async def import_store(disk: Disk, data_dir: str | None, zookeeper: str | None, 
 @asynccontextmanager
 async def _opened(
     disk: Disk, data_dir: str | None, zookeeper: str | None, *, to_fill: bool
-) -> AsyncIterator[SqliteStore | ZooKeeperStore]:
-    store: SqliteStore | ZooKeeperStore
+) -> AsyncIterator[MetadataStore]:
+    store: MetadataStore
     if zookeeper is not None:
-        store = await open_zookeeper_store(zookeeper, in_worker_thread, make_chroot=to_fill)
+        config = ZooKeeperConfig(zookeeper, connection_timeout_ms=CONNECTION_TIMEOUT_MS)
+        store = await open_zookeeper_store(config, in_worker_thread, make_chroot=to_fill, answer_seconds=ANSWER_SECONDS)
     elif data_dir is None:
         raise InvariantBroken("no store is named")
     else:

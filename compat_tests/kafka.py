@@ -165,10 +165,14 @@ class JavaProcess:
 
 
 class ZooKeeperProcess(JavaProcess):
-    """A ZooKeeper of one server; its port stays the same over restarts."""
+    """A ZooKeeper of one server; its port stays the same over restarts.
 
-    def __init__(self, directory: pathlib.Path) -> None:
+    Sessions last 2 to 20 ticks, whatever a client asks for.
+    """
+
+    def __init__(self, directory: pathlib.Path, tick_ms: int = 2000) -> None:
         super().__init__(directory, "zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", TOOL_JVM)
+        self._tick_ms = tick_ms
 
     def start(self) -> "ZooKeeperProcess":
         """Start; whoever connects may have to try for a moment."""
@@ -178,6 +182,7 @@ class ZooKeeperProcess(JavaProcess):
                 "dataDir": str(self.directory / "zookeeper-data"),
                 "clientPort": str(self.port),
                 "clientPortAddress": "127.0.0.1",
+                "tickTime": str(self._tick_ms),
                 "admin.enableServer": "false",
                 "maxClientCnxns": "0",
                 "forceSync": "no",  # what ZooKeeper loses in a power cut is not what is tested

@@ -14,12 +14,17 @@ operation or a sequence of them that is one multi. The controller fences a write
 a `Check` of /controller_epoch.
 
 A watch fires once, on the loop, after the change is durable, and means only "read again": it carries no data, may come
-late, twice, or in another order than the changes, and nothing may be concluded from which of watch and result comes
-first. Reading again arms it again; read-then-watch is one step, so no change falls between them.
+late, twice, or in another order than the changes, also without any change (a connection was lost), and nothing may be
+concluded from which of watch and result comes first. Reading again arms it again; read-then-watch is one step, so no
+change falls between them.
 
 A node's errors are values in `batch` and exceptions elsewhere. Two errors concern the store as a whole and are always
 raised: `SessionExpired` (ephemerals and watches are gone: resign, `renew`, register anew) and `StoreUnavailable`. After
 either, a write may or may not have been applied.
+
+A store that is asked over a network may lose an answer and ask again: a write that was carried out is then refused
+(NodeExists, BadVersion, NoNode), or carried out twice where nothing forbids it. Whoever writes must live with both: he
+reads again what he meant to write, or does not mind.
 """
 
 import re

@@ -1,150 +1,205 @@
-"""ZooKeeper as a metadata store (edge): as much of it as `barnabas store export | import` needs.
+"""ZooKeeper as the metadata store of a cluster (edge): a session of `zkclient.py` below the chroot.
 
-kazoo has threads of its own, and its calls wait for them: so every call here runs in a worker thread. A batch is a
-pipeline: all its requests are on their way before the first answer is waited for, and ZooKeeper carries out what one
-session asks in the order of asking. When the connection is lost, a write may or may not have been carried out;
-StoreUnavailable says no more than that.
+What is asked for is checked here, in ZooKeeper's stead, so that both stores refuse the same; every write is a multi,
+also a single one, and a batch is as many of them in a pipeline, each with its own outcome. A call waits as long as the
+connection is away and the session lives: reads and writes are asked again on the next one (`zkclient.py` says what that
+means for writes). `answer_seconds` limits it, for those who would rather give up.
+
+When the session is over, everything is refused (`SessionExpired`) until `renew`, which begins another one: as the
+embedded store does it, and not behind the callers' backs, for they have ephemeral nodes to make again.
+
+kazoo is imported when a session begins: a broker without ZooKeeper does not pay for it.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import trio
 
 from barnabas.controller.store import (
-    BadVersion,
     Create,
-    EphemeralParent,
     InThread,
+    Item,
+    MetadataStore,
     NodeError,
     NodeExists,
-    NoNode,
-    SetData,
+    Op,
+    Outcome,
+    Result,
+    SessionExpired,
     Stat,
     StoreUnavailable,
+    Watch,
     check_op,
+    check_path,
     refuse_large,
+    with_ancestors,
 )
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-    from kazoo.interfaces import IAsyncResult
+    from barnabas.controller.zkclient import Session
 
-CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0
+Answer = TypeVar("Answer")
 
 
-async def open_zookeeper_store(connect: str, in_thread: InThread, *, make_chroot: bool = False) -> "ZooKeeperStore":
-    """One session with the servers of `connect`, written as in `zookeeper.connect`: host:port,host:port/chroot.
+class ZooKeeperConfig(NamedTuple):
+    """How ZooKeeper is reached: `zookeeper.connect` and its like. Times in milliseconds."""
 
-    StoreUnavailable when they cannot be reached, or when there is no such chroot and none is to be made.
+    connect: str  # host:port,host:port/chroot
+    session_timeout_ms: int = 18_000
+    connection_timeout_ms: int = 18_000
+    max_in_flight_requests: int = 10
+
+
+async def open_zookeeper_store(
+    config: ZooKeeperConfig, in_thread: InThread, *, make_chroot: bool = False, answer_seconds: float = math.inf
+) -> "ZooKeeperStore":
+    """One session with the servers of `config.connect`.
+
+    StoreUnavailable when they cannot be reached in time, or when there is no such chroot and none is to be made.
     """
-    return ZooKeeperStore(connect, await in_thread(_connect, connect, make_chroot), in_thread)
+    store = ZooKeeperStore(config, in_thread, answer_seconds)
+    try:
+        await store.open(make_chroot=make_chroot)
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            await store.close()
+        raise
+    return store
 
 
-class ZooKeeperStore:
-    """One session."""
+class ZooKeeperStore(MetadataStore):
+    """One session after another with a ZooKeeper."""
 
-    def __init__(self, connect: str, client: "KazooClient", in_thread: InThread) -> None:
-        self._connect = connect
-        self._client = client
+    def __init__(self, config: ZooKeeperConfig, in_thread: InThread, answer_seconds: float) -> None:
+        self._config = config
+        self._hosts, slash, chroot = config.connect.partition("/")
+        self._root = slash + chroot if chroot else ""
         self._in_thread = in_thread
+        self._answer_seconds = answer_seconds
+        self._session: Session | None = None
+        self._session_id = 0
+        self._closed = False
+        self._on_expired: list[Callable[[], None]] = []
 
-    async def get(self, path: str) -> tuple[bytes | None, Stat]:
-        """A node's data. NoNode."""
-        return await self._in_thread(self._get, path)
+    async def open(self, *, make_chroot: bool) -> None:
+        """Begin the first session. StoreUnavailable."""
+        if self._root:
+            try:
+                check_path(self._root)
+            except ValueError as error:
+                raise self._unavailable(str(error)) from error
+        await self._begin()
+        if self._root and await self.exists("/") is None:
+            if not make_chroot:
+                raise self._unavailable("there is no such chroot")
+            session = self._living()
+            session.root = ""
+            missing = [Create(path) for path in with_ancestors([self._root])]
+            for outcome in await self.batch(missing):
+                if isinstance(outcome, NodeError) and not isinstance(outcome, NodeExists):
+                    raise outcome
+            session.root = self._root
 
-    async def children(self, path: str) -> list[str]:
-        """The names of a node's children, sorted. NoNode."""
-        return await self._in_thread(self._children, path)
+    @property
+    def session_id(self) -> int:
+        return self._session_id
 
-    async def batch(self, items: Sequence[Create | SetData]) -> list[NodeError | None]:
-        """Carry out every item, in order; the outcome of a refused one is its `NodeError`, and the next goes on."""
-        for item in items:
-            check_op(item)
-        return await self._in_thread(self._write, items)
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        check_path(path)
+        return await self._answer(self._living().get(path, watch))
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        check_path(path)
+        return await self._answer(self._living().exists(path, watch))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        check_path(path)
+        return sorted(await self._answer(self._living().children(path, watch)))
+
+    async def batch(self, items: Sequence[Item]) -> list[Outcome]:
+        multis = [[item] if isinstance(item, Op) else list(item) for item in items]
+        for ops in multis:
+            for op in ops:
+                check_op(op)
+        too_large = [refuse_large(ops) for ops in multis]
+        sent = [ops for ops, refused in zip(multis, too_large, strict=True) if refused is None]
+        answers = iter(await self._answer(self._living().write(sent)))
+        return [refused or _outcome(item, next(answers)) for item, refused in zip(items, too_large, strict=True)]
+
+    def on_expired(self, callback: Callable[[], None]) -> None:
+        self._on_expired.append(callback)
+
+    async def renew(self) -> None:
+        if self._closed:
+            raise SessionExpired(self._session_id)
+        if self._session is None:
+            await self._begin()
 
     async def close(self) -> None:
-        """End the session."""
-        await self._in_thread(_disconnect, self._client)
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            session.end()
+            await session.stopped()
 
-    # -- in a worker thread
+    # -- the session
 
-    def _get(self, path: str) -> tuple[bytes | None, Stat]:
-        with _mapped(self._connect, path):
-            data, stat = self._client.get_async(path).get(timeout=ANSWER_SECONDS)
-        return data, Stat(stat.version, stat.czxid, stat.mzxid, stat.ephemeralOwner, stat.ctime)
-
-    def _children(self, path: str) -> list[str]:
-        with _mapped(self._connect, path):
-            return sorted(self._client.get_children_async(path).get(timeout=ANSWER_SECONDS))
-
-    def _write(self, items: Sequence[Create | SetData]) -> list[NodeError | None]:
-        asked = [refuse_large([item]) or self._ask(item) for item in items]
-        return [self._outcome(item.path, result) for item, result in zip(items, asked, strict=True)]
-
-    def _ask(self, item: Create | SetData) -> "IAsyncResult":
-        if isinstance(item, Create):
-            return self._client.create_async(item.path, item.data, ephemeral=item.ephemeral, sequence=item.sequential)
-        return self._client.set_async(item.path, item.data, item.version)
-
-    def _outcome(self, path: str, result: "IAsyncResult | NodeError") -> NodeError | None:
-        if isinstance(result, NodeError):
-            return result
+    async def _begin(self) -> None:
+        """StoreUnavailable when there is no session within `zookeeper.connection.timeout.ms`."""
+        config = self._config
         try:
-            with _mapped(self._connect, path):
-                result.get(timeout=ANSWER_SECONDS)
-        except NodeError as refused:
-            return refused
-        return None
-
-
-def _connect(connect: str, make_chroot: bool) -> "KazooClient":
-    """A client whose session has begun. kazoo takes a missing chroot for granted, so we look first."""
-    servers, _, chroot = connect.partition("/")
-    if chroot:
-        client = _start(servers)
+            session_class = await self._in_thread(_load_session_class)
+            session = session_class(
+                self._hosts,
+                self._root,
+                config.session_timeout_ms,
+                config.max_in_flight_requests,
+                self._session_is_over,
+            )
+        except ImportError:
+            raise self._unavailable("kazoo is not installed: pip install 'barnabas[zookeeper]'") from None
+        except ValueError as error:
+            raise self._unavailable(f"{self._hosts!r} names no servers: {error}") from error
         try:
-            with _mapped(connect, f"/{chroot}"):
-                if make_chroot:
-                    client.ensure_path(f"/{chroot}")
-                elif not client.exists(f"/{chroot}"):
-                    raise StoreUnavailable(connect, "there is no such chroot")
+            with trio.move_on_after(config.connection_timeout_ms / 1000):
+                await session.connected()
         finally:
-            _disconnect(client)
-    return _start(connect)
+            if not session.id or self._closed:
+                session.end()
+        if session.is_over:
+            raise self._unavailable(f"no session within {config.connection_timeout_ms} ms")
+        self._session, self._session_id = session, session.id
+
+    def _session_is_over(self, session: "Session") -> None:
+        if session is not self._session:
+            return
+        self._session = None
+        for callback in list(self._on_expired):
+            callback()
+
+    def _living(self) -> "Session":
+        if self._session is None:
+            raise SessionExpired(self._session_id)
+        return self._session
+
+    # -- answers
+
+    async def _answer(self, asked: Awaitable[Answer]) -> Answer:
+        with trio.move_on_after(self._answer_seconds):
+            return await asked
+        raise self._unavailable(f"no answer within {self._answer_seconds} s")
+
+    def _unavailable(self, why: str) -> StoreUnavailable:
+        return StoreUnavailable(self._config.connect, why)
 
 
-def _start(connect: str) -> "KazooClient":
-    with _mapped(connect, "/"):
-        from kazoo.client import KazooClient
-
-        client = KazooClient(connect)
-        client.start(CONNECT_SECONDS)  # gives up its threads when it fails
-    return client
+def _outcome(item: Item, answer: list[Result] | NodeError) -> Outcome:
+    return answer[0] if isinstance(item, Op) and isinstance(answer, list) else answer
 
 
-def _disconnect(client: "KazooClient") -> None:
-    client.stop()
-    client.close()
+def _load_session_class() -> "type[Session]":
+    from barnabas.controller.zkclient import Session
 
-
-@contextmanager
-def _mapped(connect: str, path: str) -> Iterator[None]:
-    """Turn kazoo's exceptions into ours."""
-    try:
-        from kazoo import exceptions
-        from kazoo.handlers.threading import KazooTimeoutError
-    except ImportError:
-        raise StoreUnavailable(connect, "kazoo is not installed: pip install 'barnabas[zookeeper]'") from None
-    try:
-        yield
-    except exceptions.NoNodeError as error:
-        raise NoNode(path) from error
-    except exceptions.NodeExistsError as error:
-        raise NodeExists(path) from error
-    except exceptions.BadVersionError as error:
-        raise BadVersion(path) from error
-    except exceptions.NoChildrenForEphemeralsError as error:
-        raise EphemeralParent(path) from error
-    except (exceptions.KazooException, KazooTimeoutError, ValueError) as error:  # ValueError: host:port makes no sense
-        raise StoreUnavailable(connect, str(error) or type(error).__name__) from error
+    return Session

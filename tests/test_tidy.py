@@ -35,6 +35,7 @@ EDGE = {
     "storage/flusher.py",
     "controller/sqlitestore.py",
     "controller/zkstore.py",
+    "controller/zkclient.py",
     "broker/net.py",
     "broker/world.py",
     "broker/cli.py",
