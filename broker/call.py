@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from barnabas.broker.controller_link import ControllerLink
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.groups.coordinator import GroupCoordinator
+    from barnabas.broker.isr_changes import IsrChanges
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
@@ -43,6 +44,7 @@ class Broker:
     config_changes: "ConfigChanges"
     groups: "GroupCoordinator"
     producer_ids: "ProducerIds"
+    isr_changes: "IsrChanges"
     candidate: "Candidate"
     peers: "Peers"
     controller_link: "ControllerLink"

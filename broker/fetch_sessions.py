@@ -20,10 +20,12 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from barnabas.broker.isr import Pulse
 from barnabas.broker.waiting import Waiter
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.broker.isr import Follower
     from barnabas.broker.partition import Partition
 
 NO_SESSION_ID = 0
@@ -41,6 +43,7 @@ class Wanted:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "follower",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -63,7 +66,14 @@ class Wanted:
         self.log_start_offset = -1
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.follower: Follower | None = None  # if a follower fetches: what the leader's partition knows of it
         self.watched: Partition | None = None  # the partition whose changes the session's waiter hears
+
+    def part(self) -> None:
+        """The follower does not fetch this any more, so its fetching other partitions says nothing about this one."""
+        if self.follower is not None:
+            self.follower.parted()
+            self.follower = None
 
 
 class FetchSession:
@@ -76,7 +86,8 @@ class FetchSession:
         self.of_follower = of_follower
         self.uses_topic_ids = False  # Fetch 13 and later; a session keeps to ids or to names
         self.wanted: dict[Key, Wanted] = {}
-        self.waiter = Waiter()
+        self.waiter = Waiter(sleeps_through_commits=of_follower)
+        self.pulse = Pulse()
         self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says
         self._by_partition: dict[Partition, Wanted] = {}
 
@@ -99,12 +110,15 @@ class FetchSession:
         """The consumer does not want this partition any more."""
         wanted = self.wanted.pop(key, None)
         if wanted is not None:
+            wanted.part()
             self.due.pop(wanted, None)
             self.watch(wanted, None)
 
     def watch(self, wanted: Wanted, partition: "Partition | None") -> None:
         """Hear of changes of `partition` from now on, which is where `wanted` was found."""
         if wanted.watched is partition:
+            if partition is not None:
+                self.waiter.dirty.pop(partition, None)  # it was looked at just now, perhaps changed by that
             return
         if wanted.watched is not None:
             self.waiter.unregister([wanted.watched])

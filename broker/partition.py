@@ -13,9 +13,20 @@ Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides
 
 import logging
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from barnabas.broker.isr import UNKNOWN_OFFSET, decide_high_watermark, decide_low_watermark
+from barnabas.broker.isr import (
+    UNKNOWN_BROKER_EPOCH,
+    UNKNOWN_OFFSET,
+    Follower,
+    LagLimits,
+    Pulse,
+    decide_high_watermark,
+    decide_low_watermark,
+    decide_shrunk,
+    is_caught_up,
+    may_join,
+)
 from barnabas.broker.waiting import Waiter, await_outcomes, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
@@ -51,6 +62,30 @@ class Role(NamedTuple):
     is_new: bool
 
 
+class AskedIsr(NamedTuple):
+    """What the controller is asked for: other in-sync replicas, or the same after a recovery."""
+
+    in_sync_replicas: list[int]
+    leader_epoch: int
+    partition_epoch: int  # of the state that is to be changed
+
+
+class FollowerWatch(Protocol):
+    """What a leader needs in order to judge its followers, and whom it tells of its judgement (`isr_changes.py`)."""
+
+    @property
+    def limits(self) -> LagLimits: ...
+
+    def now_ms(self) -> float:
+        """The time by which followers are measured: it never jumps."""
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the controller takes this broker for alive."""
+
+    def ask(self, partition: "Partition") -> None:
+        """Ask the controller for what is in `partition.asked_isr`."""
+
+
 class Partition:
     """One replica of one partition. Made by `Replicas`; its log is None while its directory is offline."""
 
@@ -59,10 +94,12 @@ class Partition:
         "_fail",
         "_flusher",
         "_now_ms",
+        "_watch",
+        "asked_isr",
         "config",
         "controller_epoch",
-        "follower_end_offsets",
-        "follower_start_offsets",
+        "epoch_start_offset",
+        "followers",
         "high_watermark",
         "in_sync_replicas",
         "is_leader",
@@ -84,6 +121,7 @@ class Partition:
         now_ms: Callable[[], int],
         flusher: "Flusher",
         fail: Callable[["Partition", StorageError], None],
+        watch: FollowerWatch,
     ) -> None:
         self.topic_partition = topic_partition
         self.config = config
@@ -96,14 +134,16 @@ class Partition:
         self.leader_recovery_state = RECOVERED
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
-        self.follower_end_offsets: dict[int, int] = {}
-        self.follower_start_offsets: dict[int, int] = {}
+        self.asked_isr: AskedIsr | None = None  # until the controller has answered, or has given another role
+        self.epoch_start_offset = 0  # where the log ended when this leadership began
+        self.followers: dict[int, Follower] = {}  # of this leader, by broker id
         self.high_watermark = 0
         self.waiters: dict[Waiter, None] = {}
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._flusher = flusher
         self._fail = fail
+        self._watch = watch
 
     # -- roles, set by LeaderAndIsr
 
@@ -116,21 +156,39 @@ class Partition:
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
+        self.asked_isr = None
         if role.leader_epoch != self.leader_epoch:
             self.leader_epoch = role.leader_epoch
-            self.follower_end_offsets = {}
-            self.follower_start_offsets = {}
+            self.followers = {}
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
+                self.epoch_start_offset = log.log_end_offset
+        self._know_followers()
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
         self._advance_high_watermark()
         wake(self)
+        if self.is_leader and role.leader_recovery_state == RECOVERING:
+            self._ask_isr(role.in_sync_replicas)  # it has nothing to recover; the controller is told so
+
+    def _know_followers(self) -> None:
+        """Those in sync have `replica.lag.time.max.ms` from now on to fetch for the first time."""
+        if not self.is_leader:
+            self.followers = {}
+            return
+        now_ms = self._watch.now_ms()
+        known = self.followers
+        self.followers = {each: known.get(each) or Follower(each) for each in self.replicas if each != self._broker_id}
+        for replica in self.in_sync_replicas:
+            if replica in self.followers and replica not in known:
+                self.followers[replica].last_caught_up_ms = now_ms
 
     def resign(self) -> None:
         """The partition leaves this broker, or its directory failed: it leads nothing, and waiters are told."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
+        self.asked_isr = None
+        self.followers = {}
         wake(self)
 
     # -- what a follower's fetcher reports
@@ -215,7 +273,7 @@ class Partition:
         if self.log is None:
             return UNKNOWN_OFFSET
         live = [replica for replica in self.replicas if replica in live_brokers]
-        return decide_low_watermark(self._broker_id, self.log.log_start_offset, live, self.follower_start_offsets)
+        return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
     def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> int | ErrorCode | None:
         """How a deletion up to `offset` stands: the low watermark that reached it, an error, None while it waits."""
@@ -235,7 +293,7 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if required_acks == ACKS_ALL and self._lacks_replicas():
+        if required_acks == ACKS_ALL and self._lacks_replicas(len(self.in_sync_replicas)):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         try:
             appended = log.append_as_leader(batch, leader_epoch=self.leader_epoch, origin=origin, now_ms=self._now_ms())
@@ -261,7 +319,7 @@ class Partition:
             return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
         if self.high_watermark < end_offset:
             return None
-        if self._lacks_replicas():
+        if self._lacks_replicas(sum(map(self._is_in_maximal_isr, self.replicas))):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
@@ -288,23 +346,110 @@ class Partition:
         self._advance_high_watermark()
         wake(self)
 
-    def _lacks_replicas(self) -> bool:
-        """Whether too few are in sync for acks=all and for a commit.
+    def _lacks_replicas(self, in_sync: int) -> bool:
+        """Whether so many in sync are too few for acks=all and for a commit.
 
         A partition with fewer replicas than min.insync.replicas needs them all.
         """
-        in_sync = len(self.in_sync_replicas)
         return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
-    def _advance_high_watermark(self) -> None:
-        if not self.is_leader or self.log is None or self._lacks_replicas():
-            return  # Kafka 3.9 commits nothing that too few replicas hold (the first part of KIP-966)
+    def _advance_high_watermark(self) -> bool:
+        """Whether it moved."""
+        if not self.is_leader or self.log is None or self._lacks_replicas(len(self.in_sync_replicas)):
+            return False  # Kafka 3.9 commits nothing that too few replicas hold (the first part of KIP-966)
+        before = self.high_watermark
         self.high_watermark = decide_high_watermark(
-            self.high_watermark,
-            self._broker_id,
-            self.log.acknowledgeable_offset,
-            self.in_sync_replicas,
-            self.follower_end_offsets,
+            before, self.log.acknowledgeable_offset, self.followers.values(), self._is_awaited
+        )
+        return self.high_watermark != before
+
+    # -- followers and the ISR (reference C.5, C.6)
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        fetch_offset: int,
+        *,
+        log_start_offset: int,
+        broker_epoch: int = UNKNOWN_BROKER_EPOCH,
+        pulse: Pulse | None = None,
+    ) -> Follower | None:
+        """A follower's fetch was found to be in order: it has what is below `fetch_offset`. None if it is no follower.
+
+        To be called with the first look at the partition alone: when records come while the fetch waits, it does not
+        know of them, and counts as if it had come when it came.
+        """
+        follower = self.followers.get(replica_id)
+        log = self.log
+        if follower is None or log is None:
+            return None
+        follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse())
+        follower.broker_epoch = broker_epoch
+        if log_start_offset != follower.log_start_offset:
+            follower.log_start_offset = log_start_offset
+            wake(self)  # a deletion may wait for it
+        self._expand(follower)
+        if self._advance_high_watermark():
+            wake(self, log_grew=False)
+        return follower
+
+    def shrink(self) -> None:
+        """Ask for an ISR without the followers that are stuck or too slow. Asked in regular intervals."""
+        log = self.log
+        if not self.is_leader or log is None or self.asked_isr is not None:
+            return
+        watch = self._watch
+        left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
+        if len(left) < len(self.in_sync_replicas):
+            self._ask_isr(left)
+
+    def isr_changed(
+        self, asked: AskedIsr, in_sync_replicas: list[int], partition_epoch: int, leader_recovery_state: int
+    ) -> None:
+        """The controller agreed: this is the ISR now, and its epoch."""
+        if self.asked_isr is not asked or partition_epoch < self.partition_epoch:
+            return  # a role that came meanwhile knows better
+        self.asked_isr = None
+        self.in_sync_replicas = in_sync_replicas
+        self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
+        self._advance_high_watermark()
+        wake(self)
+
+    def isr_refused(self, asked: AskedIsr) -> None:
+        """The controller did not do it and will not: the ISR is what it was."""
+        if self.asked_isr is asked:
+            self.asked_isr = None
+            self._advance_high_watermark()
+            wake(self)
+
+    def _expand(self, follower: Follower) -> None:
+        replica = follower.broker_id
+        if (
+            self.asked_isr is None
+            and replica not in self.in_sync_replicas
+            and may_join(follower, self.high_watermark, self.epoch_start_offset)
+            and self._watch.is_alive(replica)
+        ):
+            self._ask_isr([*self.in_sync_replicas, replica])
+
+    def _ask_isr(self, in_sync_replicas: list[int]) -> None:
+        self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch)
+        self._watch.ask(self)
+
+    def _is_in_maximal_isr(self, replica: int) -> bool:
+        """Whether it is in sync or about to be: what is asked for may have been written already."""
+        asked = self.asked_isr
+        return replica in self.in_sync_replicas or (asked is not None and replica in asked.in_sync_replicas)
+
+    def _is_awaited(self, follower: Follower) -> bool:
+        """Whether the high watermark waits for it: it is in sync, or as good as, and will be at its next fetch."""
+        if self._is_in_maximal_isr(follower.broker_id):
+            return True
+        watch, log = self._watch, self.log
+        return (
+            log is not None
+            and is_caught_up(follower, log.log_end_offset, watch.now_ms(), watch.limits)
+            and watch.is_alive(follower.broker_id)
         )
 
 

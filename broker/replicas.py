@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from barnabas.broker.partition import Partition, Role
+from barnabas.broker.partition import FollowerWatch, Partition, Role
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
@@ -66,6 +66,7 @@ class Replicas:
         metadata: "ClusterMetadata",
         topic_configs: "TopicConfigs",
         now_ms: Callable[[], int],
+        watch: FollowerWatch,
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
@@ -76,6 +77,7 @@ class Replicas:
         self._metadata = metadata
         self._topic_configs = topic_configs
         self._now_ms = now_ms
+        self._watch = watch
         self._partitions: dict[TopicPartition, Partition] = {}
         self._turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
 
@@ -257,6 +259,7 @@ class Replicas:
             self._now_ms,
             self._flusher,
             self._storage_failed,
+            self._watch,
         )
         partition.high_watermark = self.logs.checkpointed_high_watermark(key)
         return partition

@@ -35,6 +35,7 @@ from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
+from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
@@ -139,6 +140,8 @@ async def _serve(
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
+            background.start_soon(broker.isr_changes.watch, broker.replicas)
+            background.start_soon(broker.isr_changes.run, broker.controller_link.ask, lambda: broker.replicas.broker_epoch)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await _join_cluster(broker, advertised, background)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
@@ -157,6 +160,7 @@ def _build(
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
     metadata = ClusterMetadata()
+    isr_changes = IsrChanges(identity.broker_id, config, metadata)
     replicas = Replicas(
         broker_id=identity.broker_id,
         logs=logs,
@@ -164,9 +168,9 @@ def _build(
         metadata=metadata,
         topic_configs=topic_configs,
         now_ms=world.now_ms,
+        watch=isr_changes,
     )
-    groups = GroupCoordinator(world, config, metadata)
-    replicas.coordinators[GROUP_TOPIC] = groups
+    replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     myself = SelfPeer(lambda: broker, config.control_plane_listener)
     peers = Peers(world.net, config, metadata, identity.broker_id, myself)
     controller_link = ControllerLink(peers, config, metadata, identity.broker_id)
@@ -193,6 +197,7 @@ def _build(
         config_changes=config_changes,
         groups=groups,
         producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
+        isr_changes=isr_changes,
         candidate=candidate,
         peers=peers,
         controller_link=controller_link,

@@ -25,9 +25,12 @@ class Watched(Protocol):
 class Waiter:
     """One waiting request: the list of what changed, and a task to wake."""
 
-    __slots__ = ("_wake", "dirty")
+    __slots__ = ("_wake", "dirty", "sleeps_through_commits")
 
-    def __init__(self) -> None:
+    def __init__(self, *, sleeps_through_commits: bool = False) -> None:
+        """A follower `sleeps_through_commits`: it is told of a high watermark with its next answer, whenever that is,
+        as in Kafka; woken for each it would fetch twice as often."""
+        self.sleeps_through_commits = sleeps_through_commits
         self.dirty: dict[Watched, None] = {}
         self._wake: trio.Event | None = None
 
@@ -66,10 +69,13 @@ class Waiter:
             partition.waiters.pop(self, None)
 
 
-def wake(changed: Watched) -> None:
-    """Tell everybody who waits for this partition that it changed."""
+def wake(changed: Watched, *, log_grew: bool = True) -> None:
+    """Tell everybody who waits for this partition that it changed; if only the high watermark moved, some sleep on."""
     for waiter in changed.waiters:
-        waiter.touch(changed)
+        if log_grew or not waiter.sleeps_through_commits:
+            waiter.touch(changed)
+        else:
+            waiter.dirty[changed] = None
 
 
 async def await_outcomes(

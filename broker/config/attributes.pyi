@@ -24,6 +24,7 @@ class BrokerAttributes:
     controller_socket_timeout_ms: int
     inter_broker_protocol_version: str
     replica_lag_time_max_ms: int
+    replica_lag_max_messages: int
     replica_socket_timeout_ms: int
     replica_socket_receive_buffer_bytes: int
     replica_fetch_max_bytes: int

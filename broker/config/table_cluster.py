@@ -4,7 +4,7 @@ One row is: name, type, default, check, who may change it while brokers run, wha
 Names, types, defaults and checks are Apache Kafka 3.9's.
 """
 
-from barnabas.broker.config.checks import LONG_MAX, KafkaVersion, at_least, some_of
+from barnabas.broker.config.checks import LONG_MAX, KafkaVersion, at_least, one_of, some_of
 from barnabas.broker.config.property import (
     ACCEPTED,
     BOOLEAN,
@@ -20,6 +20,8 @@ from barnabas.broker.config.property import (
     STRING,
     row,
 )
+
+SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}" for name in ("RackAwareReplicaSelector", "LeaderSelector"))
 
 # fmt: off
 CLUSTER_PROPERTIES = (
@@ -67,8 +69,11 @@ CLUSTER_PROPERTIES = (
         "How long the controller waits for a broker's answer."),
     row("inter.broker.protocol.version", STRING, "3.9-IV0", KafkaVersion(), READ_ONLY, SERVED,
         "The version that brokers use among themselves."),
-    row("replica.lag.time.max.ms", LONG, 30000, None, READ_ONLY, ACCEPTED,
+    row("replica.lag.time.max.ms", LONG, 30000, None, READ_ONLY, SERVED,
         "A follower that has not caught up for this long leaves the in-sync replicas."),
+    row("replica.lag.max.messages", LONG, 0, at_least(0), READ_ONLY, SERVED,
+        "Ours, as Kafka 0.8: a follower that lacks more messages leaves the in-sync replicas. 0: time alone decides.",
+        internal=True),
     row("replica.socket.timeout.ms", INT, 30000, None, READ_ONLY, ACCEPTED,
         "How long a follower waits for its leader's answer."),
     row("replica.socket.receive.buffer.bytes", INT, 65536, None, READ_ONLY, ACCEPTED,
@@ -87,8 +92,8 @@ CLUSTER_PROPERTIES = (
         "Connections to each leader."),
     row("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, READ_ONLY, SERVED,
         "How often the high watermarks are written down."),
-    row("replica.selector.class", STRING, None, None, READ_ONLY, ACCEPTED,
-        "A Java class that chooses the replica to read from."),
+    row("replica.selector.class", STRING, None, one_of(*SELECTORS), READ_ONLY, SERVED,
+        "Chooses the replica that a consumer reads from; the rack-aware one prefers the consumer's rack."),
     row("zookeeper.connect", STRING, None, None, READ_ONLY, REFUSED,
         "ZooKeeper's addresses: host:port, comma separated, with an optional path."),
     row("zookeeper.session.timeout.ms", INT, 18000, None, READ_ONLY, ACCEPTED,

@@ -4,13 +4,15 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     least `min_bytes` are planned, something failed, or `max_wait_ms` passed; until then the request waits, and only
     partitions that changed are planned again. The first batch of the first non-empty partition is sent whatever its
     size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
-    to the log end. Small reads travel inside the answer, large ones as file slices that the connection sends; what the
-    page cache does not hold is read ahead in a thread first.
+    to the log end; the offset that a follower asks for is its progress, and the in-sync replicas and the high watermark
+    follow from it (`Partition.follower_fetched`). Since version 11 a consumer may read from a follower, up to the high
+    watermark there, and with `replica.selector.class` it is told which (KIP-392). Small reads travel inside the answer,
+    large ones as file slices that the connection sends; what the page cache does not hold is read ahead in a thread.
 Versions: 0-3 get their records in the message formats of before 0.11, unless `message.downconversion.enable` forbids it
     (UNSUPPORTED_VERSION); at least one whatever the limit, where Kafka cuts one off for 0-2; 7+ sessions (KIP-227); 9+
     leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the current leader beside an
     error that means another one (KIP-951).
-Not done: follower progress (a follower's fetch does not advance a high watermark yet), reading from followers.
+Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
 from collections.abc import Iterable
@@ -27,9 +29,12 @@ from barnabas.broker.fetch_sessions import (
     Key,
     Wanted,
 )
+from barnabas.broker.isr import UNKNOWN_BROKER_EPOCH, Pulse
 from barnabas.broker.partition import NO_LEADER_EPOCH, Partition
+from barnabas.broker.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.waiting import Waiter, Watched
 from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.downconvert import Unconvertible, down_convert
@@ -39,6 +44,7 @@ MESSAGE_FORMAT_1_VERSION = 2  # before, readers know format 0 alone
 RECORD_FORMAT_2_VERSION = 4
 STORAGE_ERROR_VERSION = 6  # before, clients did not know it, and are told to look for another leader
 SESSION_VERSION = 7
+FOLLOWERS_SERVE_VERSION = 11
 TOPIC_ID_VERSION = 13
 REPLICA_STATE_VERSION = 15
 CURRENT_LEADER_VERSION = 16
@@ -64,6 +70,14 @@ class FetchPlan:
         self.broker = broker
         self.call = call
         self.replica_id = _replica_id(call, request)
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        if call.version >= REPLICA_STATE_VERSION:
+            self.broker_epoch = request.replica_state.replica_epoch
+        self.pulse: Pulse | None = None  # of the session in which a follower fetches
+        self.may_read_follower = self.replica_id < 0 and call.version >= FOLLOWERS_SERVE_VERSION
+        self.rack = ""  # of a consumer that may be sent to a follower
+        if self.may_read_follower and broker.config.replica_selector_class == RACK_AWARE_SELECTOR:
+            self.rack = request.rack_id
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
         self.bytes_max = self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.bytes_left)
@@ -78,6 +92,8 @@ class FetchPlan:
         before = self.rows.pop(wanted, None)
         if before is not None:
             self._take_back(before)
+        if wanted.follower is not None and not self.has_waited:
+            wanted.part()  # until this fetch is found to be in order, too
         partition = _find(self.broker, self.call, wanted)
         if isinstance(partition, ErrorCode):
             self._fail(wanted, partition)
@@ -170,20 +186,18 @@ class FetchPlan:
         if self.call.version < RECORD_FORMAT_2_VERSION and not partition.config.message_downconversion_enable:
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
-        high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
-        row = Row(
-            partition_index=wanted.partition_index,
-            high_watermark=high_watermark,
-            last_stable_offset=last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=[] if self.read_committed else None,
-            records=b"",
-        )
-        if wanted.last_fetched_epoch >= 0 and self._diverges(partition, wanted, row):
+        row = _row_at(partition, log, wanted, self.read_committed)
+        if self.rack and partition.is_leader:
+            preferred = self._preferred_replica(partition, wanted)
+            if preferred is not None:
+                row.preferred_read_replica, row.aborted_transactions = preferred, None
+                self.urgent = True
+                return row
+        if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
-        end_offset = last_stable_offset if self.read_committed else high_watermark
-        if self.replica_id >= 0:
-            end_offset = log.log_end_offset
+        end_offset = log.log_end_offset
+        if self.replica_id < 0:
+            end_offset = row.last_stable_offset if self.read_committed else row.high_watermark
         read = partition.read(
             wanted.fetch_offset,
             max_bytes=max(0, min(wanted.max_bytes, self.bytes_left)),
@@ -193,6 +207,8 @@ class FetchPlan:
         if isinstance(read, ErrorCode):
             self.urgent = True
             return _failed_row(wanted, read)
+        if self.replica_id >= 0 and not self.has_waited:
+            self._note_progress(partition, wanted, row)
         if read.slice is not None:
             self._add_records(row, read.slice)
             if self.read_committed:
@@ -204,18 +220,39 @@ class FetchPlan:
 
     def _refuse(self, partition: Partition, wanted: Wanted) -> ErrorCode:
         """Role and epoch checks of C.5."""
-        if self.replica_id >= 0 and self.replica_id not in partition.replicas:
-            return (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
-            )
         refused = partition.check_leader_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
-        return refused or (ErrorCode.NONE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if refused:
+            return refused
+        if not partition.is_leader:
+            return ErrorCode.NONE if self.may_read_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.replica_id < 0 or self.replica_id in partition.followers:
+            return ErrorCode.NONE
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def _diverges(self, partition: Partition, wanted: Wanted, row: Row) -> bool:
+    def _note_progress(self, partition: Partition, wanted: Wanted, row: Row) -> None:
+        """A follower's fetch is in order; what that moved, it is told at once."""
+        wanted.follower = partition.follower_fetched(
+            self.replica_id,
+            wanted.fetch_offset,
+            log_start_offset=wanted.log_start_offset,
+            broker_epoch=self.broker_epoch,
+            pulse=self.pulse,
+        )
+        row.high_watermark, row.last_stable_offset = partition.high_watermark, partition.last_stable_offset
+
+    def _preferred_replica(self, partition: Partition, wanted: Wanted) -> int | None:
+        brokers = self.broker.metadata.brokers
+        return choose_replica(
+            self.rack,
+            wanted.fetch_offset,
+            self.broker.config.broker_rack,
+            partition.in_sync_replicas,
+            partition.followers.values(),
+            brokers,
+        )
+
+    def _diverges(self, log: PartitionLog, wanted: Wanted, row: Row) -> bool:
         """KIP-595's check: did the fetcher's last epoch end earlier here than where it wants to go on?"""
-        log = partition.log
-        if log is None:
-            return False
         epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == -1:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -358,12 +395,15 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
     """Plan what is due, and what becomes due while waiting."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
     due: list[Wanted] = []
+    plan.pulse = session.pulse
+    began_ms = plan.broker.isr_changes.now_ms()
     try:
         while True:
             due = session.take_due()
             for number, wanted in enumerate(due, 1):
                 session.watch(wanted, plan.plan(wanted))
                 await _give_way(number)
+            session.pulse.last_fetch_ms = began_ms  # of what is not due, nothing changed until then
             if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
             plan.has_waited = True
@@ -397,7 +437,7 @@ async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchReque
     """Plan everything; while too little is there, wait for changes and plan those again."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
     found: dict[Watched, Wanted] = {}
-    waiter = Waiter()
+    waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
         for number, each in enumerate(wanted, 1):
             partition = plan.plan(each)
@@ -465,6 +505,18 @@ def _why_id_is_gone(broker: Broker, wanted: Wanted) -> ErrorCode:
         return ErrorCode.UNKNOWN_TOPIC_ID
     was_created_again = wanted.name in broker.metadata.topics
     return ErrorCode.INCONSISTENT_TOPIC_ID if was_created_again else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _row_at(partition: Partition, log: PartitionLog, wanted: Wanted, read_committed: bool) -> Row:
+    """A row without records: where the partition stands."""
+    return Row(
+        partition_index=wanted.partition_index,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=[] if read_committed else None,
+        records=b"",
+    )
 
 
 def _failed_row(wanted: Wanted, code: ErrorCode) -> Row:

@@ -174,7 +174,8 @@ async def test_old_clients_do_not_hear_of_storage_errors(nursery, autojump_clock
 async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
     machine, client, topic_id = await with_records(nursery)
     await client.give_role(machine, "t", leader=2, isr=[2], replicas=[2, machine.serving.broker_id])
-    answer = await client.ask(fetch_request([(topic_id, 0, 0)]), 16)
+    follower = m.FetchRequest.ReplicaState(replica_id=3, replica_epoch=1)
+    answer = await client.ask(fetch_request([(topic_id, 0, 0)], replica_state=follower), 16)
     row = only_row(answer)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert row.current_leader.leader_id == machine.serving.broker_id  # as the controller's picture still has it
@@ -313,7 +314,7 @@ async def lose_by_deletion(machine, client):
 async def test_a_waiting_fetch_is_told_when_the_leadership_is_lost(nursery, autojump_clock, lose, code, in_session):
     machine, client, _ = await with_topic(nursery)
     session = (0, 0) if in_session else (0, -1)
-    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, session=session), 12)
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, session=session), 10)
     await trio.testing.wait_all_tasks_blocked()
     began = trio.current_time()
     await lose(machine, await machine.connect())

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.isr import LagLimits
 from barnabas.broker.partition import ACKS_ALL, Partition, Role, await_acknowledged
 from barnabas.broker.waiting import Waiter
 from barnabas.storage.disk import StorageError
@@ -28,6 +29,7 @@ class Scene:
             {name.replace("_", "."): text for name, text in properties.items()}
         )
         self.failures: list[StorageError] = []
+        self.time_ms, self.dead, self.asked = 0, set(), []
         self.wanted = []  # logs that are to be flushed
         key = TopicPartition("t", 0)
         self.log = open_log(
@@ -40,7 +42,18 @@ class Scene:
             clean=False,
             now_ms=NOW_MS,
         )
-        self.partition = Partition(key, self.config, ME, lambda: NOW_MS, self, self.fail)
+        self.partition = Partition(key, self.config, ME, lambda: NOW_MS, self, self.fail, self)
+
+    limits = LagLimits(time_ms=10_000, messages=0)
+
+    def now_ms(self) -> float:
+        return self.time_ms
+
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id not in self.dead
+
+    def ask(self, partition: Partition) -> None:
+        self.asked.append(partition.asked_isr)
 
     def want(self, log) -> None:
         self.wanted.append(log)
@@ -70,9 +83,8 @@ class Scene:
         self.partition.flushed()
 
     def caught_up(self, replica, offset) -> None:
-        """A follower was seen to have everything below this offset; the next append notices."""
-        self.partition.follower_end_offsets[replica] = offset
-        self.partition.flushed()
+        """A follower fetches from this offset on."""
+        self.partition.follower_fetched(replica, offset, log_start_offset=0)
 
 
 # -- roles
@@ -156,7 +168,7 @@ def test_what_followers_had_under_another_leadership_is_forgotten():
     scene.lead(1, isr=(ME, OTHER))
     scene.append(1)
     assert scene.partition.high_watermark == 3
-    assert scene.partition.follower_end_offsets == {}
+    assert scene.partition.followers[OTHER].log_end_offset == -1
 
 
 def test_a_follower_that_leaves_the_in_sync_replicas_no_longer_holds_the_high_watermark():
@@ -307,15 +319,15 @@ def test_a_deletion_is_over_when_the_live_followers_have_followed():
     live, partition = {ME: None, OTHER: None}, scene.partition
     assert partition.delete_records(1) == 1
     assert partition.deletion_outcome(1, live) is None
-    partition.follower_start_offsets[OTHER] = 0
+    partition.follower_fetched(OTHER, 1, log_start_offset=0)
     assert partition.deletion_outcome(1, live) is None
-    partition.follower_start_offsets[OTHER] = 1
+    partition.follower_fetched(OTHER, 1, log_start_offset=1)
     assert partition.deletion_outcome(1, live) == 1
 
 
 def test_a_new_leader_epoch_forgets_what_followers_deleted():
     scene = Scene().lead()
-    scene.partition.follower_start_offsets[OTHER] = 0
+    scene.partition.follower_fetched(OTHER, 0, log_start_offset=0)
     scene.lead(epoch=1)
     assert scene.partition.low_watermark({OTHER: None}) == -1
 

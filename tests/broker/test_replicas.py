@@ -7,7 +7,7 @@ from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, read_checkpoi
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
-from tests.broker.harness import Machine, produce_many, produce_request
+from tests.broker.harness import Machine, produce_many, produce_request, values_in
 
 State = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 TOPIC_ID = b"0123456789abcdef"
@@ -79,7 +79,8 @@ async def test_a_follower_answers_that_it_does_not_lead(nursery, autojump_clock)
     answer = await client.ask(roles(machine, "t", [0], topic_id=topic_id, leader_epoch=1, **others))
     assert codes_of(answer) == [0]
     assert (await client.produce("t", b"v")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert (await client.fetch("t")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await client.fetch("t", version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert values_in(await client.fetch("t", version=11)) == [b"v"]  # what is committed it serves (KIP-392)
     answer = await client.ask(roles(machine, "t", [0], topic_id=topic_id, leader_epoch=2, replicas=[2, 1001]))
     assert codes_of(answer) == [0]
     assert await client.read_values("t") == [b"v"]

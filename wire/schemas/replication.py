@@ -147,8 +147,9 @@ SCHEMAS = (
             Field("partitions", "[]PartitionData", fields=(
                 Field("partition_index", "int32"),
                 Field("leader_epoch", "int32"),
-                Field("new_isr", "[]int32", "0-2"),
-                Field("new_isr_with_epochs", "[]BrokerState", "3+", fields=(
+                # Ignorable, unlike Kafka's: who asks fills both, and does not know the version it will be sent in.
+                Field("new_isr", "[]int32", "0-2", ignorable=True),
+                Field("new_isr_with_epochs", "[]BrokerState", "3+", ignorable=True, fields=(
                     Field("broker_id", "int32", "3+"),
                     Field("broker_epoch", "int64", "3+", default=-1),
                 )),

@@ -13,7 +13,8 @@ ALL_ROWS = [*BROKER_TABLE.values(), *TOPIC_TABLE.values()]
 
 
 def test_every_property_of_kafka_3_9_has_a_row():
-    assert (len(BROKER_TABLE), len(TOPIC_TABLE)) == (328, 36)
+    ours = {"replica.lag.max.messages"}
+    assert (len(BROKER_TABLE.keys() - ours), len(TOPIC_TABLE)) == (328, 36)
 
 
 @pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)

@@ -31,6 +31,7 @@ from barnabas.broker.groups.records import Commit, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.handlers import group_offsets, groups
+from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.partition import Partition, Role
 from barnabas.broker.topics import GROUP_TOPIC
@@ -256,7 +257,9 @@ class House:
         key, topic_config = TopicPartition(GROUP_TOPIC, 0), self.config.topic({"cleanup.policy": "compact"})
         checkpointed = {"recovery_point": 0, "log_start_offset": None, "clean": False, "now_ms": 0}
         log = open_log(self.disk, DIRECTORY, key, topic_config, **checkpointed)
-        partition = Partition(key, topic_config, 0, self.now_ms, None, self.fail)
+        partition = Partition(
+            key, topic_config, 0, self.now_ms, None, self.fail, IsrChanges(0, self.config, ClusterMetadata(), lambda: 0)
+        )
         partition.log = log
         return partition
 
@@ -278,8 +281,7 @@ class House:
 
     def replicate(self):
         """Broker 1 has fetched everything."""
-        self.partition.follower_end_offsets[1] = self.partition.log.log_end_offset
-        self.partition.flushed()
+        self.partition.follower_fetched(1, self.partition.log.log_end_offset, log_start_offset=0)
 
     async def ask(self, request, version=None):
         """What the broker answers to a request of this version, after both went through the codec."""

@@ -1,0 +1,210 @@
+"""How a leader changes its in-sync replicas: it asks the controller, by AlterPartition (KIP-497; reference C.6).
+
+Theory of operation. A `Partition` judges its followers, notes what it wants (`asked_isr`) and registers here. One
+request is on its way at a time, with everything that was registered until then; what is registered meanwhile waits for
+the next one. So a broker that dies under a thousand partitions costs its leaders a request or two. What becomes of an
+answer, a partition:
+
+    agreed                                   the ISR and the partition epoch are what the answer says
+    OPERATION_NOT_ATTEMPTED (55),            certainly not done: the partition goes on with the ISR that it had, and
+    INELIGIBLE_REPLICA (107)                 asks again when there is reason to
+    FENCED_LEADER_EPOCH (74) and others      the leader is not, or does not know, what it thought: it keeps counting
+    that say that the state is another one   both ISRs, and asks nothing, until LeaderAndIsr tells it more
+    anything else                            asked again after a moment
+
+The same for all of them if the request as a whole is refused, most often because this broker was registered anew
+(STALE_BROKER_EPOCH). A role that came while the answer was on its way makes the answer worthless: the partition has
+dropped what it had asked.
+
+Members of the ISR go with the broker epoch that their last fetch told (KIP-903): a controller that compares them does
+not take in a broker which has lost its log since. A Java controller in ZooKeeper mode does not look at them.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker.isr import UNKNOWN_BROKER_EPOCH, LagLimits
+from barnabas.broker.partition import RECOVERED, AskedIsr, Partition
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
+from barnabas.wire.topics import ZERO_TOPIC_ID
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.metadata import ClusterMetadata
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05  # as Kafka
+
+# What is certainly not done.
+NOT_DONE = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
+
+# What says that the controller's state is not the one that was to be changed.
+WAIT_FOR_ROLE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+
+Ask = Callable[[m.Message], Awaitable[m.Message]]
+Key = tuple[str | bytes, int]  # topic name (AlterPartition 0 and 1) or topic id, and partition index
+
+
+class IsrChanges:
+    """The partitions that want another ISR, and the broker's eyes on followers (`partition.FollowerWatch`)."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        config: "BrokerConfig",
+        metadata: "ClusterMetadata",
+        clock: Callable[[], float] = trio.current_time,
+    ) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._metadata = metadata
+        self._clock = clock
+        self._asking: dict[Partition, None] = {}
+        self._wake = trio.Event()
+
+    @property
+    def limits(self) -> LagLimits:
+        """How far behind a follower in sync may be."""
+        return LagLimits(self._config.replica_lag_time_max_ms, self._config.replica_lag_max_messages)
+
+    def now_ms(self) -> float:
+        """The time by which followers are measured."""
+        return self._clock() * 1000
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the controller takes this broker for alive."""
+        return broker_id in self._metadata.brokers
+
+    def ask(self, partition: Partition) -> None:
+        """Ask the controller for what is in `partition.asked_isr`."""
+        asked = partition.asked_isr
+        if asked is not None:
+            logger.info("%s: asking for the ISR %s", partition.topic_partition, asked.in_sync_replicas)
+        self._asking[partition] = None
+        self._wake.set()
+
+    async def watch(self, partitions: Iterable[Partition]) -> None:
+        """Look twice in `replica.lag.time.max.ms` who is stuck or slow."""
+        while True:
+            await trio.sleep(self._config.replica_lag_time_max_ms / 2000)
+            for partition in partitions:
+                partition.shrink()
+
+    async def run(self, ask: Ask, broker_epoch: Callable[[], int]) -> None:
+        """Ask for whatever is registered, one request at a time."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            partitions, self._asking = self._asking, {}
+            asked = {each: each.asked_isr for each in partitions if each.asked_isr is not None and each.log is not None}
+            if asked and not await self._ask(asked, ask, broker_epoch()):
+                await trio.sleep(RETRY_SECONDS)
+            if self._asking:
+                self._wake.set()
+
+    async def _ask(self, asked: dict[Partition, AskedIsr], ask: Ask, broker_epoch: int) -> bool:
+        """Whether everything is settled; what is not, is registered again."""
+        request = alter_partition_request(self._broker_id, broker_epoch, asked)
+        try:
+            response = await ask(request)
+        except PeerLost as error:
+            logger.warning("the ISRs of %d partitions are not changed yet: %s", len(asked), error)
+            self._asking.update(dict.fromkeys(asked))
+            return False
+        if not isinstance(response, m.AlterPartitionResponse):
+            raise InvariantBroken(f"{response!r} answers AlterPartition")
+        if response.error_code:
+            logger.warning("AlterPartition is refused: %s", error_name(response.error_code))
+            self._asking.update(dict.fromkeys(asked))
+            return False
+        rows = _rows(response)
+        unsettled = [each for each, isr in asked.items() if not _settle(each, isr, _row_of(each, rows))]
+        self._asking.update(dict.fromkeys(unsettled))
+        return not unsettled
+
+
+def alter_partition_request(
+    broker_id: int, broker_epoch: int, asked: Mapping[Partition, AskedIsr]
+) -> m.AlterPartitionRequest:
+    """One request for all of these, in whichever version it will be sent."""
+    topics: dict[str, list[m.AlterPartitionRequest.PartitionData]] = {}
+    topic_ids: dict[str, bytes] = {}
+    for partition, isr in asked.items():
+        name, index = partition.topic_partition
+        if partition.log is not None:
+            topic_ids[name] = partition.log.topic_id or ZERO_TOPIC_ID
+        members = [
+            m.AlterPartitionRequest.BrokerState(broker_id=each, broker_epoch=_epoch_of(partition, each))
+            for each in isr.in_sync_replicas
+        ]
+        row = m.AlterPartitionRequest.PartitionData(
+            partition_index=index,
+            leader_epoch=isr.leader_epoch,
+            new_isr=isr.in_sync_replicas,
+            new_isr_with_epochs=members,
+            leader_recovery_state=RECOVERED,
+            partition_epoch=isr.partition_epoch,
+        )
+        topics.setdefault(name, []).append(row)
+    return m.AlterPartitionRequest(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        topics=[
+            m.AlterPartitionRequest.TopicData(
+                topic_name=name, topic_id=topic_ids.get(name, ZERO_TOPIC_ID), partitions=rows
+            )
+            for name, rows in topics.items()
+        ],
+    )
+
+
+def _epoch_of(partition: Partition, replica: int) -> int:
+    follower = partition.followers.get(replica)
+    return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
+
+
+def _rows(response: m.AlterPartitionResponse) -> dict[Key, m.AlterPartitionResponse.PartitionData]:
+    return {
+        (topic.topic_name if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id, row.partition_index): row
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def _row_of(
+    partition: Partition, rows: Mapping[Key, m.AlterPartitionResponse.PartitionData]
+) -> m.AlterPartitionResponse.PartitionData | None:
+    name, index = partition.topic_partition
+    row = rows.get((name, index))
+    if row is None and partition.log is not None and partition.log.topic_id is not None:
+        row = rows.get((partition.log.topic_id, index))
+    return row
+
+
+def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse.PartitionData | None) -> bool:
+    """Do what the answer means; False when it must be asked again."""
+    if partition.asked_isr is not asked:
+        return True  # another role came
+    if row is None:
+        return False
+    if row.error_code == ErrorCode.NONE:
+        if row.leader_epoch == partition.leader_epoch:
+            partition.isr_changed(asked, list(row.isr), row.partition_epoch, row.leader_recovery_state)
+            logger.info("%s: the ISR is %s", partition.topic_partition, partition.in_sync_replicas)
+        return True
+    logger.warning("%s: the ISR is not changed: %s", partition.topic_partition, error_name(row.error_code))
+    if row.error_code in NOT_DONE:
+        partition.isr_refused(asked)
+    return row.error_code in (*NOT_DONE, *WAIT_FOR_ROLE)

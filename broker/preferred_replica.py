@@ -1,0 +1,39 @@
+"""Which replica a consumer should read from (pure): KIP-392.
+
+A consumer says which rack it is in. With the rack-aware selector the leader answers its fetch with the id of an in-sync
+follower in that rack, if it is not in that rack itself, and the consumer goes there: to whichever has come farthest. A
+follower serves consumers up to its own high watermark, which is that of the leader a fetch or so ago.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from barnabas.broker.isr import Follower
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata import BrokerInfo
+
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def choose_replica(
+    consumer_rack: str,
+    fetch_offset: int,
+    leader_rack: str | None,
+    in_sync: Collection[int],
+    followers: Iterable[Follower],
+    brokers: "Mapping[int, BrokerInfo]",
+) -> int | None:
+    """The follower that the consumer should read from; None if it should stay with the leader."""
+    if not consumer_rack or leader_rack == consumer_rack:
+        return None
+    near = [
+        each
+        for each in followers
+        if each.broker_id in in_sync
+        and each.log_start_offset <= fetch_offset <= each.log_end_offset
+        and each.broker_id in brokers
+        and brokers[each.broker_id].rack == consumer_rack
+    ]
+    best = max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker_id), default=None)
+    return None if best is None else best.broker_id
