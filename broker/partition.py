@@ -248,6 +248,13 @@ class Partition:
             return refused
         return self.log if self.is_leader and self.log is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    def local_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
+        """The same, whether or not we lead."""
+        refused = self.check_leader_epoch(current_leader_epoch)
+        if refused:
+            return refused
+        return self.log if self.log is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     # -- deletion of records (KIP-107)
 
     def delete_records(self, offset: int) -> int | ErrorCode:

@@ -141,7 +141,9 @@ async def _serve(
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
             background.start_soon(broker.isr_changes.watch, broker.replicas)
-            background.start_soon(broker.isr_changes.run, broker.controller_link.ask, lambda: broker.replicas.broker_epoch)
+            background.start_soon(
+                broker.isr_changes.run, broker.controller_link.ask, lambda: broker.replicas.broker_epoch
+            )
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await _join_cluster(broker, advertised, background)
             await _serve_connections(broker, listeners, advertised, stop, task_status)

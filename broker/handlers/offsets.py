@@ -44,6 +44,8 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 READ_COMMITTED = 1
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: whoever hosts the partition answers it
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
@@ -100,7 +102,10 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return
-    log = partition.leader_log(asked.current_leader_epoch)
+    if request.replica_id == DEBUGGING_REPLICA_ID:
+        log = partition.local_log(asked.current_leader_epoch)
+    else:
+        log = partition.leader_log(asked.current_leader_epoch)
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
@@ -110,7 +115,7 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
             row.old_style_offsets = _offsets_before(broker, log, asked, end_offset)
             await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
             return
-        uncertain = _uncertain(partition, log, request, call.version)
+        uncertain = _uncertain(partition, request, call.version)
         found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     except StorageError as error:
         row.error_code = partition.fail_storage(error)
@@ -124,15 +129,14 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
 
 
 def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsRequest) -> int:
-    if request.replica_id >= 0:
+    if request.replica_id != CONSUMER_REPLICA_ID:
         return log.log_end_offset
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
-def _uncertain(partition: Partition, log: PartitionLog, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
+def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
     """What a client is told instead of an end that may lie before one that it was told by the leader before."""
-    _, epoch_start_offset = log.epochs.entries[-1]
-    if request.replica_id >= 0 or partition.high_watermark >= epoch_start_offset:
+    if request.replica_id != CONSUMER_REPLICA_ID or partition.high_watermark >= partition.epoch_start_offset:
         return ErrorCode.NONE
     known = version >= OFFSET_NOT_AVAILABLE_VERSION
     return ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
