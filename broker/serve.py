@@ -323,11 +323,12 @@ async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[s
 
 
 async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> tuple[Endpoint, ...]:
-    """What clients are told: `advertised.listeners`, or what was bound, with the machine's name for a wildcard."""
-    if config.advertised_endpoints is not None:
-        return config.advertised_endpoints
+    """What clients are told: `advertised.listeners`, or what was bound; a wildcard is the machine's name.
+
+    A port 0 is the one that was bound, in either of them (Kafka does the same).
+    """
     advertised = []
-    for endpoint in config.listener_endpoints:
+    for endpoint in config.advertised_endpoints or config.listener_endpoints:
         host = endpoint.host
         if endpoint.is_wildcard:
             host = machine_host_name()
@@ -338,7 +339,8 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
                         " address to advertise: set advertised.listeners"
                     ]
                 )
-        advertised.append(endpoint._replace(host=host, port=listeners[endpoint.listener].port))
+        port = endpoint.port or listeners[endpoint.listener].port
+        advertised.append(endpoint._replace(host=host, port=port))
     return tuple(advertised)
 
 

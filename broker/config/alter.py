@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from barnabas.broker.config.attributes import BrokerAttributes
 from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
+from barnabas.broker.config.listener_rules import listener_problems
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
-from barnabas.broker.config.rules import RULES, listener_problems
+from barnabas.broker.config.rules import RULES
 from barnabas.broker.config.table import BROKER_TABLE
 from barnabas.wire.errors import ErrorCode
 

@@ -37,6 +37,7 @@ def parse_protocols(text: str) -> dict[str, str]:
     protocols = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = pair.rpartition(":")
+        protocol = protocol.strip().upper()
         if not colon:
             raise ValueError(f"Unable to parse {pair} as LISTENER:PROTOCOL")
         if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):

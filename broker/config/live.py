@@ -21,6 +21,7 @@ from barnabas.broker.config.rules import find_problems
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
 
 UNLIMITED_RETENTION_MS = -1
+INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two ways to say the same
 
 Anything = TypeVar("Anything")
 
@@ -92,12 +93,12 @@ class BrokerConfig(BrokerAttributes):
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener that brokers use among themselves."""
-        return self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
 
     @property
     def control_plane_listener(self) -> str:
         """The name of the listener at which brokers are asked by the controller, and the controller by brokers."""
-        return self.control_plane_listener_name or self.inter_broker_listener
+        return (self.control_plane_listener_name or self.inter_broker_listener).upper()
 
     @property
     def connection_limits(self) -> dict[str, int]:
@@ -185,6 +186,9 @@ class BrokerConfig(BrokerAttributes):
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.REFUSED and value != self._defaults[name]
         ]
+        if self._static.keys() >= set(INTER_BROKER):
+            why = f"Only one of {' and '.join(INTER_BROKER)} should be set."
+            problems.append(self._located(why, *INTER_BROKER))
         if problems:
             raise ConfigError(problems)
 

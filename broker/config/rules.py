@@ -7,14 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.broker.config.attributes import BrokerAttributes
-from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
-
-
-class Problem(NamedTuple):
-    """A rule that does not hold: the properties to look at, the likeliest first, and why."""
-
-    names: tuple[str, ...]
-    why: str
+from barnabas.broker.config.listener_rules import Problem, listener_problems
 
 
 class Rule(NamedTuple):
@@ -101,8 +94,6 @@ RULES = (
     ),
 )
 
-NO_LISTENER = "requirement failed: There must be at least one broker advertised listener."
-
 
 def find_problems(config: BrokerAttributes) -> list[Problem]:
     """Every rule that does not hold, and what is wrong with the listeners."""
@@ -119,73 +110,3 @@ def _retention_choices(config: BrokerAttributes) -> tuple[int | None, ...]:
 def _log_directories(config: BrokerAttributes) -> list[str]:
     text = config.log_dir if config.log_dirs is None else config.log_dirs
     return [part for part in text.split(",") if part.strip()]
-
-
-def listener_problems(config: BrokerAttributes) -> list[Problem]:
-    """What is wrong with the listeners, and with the limits on connections."""
-    try:
-        protocols = parse_protocols(config.listener_security_protocol_map)
-    except ValueError as error:
-        return [Problem(("listener.security.protocol.map",), str(error))]
-    problems = []
-    parsed: dict[str, tuple[Endpoint, ...]] = {}
-    for name, text in (("listeners", config.listeners), ("advertised.listeners", config.advertised_listeners or "")):
-        try:
-            parsed[name] = parse_endpoints(text, protocols)
-        except ValueError as error:
-            problems.append(Problem((name,), f"Error creating broker listeners from '{text}': {error}"))
-    try:
-        parse_connection_limits(config.max_connections_per_ip_overrides)
-    except ValueError as error:
-        problems.append(Problem(("max.connections.per.ip.overrides",), str(error)))
-    if problems:
-        return problems
-    return _endpoint_problems(config, parsed["listeners"], parsed["advertised.listeners"])
-
-
-def _endpoint_problems(
-    config: BrokerAttributes, bound: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...]
-) -> list[Problem]:
-    problems = []
-    if not bound:
-        problems.append(Problem(("listeners",), NO_LISTENER))
-    if config.advertised_listeners is not None and not advertised:
-        problems.append(Problem(("advertised.listeners",), NO_LISTENER))
-    names = [endpoint.listener for endpoint in bound]
-    if len(set(names)) != len(names):
-        problems.append(
-            Problem(("listeners",), f"Each listener must have a different name, listeners: {config.listeners}")
-        )
-    addresses = [(endpoint.host, endpoint.port) for endpoint in bound if endpoint.port]
-    if len(set(addresses)) != len(addresses):
-        problems.append(
-            Problem(("listeners",), f"Each listener must have a different port, listeners: {config.listeners}")
-        )
-    for endpoint in bound:
-        if endpoint.protocol != "PLAINTEXT":
-            why = f"listener {endpoint.listener} uses {endpoint.protocol}: only PLAINTEXT is served"
-            problems.append(Problem(("listeners",), why))
-    problems += _advertised_problems(names, advertised)
-    among_brokers = config.inter_broker_listener_name or config.security_inter_broker_protocol
-    if names and among_brokers not in names:
-        why = (
-            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
-            f"The valid options based on currently configured listeners are {','.join(names)}"
-        )
-        problems.append(Problem(("inter.broker.listener.name", "listeners"), why))
-    return problems
-
-
-def _advertised_problems(names: list[str], advertised: tuple[Endpoint, ...]) -> list[Problem]:
-    problems = []
-    for endpoint in advertised:
-        if endpoint.host in ("0.0.0.0", "::"):
-            why = (
-                f"advertised.listeners cannot use the nonroutable meta-address {endpoint.host}. "
-                "Use a routable IP address."
-            )
-            problems.append(Problem(("advertised.listeners",), why))
-        if endpoint.listener not in names:
-            why = f"advertised.listeners names {endpoint.listener}, which is not among listeners ({','.join(names)})"
-            problems.append(Problem(("advertised.listeners",), why))
-    return problems

@@ -3,7 +3,8 @@
 Behaviour: answered from what UpdateMetadata last told this broker, with the addresses of the listener that the request
     came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
-Versions: 0 an empty list means all, 1+ null means all and an empty list none; 4+ the request says whether topics may
+Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
+    the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
     12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients are told LEADER_NOT_AVAILABLE.
 """
@@ -20,6 +21,7 @@ from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
 
 ALL_TOPICS_IS_EMPTY_VERSION = 0
+FULL_LISTS_VERSION = 1
 CREATION_FLAG_VERSION = 4
 LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_VERSION = 10
@@ -133,6 +135,12 @@ def _operations(request: m.MetadataRequest) -> int:
 
 def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:
     error, leader_id = ErrorCode.NONE, info.leader_id
+    replicas, in_sync_replicas = info.replicas, info.in_sync_replicas
+    if call.version < FULL_LISTS_VERSION:
+        replicas, in_sync_replicas = (
+            [each for each in listed if broker.metadata.endpoint(each, call.listener)]
+            for listed in (info.replicas, info.in_sync_replicas)
+        )
     if info.leader_id == NO_LEADER or info.leader_id not in broker.metadata.brokers:
         error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
     elif broker.metadata.endpoint(info.leader_id, call.listener) is None:
@@ -142,12 +150,14 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> P
             if call.version >= LISTENER_NOT_FOUND_VERSION
             else ErrorCode.LEADER_NOT_AVAILABLE
         )
+    elif (len(replicas), len(in_sync_replicas)) != (len(info.replicas), len(info.in_sync_replicas)):
+        error = ErrorCode.REPLICA_NOT_AVAILABLE
     return Partition(
         error_code=error,
         partition_index=index,
         leader_id=leader_id,
         leader_epoch=info.leader_epoch,
-        replica_nodes=info.replicas,
-        isr_nodes=info.in_sync_replicas,
+        replica_nodes=replicas,
+        isr_nodes=in_sync_replicas,
         offline_replicas=info.offline_replicas,
     )

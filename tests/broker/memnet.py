@@ -113,6 +113,7 @@ class MemNet:
 
     def __init__(self) -> None:
         self.listeners: dict[int, MemListener] = {}
+        self.connected: list[int] = []  # the port of each connection that was ever opened
         self._next_port = 40000
 
     async def listen(self, host: str, port: int, *, backlog: int) -> MemListener:
@@ -130,6 +131,7 @@ class MemNet:
         listener = self.listeners.get(port)
         if listener is None:
             raise ConnectionLost(f"{host}:{port}: nobody listens")
+        self.connected.append(port)
         there, back = Pipe(), Pipe()
         listener.offer(MemStream(there, back, address))
         return MemStream(back, there, host)

@@ -12,6 +12,7 @@ FOLDERS = ("wire", "storage", "controller", "broker")
 # Properties that act through a value that `live.py` or `rules.py` makes of them.
 DERIVED = {
     "advertised.listeners": "advertised_endpoints",
+    "control.plane.listener.name": "control_plane_listener",
     "inter.broker.listener.name": "inter_broker_listener",
     "listener.security.protocol.map": "listener_endpoints",
     "listeners": "listener_endpoints",

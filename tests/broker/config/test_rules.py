@@ -31,12 +31,66 @@ WRONG = [
         "Invalid security protocol `B` defined in listener.security.protocol.map",
     ),
     ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "cannot use the nonroutable meta-address 0.0.0.0"),
-    ({"advertised.listeners": "SSL://a:9092"}, "advertised.listeners names SSL, which is not among listeners"),
+    ({"advertised.listeners": "SSL://a:9092"}, "must be equal to or a subset of the ones defined in listeners. Found"),
     ({"max.connections.per.ip": "0"}, "max.connections.per.ip can be set to zero only if"),
     ({"max.connections.per.ip.overrides": "a:b"}, "Unable to parse a:b as host:count"),
     ({"offsets.commit.required.acks": "2"}, "offsets.commit.required.acks must be greater or equal to -1"),
-    ({"inter.broker.listener.name": "X"}, "inter.broker.listener.name must be a listener name"),
+    ({"inter.broker.listener.name": "X"}, "Listener with name X defined in inter.broker.listener.name not found in"),
+    ({"inter.broker.listener.name": "SSL"}, "inter.broker.listener.name must be a listener name defined in"),
+    ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol is not served by this version"),
+    (
+        {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+        "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.",
+    ),
+    ({"early.start.listeners": "X"}, "early.start.listeners contains listener X, but this is not contained in"),
 ]
+TWO = {
+    "listeners": "A://:9092,B://:9093",
+    "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+    "inter.broker.listener.name": "a",
+}
+WRONG += [
+    (TWO | values, message)
+    for values, message in [
+        ({"listeners": "A://:9092,B://:9092"}, "failed: Each listener must have a different port, listeners: A://:90"),
+        ({"listeners": "A://h:9092,B://i:9092"}, "failed: Each listener must have a different port, listeners: A://h"),
+        ({"listeners": "A://127.0.0.1:1,B://127.0.0.2:1"}, "then one needs to be IPv4 and the other IPv6, listeners"),
+        ({"listeners": "A://[::1]:1,B://[::2]:1"}, "then one needs to be IPv4 and the other IPv6, listeners"),
+        ({"listeners": "A://127.0.0.1:1,B://[::1]:1,C://[::2]:1"}, "unless exactly one listener has an IPv4 address"),
+        ({"listeners": "A://127.0.0.1:1,B://h:1"}, "unless exactly one listener has an IPv4 address and the other"),
+        ({"advertised.listeners": "B://h:1"}, "The valid options based on currently configured listeners are B"),
+        ({"advertised.listeners": "A://h:1,C://h:1"}, "Found A,C. The valid options based on the current"),
+        ({"advertised.listeners": "A://h:1,A://h:2"}, "Each listener must have a different name, listeners: A://h:1,A"),
+        ({"advertised.listeners": ""}, "There must be at least one broker advertised listener."),
+        ({"control.plane.listener.name": "A"}, "different value from the inter broker listener name. Currently they"),
+        ({"control.plane.listener.name": "X"}, "Listener with X defined in control.plane.listener.name not found in"),
+        ({"control.plane.listener.name": "C"}, "control.plane.listener.name must be a listener name defined in"),
+        (
+            {"control.plane.listener.name": "B", "advertised.listeners": "A://h:1"},
+            "control.plane.listener.name must be a listener name defined in advertised.listeners",
+        ),
+    ]
+]
+RIGHT = [
+    {"listeners": "A://127.0.0.1:9092,B://[::1]:9092"},
+    {"listeners": "A://:0,B://:0"},
+    {"advertised.listeners": "A://h:1,B://h:1"},
+    {"advertised.listeners": "A://h:1"},
+    {"advertised.listeners": "A://:1"},
+    {"control.plane.listener.name": "b"},
+    {"listener.security.protocol.map": "a:plaintext,b:plaintext"},
+    {"early.start.listeners": "a"},
+]
+
+
+@pytest.mark.parametrize("values", RIGHT)
+def test_what_kafka_takes_is_taken(values):
+    assert BrokerConfig(TWO | values).inter_broker_listener == "A"
+
+
+def test_the_controller_may_have_a_listener_of_its_own():
+    assert BrokerConfig(TWO).control_plane_listener == "A"
+    assert BrokerConfig(TWO | {"control.plane.listener.name": "b"}).control_plane_listener == "B"
 
 
 @pytest.mark.parametrize(("values", "message"), WRONG)
