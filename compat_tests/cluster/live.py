@@ -32,6 +32,7 @@ Seen = TypeVar("Seen")
 
 CLIENTS = "clients"
 START_SECONDS = 120.0
+START_ATTEMPTS = 4
 WATCH_SECONDS = 0.25
 TICK_MS = 500
 SETTINGS = {
@@ -52,6 +53,10 @@ SETTINGS = {
 
 class NotWhole(Exception):
     """What was waited for has not come."""
+
+
+class NodeFails(Exception):
+    """A process ends again and again."""
 
 
 class LiveCluster:
@@ -110,7 +115,10 @@ class LiveCluster:
         for node in self.nodes:
             node.start()
         self._watch.start()
-        self.await_whole(START_SECONDS)
+        try:
+            await_none(self._what_does_not_start, START_SECONDS, self.what_was_said)
+        except NodeFails as error:
+            raise NotWhole(f"{error}\n{self.what_was_said()}") from None
         return self
 
     def close(self) -> None:
@@ -163,6 +171,12 @@ class LiveCluster:
     def await_whole(self, seconds: float = 60.0) -> float:
         """Wait until every broker sees every broker and full ISRs; how long it took. NotWhole."""
         return await_none(lambda: self.view.what_is_not_whole(len(self.broker_ids)), seconds, self.what_was_said)
+
+    def _what_does_not_start(self) -> list[str]:
+        for node in self.nodes:
+            if node.starts > START_ATTEMPTS:
+                raise NodeFails(f"{node.party} ended {START_ATTEMPTS} times")
+        return self.view.what_is_not_whole(len(self.broker_ids))
 
     def what_was_said(self) -> str:
         """The last lines of every process's output, for a failure."""

@@ -16,6 +16,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -136,10 +137,14 @@ class NamespaceNetwork:
 
 
 def remove_leftovers() -> None:
-    """Remove the namespaces, cables and bridges of runs whose process is no more."""
+    """Remove the namespaces, with who lives there, the cables and bridges of runs whose process is no more."""
     stems = {stem for name in _names_there() if (stem := _dead_stem(name))}
     for name in _names_there():
         if any(name.startswith(stem) for stem in stems):
+            if (NAMESPACES / name).exists():
+                for pid in _ip("netns", "pids", name).split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
             _ip_quietly("netns", "del", name)
             _ip_quietly("link", "del", name)
 
