@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.isr_changes import IsrChanges
+    from barnabas.broker.membership import Membership
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
@@ -46,6 +47,7 @@ class Broker:
     producer_ids: "ProducerIds"
     isr_changes: "IsrChanges"
     candidate: "Candidate"
+    membership: "Membership"
     peers: "Peers"
     controller_link: "ControllerLink"
     fetch_sessions: "FetchSessions"

@@ -38,6 +38,7 @@ from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
+from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peer import Peers, SelfPeer
@@ -49,11 +50,9 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.levels import level_of
 from barnabas.controller.office import Surroundings
-from barnabas.controller.paths import BrokerRegistration
-from barnabas.controller.registration import CannotRegister, register_broker
-from barnabas.controller.store import MetadataStore, NoNode, StoreError, StoreUnavailable
+from barnabas.controller.registration import CannotRegister
+from barnabas.controller.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
@@ -176,7 +175,8 @@ def _build(
     myself = SelfPeer(lambda: broker, config.control_plane_listener)
     peers = Peers(world.net, config, metadata, identity.broker_id, myself)
     controller_link = ControllerLink(peers, config, metadata, identity.broker_id)
-    candidate = Candidate(_surroundings(config, world, identity, store, peers))
+    membership = Membership(store, config, replicas, world.now_ms)
+    candidate = Candidate(_surroundings(config, world, identity, store, peers), register=membership.join_again)
     config_changes = ConfigChanges(
         store,
         config=config,
@@ -201,6 +201,7 @@ def _build(
         producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
         isr_changes=isr_changes,
         candidate=candidate,
+        membership=membership,
         peers=peers,
         controller_link=controller_link,
         fetch_sessions=FetchSessions(world.rng),
@@ -346,8 +347,7 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], background: trio.Nursery) -> None:
     """Register, take part in the election, and wait until the controller has told this broker about the cluster."""
-    registration = _registration(broker, advertised)
-    broker.replicas.broker_epoch = await register_broker(broker.store, broker.broker_id, registration)
+    await broker.membership.join(advertised)
     background.start_soon(broker.candidate.run)
     topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
     with trio.move_on_after(SETTLE_SECONDS):
@@ -355,25 +355,14 @@ async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], backgr
             await broker.metadata.changed()
 
 
-def _registration(broker: Broker, advertised: tuple[Endpoint, ...]) -> BrokerRegistration:
-    return BrokerRegistration(
-        endpoints=tuple(paths.Endpoint(each.listener, each.host, each.port) for each in advertised),
-        security_protocols={each.listener: each.protocol for each in advertised},
-        timestamp_ms=broker.world.now_ms(),
-        rack=broker.config.broker_rack,
-        version=level_of(broker.config.inter_broker_protocol_version).registration_version,
-    )
-
-
 async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
-    """`advertised.listeners` changed: write it into the registration, which the controller watches (A.3)."""
+    """`advertised.listeners` changed."""
     try:
-        registration = _registration(broker, await _advertised(broker.config, listeners))
-        await broker.store.set(paths.broker(broker.broker_id), registration.encode())
+        advertised = await _advertised(broker.config, listeners)
     except ConfigError as error:
         logger.error("the addresses to advertise stay as they are: %s", error)
-    except NoNode:
-        return  # not registered yet, or not any more: whoever registers the broker does so with the new ones
+    else:
+        await broker.membership.advertise(advertised)
 
 
 def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
@@ -395,7 +384,7 @@ async def _report_directory(broker: Broker) -> None:
     while True:
         try:
             await broker.store.create(paths.LOG_DIR_EVENT_PREFIX, event, sequential=True)
-        except StoreUnavailable as error:  # the embedded store may lie on the same disk
+        except (StoreUnavailable, SessionExpired) as error:  # the embedded store may lie on the same disk
             logger.warning("the controller cannot be told of the lost directory yet: %s", error)
             await trio.sleep(REPORT_RETRY_SECONDS)
         else:

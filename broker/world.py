@@ -68,9 +68,11 @@ def wall_clock_ms() -> int:
 
 
 def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
-    """The operating system's world, with the embedded store."""
+    """The operating system's world: ZooKeeper where one is configured, and else the embedded store."""
 
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
+        if config.zookeeper_connect is not None:
+            return await _open_zookeeper(config, config.zookeeper_connect, in_thread)
         from barnabas.controller.sqlitestore import open_sqlite_store
 
         return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)
@@ -83,3 +85,16 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
         open_store=open_store,
         in_thread=in_thread,
     )
+
+
+async def _open_zookeeper(config: StoreConfig, connect: str, in_thread: InThread) -> MetadataStore:
+    from barnabas.controller.zkstore import ZooKeeperConfig, open_zookeeper_store
+
+    timeout_ms = config.zookeeper_session_timeout_ms
+    zookeeper = ZooKeeperConfig(
+        connect,
+        timeout_ms,
+        config.zookeeper_connection_timeout_ms or timeout_ms,
+        config.zookeeper_max_in_flight_requests,
+    )
+    return await open_zookeeper_store(zookeeper, in_thread, make_chroot=True)

@@ -241,5 +241,9 @@ class Candidate:
         """A new session, and this broker registered in it."""
         await self._store.renew()
         self._session_is_over = False
-        if self._register is not None:
-            await self._register()
+        try:
+            if self._register is not None:
+                await self._register()
+        except StoreError:
+            self._session_is_over = True  # half begun is not begun: a node of this session is found again
+            raise

@@ -4,9 +4,15 @@ The node is created empty and filled in the same multi, as Kafka does it; its cz
 this life of the broker in every request between controller and brokers.
 """
 
+import logging
+
+import trio
+
 from barnabas.controller import paths
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
+
+logger = logging.getLogger(__name__)
 
 
 class CannotRegister(Exception):
@@ -19,14 +25,17 @@ async def register_broker(
     registration: BrokerRegistration,
     *,
     previous_session_id: int | None = None,
+    patience_seconds: float = 0,
 ) -> int:
     """Register, and return the broker epoch.
 
     Called again in the same session it finds its own node and keeps it, which also covers a lost response. A node of
-    `previous_session_id`, which was this process's and expired, is replaced. CannotRegister in every other case.
+    `previous_session_id`, which was this process's and expired, is replaced. One with our own addresses is of an
+    earlier process: its end is waited for, for `patience_seconds`. CannotRegister in every other case.
     """
     await _refuse_shared_address(store, broker_id, registration)
     path = paths.broker(broker_id)
+    deadline = trio.current_time() + patience_seconds
     while True:
         try:
             created, _ = await store.multi(
@@ -38,9 +47,10 @@ async def register_broker(
                 continue  # gone in between: it was somebody's whose session ended
             if stat.owner == store.session_id:
                 return stat.czxid
-            if stat.owner != previous_session_id:
-                raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session") from None
-            await _remove(store, path, stat)
+            if stat.owner == previous_session_id:
+                await _remove(store, path, stat)
+            else:
+                await _outlive(store, broker_id, registration, deadline)
         else:
             assert isinstance(created, Created), created
             return created.stat.czxid
@@ -51,6 +61,22 @@ async def _remove(store: MetadataStore, path: str, stat: Stat) -> None:
         await store.multi([Delete(path, version=stat.version)])
     except NoNode:
         return
+
+
+async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerRegistration, deadline: float) -> None:
+    """Wait for the end of an earlier life; CannotRegister when it is none, or does not end in time."""
+    path = paths.broker(broker_id)
+    touched = trio.Event()
+    try:
+        data, stat = await store.get(path, touched.set)
+    except NoNode:
+        return
+    is_an_earlier_life = BrokerRegistration.decode(data, path).endpoints == registration.endpoints
+    if not is_an_earlier_life or trio.current_time() >= deadline:
+        raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session")
+    logger.warning("%s is still there from an earlier life, session %#x: waiting for its end", path, stat.owner)
+    with trio.move_on_at(deadline):
+        await touched.wait()
 
 
 async def _refuse_shared_address(store: MetadataStore, broker_id: int, registration: BrokerRegistration) -> None:
