@@ -60,13 +60,12 @@ class ClusterMetadata:
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
         deleted = []
-        for topic in request.topic_states:
-            for state in topic.partition_states:
-                if state.leader == LEADER_DURING_DELETE:
-                    self._forget(topic.topic_name, state.partition_index)
-                    deleted.append(TopicPartition(topic.topic_name, state.partition_index))
-                else:
-                    self._store(topic.topic_name, topic.topic_id, state)
+        for name, topic_id, state in _partition_states(request):
+            if state.leader == LEADER_DURING_DELETE:
+                self._forget(name, state.partition_index)
+                deleted.append(TopicPartition(name, state.partition_index))
+            else:
+                self._store(name, topic_id, state)
         self._changed.set()
         self._changed = trio.Event()
         return deleted
@@ -126,6 +125,17 @@ class ClusterMetadata:
         if not topic.partitions:
             del self.topics[name]
             self._names.pop(topic.topic_id, None)
+
+
+def _partition_states(
+    request: m.UpdateMetadataRequest,
+) -> Iterator[tuple[str, bytes, m.UpdateMetadataRequest.UpdateMetadataPartitionState]]:
+    """Topic, its id, and a partition's state; in versions before 5 they are not grouped by topic."""
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_TOPIC_ID, state
 
 
 def _broker_info(broker: m.UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:

@@ -19,6 +19,7 @@ class Pipe:
         self.data = bytearray()
         self.ended = False  # no more will be written
         self.abandoned = False  # nobody will read
+        self.held = False  # nobody reads now: the process that should is stopped
         self.changed = trio.Event()
 
     def note(self) -> None:
@@ -39,6 +40,9 @@ class MemStream:
         await trio.lowlevel.checkpoint()
         pipe = self._incoming
         while not self._closed:
+            if pipe.held:
+                await pipe.changed.wait()
+                continue
             if pipe.data:
                 received = bytes(pipe.data[:max_bytes])
                 del pipe.data[:max_bytes]
@@ -114,6 +118,8 @@ class MemNet:
     def __init__(self) -> None:
         self.listeners: dict[int, MemListener] = {}
         self.connected: list[int] = []  # the port of each connection that was ever opened
+        self._pipes: dict[int, list[Pipe]] = {}  # port -> what was sent to it
+        self._stopped: set[int] = set()
         self._next_port = 40000
 
     async def listen(self, host: str, port: int, *, backlog: int) -> MemListener:
@@ -133,5 +139,19 @@ class MemNet:
             raise ConnectionLost(f"{host}:{port}: nobody listens")
         self.connected.append(port)
         there, back = Pipe(), Pipe()
+        there.held = port in self._stopped
+        self._pipes.setdefault(port, []).append(there)
         listener.offer(MemStream(there, back, address))
         return MemStream(back, there, host)
+
+    def stop_reading(self, port: int) -> None:
+        """Whoever listens there reads nothing any more, as a stopped process: what is sent waits in its buffers."""
+        self._stopped.add(port)
+        for pipe in self._pipes.get(port, ()):
+            pipe.held = True
+
+    def go_on_reading(self, port: int) -> None:
+        self._stopped.discard(port)
+        for pipe in self._pipes.get(port, ()):
+            pipe.held = False
+            pipe.note()
