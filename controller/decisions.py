@@ -57,10 +57,10 @@ def compare_brokers(known: Mapping[int, LiveBroker], found: Mapping[int, LiveBro
     )
 
 
-def decide_replicas_online(image: ClusterImage, broker_ids: Mapping[int, object]) -> Decision:
-    """These brokers, which are alive, start their replicas, but for those whose disk failed."""
+def decide_replicas_online(image: ClusterImage, replicas: Iterable[Replica]) -> Decision:
+    """The brokers of these replicas, which are alive, start them, but for those whose disk failed."""
     decision = Decision()
-    for topic_partition, broker_id in image.replicas_on(broker_ids):
+    for topic_partition, broker_id in replicas:
         partition = image.partition(topic_partition)
         if not image.is_online(topic_partition, broker_id):
             continue

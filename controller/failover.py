@@ -6,6 +6,8 @@ one that missed something learns it. Leaders are elected where they died while n
 came back in that time is not believed to be in sync (bounces.py).
 """
 
+from collections.abc import Iterable, Mapping
+
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
 from barnabas.controller.events import (
@@ -20,13 +22,15 @@ from barnabas.controller.features import set_up_features
 from barnabas.controller.leader_elections import preferred_elections_touched
 from barnabas.controller.leaders import decide_leaders_of_new_term
 from barnabas.controller.membership import read_brokers
-from barnabas.controller.office import Office
+from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import reassignments_touched, resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerJoined, LeadershipChanged
 from barnabas.controller.store import Delete
 from barnabas.controller.topic_changes import read_new_topics
 from barnabas.controller.topic_deletion import go_on_deleting, read_deletion_marks
+from barnabas.controller.turns import in_slices
+from barnabas.wire.topics import TopicPartition
 
 
 async def startup(office: Office, event: Startup) -> None:
@@ -39,24 +43,32 @@ async def startup(office: Office, event: Startup) -> None:
         office.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    office.tell(announcement)  # before any role, for a follower looks up its leader's address there
+    await office.tell(announcement)  # before any role, for a follower looks up its leader's address there
     new = await read_new_topics(office, await office.store.children(paths.TOPICS, office.watch(TopicsTouched())))
     states = await loading.read_states(office.store, new)
     await office.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
     await read_deletion_marks(office)
     if office.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
         announcement.add_metadata(partition for partition, _ in office.image.partitions(office.image.deletions))
-        office.tell(announcement)
-    decision = decide_replicas_online(office.image, brokers)
-    assigned = dict.fromkeys(replica for partition in new for replica in office.image.partition(partition).replicas)
-    dead = {broker_id: None for broker_id in assigned if broker_id not in brokers}
-    decision.extend(decide_replicas_lost(office.image, office.image.replicas_on(dead)))
-    written = {topic_partition: found.written_zxid for topic_partition, found in states.items()}
-    await office.elect(new, decision, choose=decide_leaders_of_new_term(written))
+        await office.tell(announcement)
+    await _take_up(office, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
     await go_on_deleting(office)
     await resume_moves(office)
     await reassignments_touched(office, ReassignmentsTouched())
     await preferred_elections_touched(office, PreferredElectionsTouched())
+
+
+async def _take_up(
+    office: Office, topic_partitions: Iterable[TopicPartition], written_zxids: Mapping[TopicPartition, int]
+) -> None:
+    """Start replicas that are on live brokers, stop the others, and elect where that leaves nobody."""
+    image = office.image
+    for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
+        replicas = [(each, broker_id) for each in part for broker_id in image.partition(each).replicas]
+        decision = await office.decide(decide_replicas_online, [each for each in replicas if each[1] in image.brokers])
+        dead = [each for each in replicas if each[1] not in image.brokers]
+        decision.extend(await office.decide(decide_replicas_lost, dead))
+        await office.elect(part, decision, choose=decide_leaders_of_new_term(written_zxids))
 
 
 async def _drop_notifications(office: Office) -> None:

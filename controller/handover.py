@@ -5,12 +5,15 @@ again as long as the answer names partitions that it still leads because nobody 
 """
 
 import logging
+from functools import partial
 
 from barnabas.controller.events import ControlledShutdownAsked
 from barnabas.controller.leaders import decide_handover, decide_stopped_followers, led_by, partitions_to_hand_over
-from barnabas.controller.office import Office
+from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.state import BrokerLeaving
+from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 NO_BROKER_EPOCH = -1
 
@@ -27,7 +30,10 @@ async def controlled_shutdown_asked(office: Office, event: ControlledShutdownAsk
     else:
         logger.info("broker %d is about to stop", event.broker_id)
         office.replay(BrokerLeaving(event.broker_id))
-        concerned = partitions_to_hand_over(office.image, event.broker_id)
-        stopped = decide_stopped_followers(office.image, concerned, event.broker_id)
-        await office.elect(concerned, stopped, choose=decide_handover(event.broker_id))
-        event.answer(led_by(office.image, partitions_to_hand_over(office.image, event.broker_id), event.broker_id))
+        remaining: list[TopicPartition] = []
+        for part in in_slices(list(office.image.held.get(event.broker_id, ())), PARTITIONS_IN_A_BATCH):
+            concerned = partitions_to_hand_over(office.image, part)
+            stopped = await office.decide(partial(decide_stopped_followers, event.broker_id), concerned)
+            await office.elect(concerned, stopped, choose=decide_handover(event.broker_id))
+            remaining += led_by(office.image, concerned, event.broker_id)
+        event.answer(remaining)

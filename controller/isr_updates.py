@@ -11,6 +11,8 @@ At older levels of `inter.broker.protocol.version` a leader writes the state nod
 removes the note. It does so at every level, for the brokers of a cluster take a new one by and by.
 """
 
+import trio
+
 from barnabas.controller import loading, paths
 from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange, decide_isr_change
@@ -21,6 +23,7 @@ from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import Leadership, LeadershipChanged
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import Delete
+from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
@@ -34,7 +37,10 @@ async def isr_changes_asked(office: Office, event: IsrChangesAsked) -> None:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
         return
     rules = await office.leader_rules()
-    outcomes = [_decide(office, event.broker_id, *change, rules) for change in event.changes]
+    outcomes: list[Outcome] = []
+    for part in in_slices(event.changes):
+        outcomes += [_decide(office, event.broker_id, *change, rules) for change in part]
+        await trio.lowlevel.checkpoint()
     changed = [outcome for outcome in outcomes if isinstance(outcome, Step)]
     overtaken = await _write(office, changed)
     event.answer([_answer(office, outcome, overtaken) for outcome in outcomes])
@@ -83,7 +89,7 @@ async def isr_change_notes_touched(office: Office, event: IsrChangeNotesTouched)
             changed.append(topic_partition)
     announcement = ControlBatch()
     announcement.add_metadata(changed)
-    office.tell(announcement)
+    await office.tell(announcement)
     await complete_moves(office, changed)
     await office.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 

@@ -18,12 +18,13 @@ from barnabas.controller.paths import PartitionList
 from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused
 from barnabas.controller.steps import Decision
 from barnabas.controller.store import Delete, NoNode
+from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-COUNTED_IN_A_TURN = 1000  # partitions, before other tasks get a turn: about a millisecond
+COUNTED_IN_A_TURN = 500  # partitions that are only looked at, before other tasks get a turn: about a millisecond
 
 BEING_DELETED = PartitionRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
 NOT_NEEDED = PartitionRefused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
@@ -33,16 +34,19 @@ async def election_asked(office: Office, event: ElectionAsked) -> None:
     """Hold elections where they are needed, and say who leads."""
     outcomes: dict[TopicPartition, int | PartitionRefused] = {}
     electable = []
-    for topic_partition in event.topic_partitions:
-        refused = _why_not(office, topic_partition, unclean=event.unclean)
-        if refused is None:
-            electable.append(topic_partition)
-        else:
-            outcomes[topic_partition] = refused
+    for part in in_slices(event.topic_partitions, COUNTED_IN_A_TURN):
+        for topic_partition in part:
+            refused = _why_not(office, topic_partition, unclean=event.unclean)
+            if refused is None:
+                electable.append(topic_partition)
+            else:
+                outcomes[topic_partition] = refused
+        await trio.lowlevel.checkpoint()
     choose = decide_leaders_at_any_price if event.unclean else decide_preferred_leaders
     await office.elect(electable, Decision(), choose=choose)
-    for topic_partition in electable:
-        outcomes[topic_partition] = _outcome(office, topic_partition, unclean=event.unclean)
+    for part in in_slices(electable, COUNTED_IN_A_TURN):
+        outcomes |= {each: _outcome(office, each, unclean=event.unclean) for each in part}
+        await trio.lowlevel.checkpoint()
     event.answer({topic_partition: outcomes[topic_partition] for topic_partition in event.topic_partitions})
 
 
@@ -93,16 +97,19 @@ async def preferred_elections_touched(office: Office, event: PreferredElectionsT
 async def rebalance_due(office: Office, event: RebalanceDue) -> None:
     """Give brokers back what they should lead, where they lack more than `leader.imbalance.per.broker.percentage`."""
     balance = Balance(office.image)
-    for number, (topic_partition, partition) in enumerate(office.image.partitions(), 1):
-        balance.count(topic_partition, partition)
-        if number % COUNTED_IN_A_TURN == 0:
-            await trio.lowlevel.checkpoint()
+    for part in in_slices(office.image.partitions(), COUNTED_IN_A_TURN):
+        for topic_partition, partition in part:
+            balance.count(topic_partition, partition)
+        await trio.lowlevel.checkpoint()
     imbalanced = balance.to_restore(office.config.leader_imbalance_per_broker_percentage)
     if imbalanced:
-        logger.info("%d partitions are not led by their preferred replicas, which can", len(imbalanced))
+        logger.info("%d partitions are not led by their preferred replicas", len(imbalanced))
         await _elect_preferred(office, imbalanced)
 
 
 async def _elect_preferred(office: Office, topic_partitions: Iterable[TopicPartition]) -> None:
-    electable = [each for each in dict.fromkeys(topic_partitions) if _why_not(office, each, unclean=False) is None]
+    electable: list[TopicPartition] = []
+    for part in in_slices(dict.fromkeys(topic_partitions), COUNTED_IN_A_TURN):
+        electable += [each for each in part if _why_not(office, each, unclean=False) is None]
+        await trio.lowlevel.checkpoint()
     await office.elect(electable, Decision(), choose=decide_preferred_leaders)

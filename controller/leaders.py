@@ -29,7 +29,7 @@ from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
 from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellStop
 from barnabas.controller.store import Create, SetData
-from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
+from barnabas.controller.transitions import ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition
 
 
@@ -105,8 +105,7 @@ def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[
 
 def partitions_without_leader(image: ClusterImage) -> list[TopicPartition]:
     """Partitions for which an election may succeed when something changed for the better."""
-    waiting = PartitionStatus.NEW, PartitionStatus.OFFLINE
-    return [topic_partition for topic_partition, partition in image.partitions() if partition.status in waiting]
+    return list(image.leaderless)
 
 
 def _needs_unclean_leader(image: ClusterImage, topic_partition: TopicPartition) -> bool:
@@ -229,30 +228,33 @@ class Balance:
             self._led_by_others.setdefault(replicas[0], []).append(topic_partition)
 
     def to_restore(self, percentage: int) -> list[TopicPartition]:
-        """What preferred replicas could lead and do not, of brokers that lack more than so much of what they should.
+        """What preferred replicas do not lead, of live brokers that lack more than so much of what they should.
 
         None while any partition is being reassigned: what its replicas will be is not settled.
         """
         found: list[TopicPartition] = []
         for broker_id, led_by_others in self._led_by_others.items() if not self._image.moving else ():
-            if len(led_by_others) * 100 > percentage * self._preferring[broker_id]:
-                found += [each for each in led_by_others if can_preferred_lead(self._image, each)]
+            lacking = len(led_by_others) * 100 > percentage * self._preferring[broker_id]
+            if lacking and broker_id in self._image.brokers:
+                found += led_by_others
         return found
 
 
 # A broker that stops ---------------------------------------------------------------------------------------------
 
 
-def partitions_to_hand_over(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
-    """What a broker holds that others hold too."""
+def partitions_to_hand_over(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of these partitions that several brokers hold."""
     return [
         topic_partition
-        for topic_partition, partition in image.partitions()
-        if broker_id in partition.replicas
-        and len(partition.replicas) > 1
-        and partition.leadership is not None
-        and not image.is_deleting(topic_partition.topic)
+        for topic_partition in topic_partitions
+        if _can_be_handed_over(image, topic_partition, image.partition(topic_partition))
     ]
+
+
+def _can_be_handed_over(image: ClusterImage, topic_partition: TopicPartition, partition: PartitionImage) -> bool:
+    shared = len(partition.replicas) > 1 and partition.leadership is not None
+    return shared and not image.is_deleting(topic_partition.topic)
 
 
 def led_by(image: ClusterImage, topic_partitions: Iterable[TopicPartition], broker_id: int) -> list[TopicPartition]:
@@ -266,7 +268,7 @@ def led_by(image: ClusterImage, topic_partitions: Iterable[TopicPartition], brok
 
 
 def decide_stopped_followers(
-    image: ClusterImage, topic_partitions: Iterable[TopicPartition], broker_id: int
+    broker_id: int, image: ClusterImage, topic_partitions: Iterable[TopicPartition]
 ) -> Decision:
     """The broker stops following; what it leads is another decision."""
     wanted = list(topic_partitions)

@@ -46,11 +46,15 @@ async def read_brokers(
     """Registered brokers by id, ascending. A registration that is not `known` yet is watched from now on."""
     names = await store.children(paths.BROKER_IDS, watch_ids)
     broker_ids = sorted(int(name) for name in names if name.isdecimal())
-    found = await _read(store, {each: paths.broker(each) for each in broker_ids if each in known}, None)
+    found = await _read(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
     fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
-    found |= await _read(store, {each: paths.broker(each) for each in fresh}, watches)
+    found |= await _read(store, fresh, paths.broker, _data_and_stat, watches)
     brokers = {each: live_broker(each, *found[each]) for each in broker_ids if each in found}
     return {broker_id: broker for broker_id, broker in brokers.items() if broker is not None}
+
+
+def _data_and_stat(data: bytes | None, stat: Stat, path: str) -> tuple[bytes | None, Stat]:
+    return data, stat
 
 
 def live_broker(broker_id: int, data: bytes | None, stat: Stat) -> LiveBroker | None:
@@ -63,13 +67,12 @@ async def read_topics(
     store: MetadataStore, names: Iterable[str], watches: Watches[str] | None
 ) -> dict[str, FoundTopic]:
     """The topics that exist among these."""
-    found = await _read(store, {name: paths.topic(name) for name in names}, watches)
-    topics = {name: parse(TopicAssignment.decode, data, paths.topic(name)) for name, (data, _) in found.items()}
-    return {
-        name: FoundTopic(assignment, found[name][1].version)
-        for name, assignment in topics.items()
-        if assignment is not None
-    }
+    return await _read(store, names, paths.topic, _found_topic, watches)
+
+
+def _found_topic(data: bytes | None, stat: Stat, path: str) -> FoundTopic | None:
+    assignment = parse(TopicAssignment.decode, data, path)
+    return None if assignment is None else FoundTopic(assignment, stat.version)
 
 
 def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[PartitionAppeared]:
@@ -89,37 +92,31 @@ async def read_states(
     store: MetadataStore, topic_partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, FoundState]:
     """The state nodes of these partitions; one that never had a leader has none."""
-    wanted = {each: paths.partition_state(*each) for each in topic_partitions}
-    states = {}
-    for topic_partition, (data, stat) in (await _read(store, wanted, None)).items():
-        state = parse(PartitionState.decode, data, wanted[topic_partition])
-        if state is not None:
-            states[topic_partition] = FoundState(Leadership(state, stat.version), stat.mzxid)
-    return states
+    return await _read(store, topic_partitions, lambda each: paths.partition_state(*each), _found_state)
+
+
+def _found_state(data: bytes | None, stat: Stat, path: str) -> FoundState | None:
+    state = parse(PartitionState.decode, data, path)
+    return None if state is None else FoundState(Leadership(state, stat.version), stat.mzxid)
 
 
 async def read_topic_configs(store: MetadataStore, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
     """The overrides of those topics that have any."""
-    wanted = {topic: paths.config_entity("topics", topic) for topic in topics}
-    found = await _read(store, wanted, None)
-    entities = {topic: parse(ConfigEntity.decode, data, wanted[topic]) for topic, (data, _) in found.items()}
-    return {topic: entity.config for topic, entity in entities.items() if entity is not None}
+    take = _parsed(ConfigEntity.decode)
+    found = await _read(store, topics, lambda topic: paths.config_entity("topics", topic), take)
+    return {topic: entity.config for topic, entity in found.items()}
 
 
 async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> list[int]:
     """The brokers that say that they lost a log directory."""
-    wanted = {name: f"{paths.LOG_DIR_EVENTS}/{name}" for name in names}
-    found = await _read(store, wanted, None)
-    events = (parse(paths.LogDirEvent.decode, data, wanted[name]) for name, (data, _) in found.items())
-    return [event.broker_id for event in events if event is not None]
+    found = await _read(store, names, lambda name: f"{paths.LOG_DIR_EVENTS}/{name}", _parsed(paths.LogDirEvent.decode))
+    return [event.broker_id for event in found.values()]
 
 
 async def read_isr_changes(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
     """The partitions whose leaders say that they have written another ISR."""
-    wanted = {name: f"{paths.ISR_CHANGES}/{name}" for name in names}
-    found = await _read(store, wanted, None)
-    notes = (parse(PartitionList.decode, data, wanted[name]) for name, (data, _) in found.items())
-    return {each: None for note in notes if note is not None for each in note.partitions}
+    found = await _read(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
+    return {each: None for note in found.values() for each in note.partitions}
 
 
 async def subtree(store: MetadataStore, path: str) -> list[str]:
@@ -136,22 +133,31 @@ async def subtree(store: MetadataStore, path: str) -> list[str]:
 
 
 async def _read(
-    store: MetadataStore, wanted: Mapping[Key, str], watches: Watches[Key] | None
-) -> dict[Key, tuple[bytes | None, Stat]]:
-    """Read many nodes at a time; those that do not exist are left out."""
-    found: dict[Key, tuple[bytes | None, Stat]] = {}
+    store: MetadataStore,
+    keys: Iterable[Key],
+    path_of: Callable[[Key], str],
+    take: Callable[[bytes | None, Stat, str], Value | None],
+    watches: Watches[Key] | None = None,
+) -> dict[Key, Value]:
+    """Read many nodes at a time, and take each as it comes; without those that do not exist, or that `take` drops."""
+    wanted = list(keys)
+    found: dict[Key, Value] = {}
     failures: list[StoreError] = []
-    remaining = iter(wanted.items())
+    remaining = iter(wanted)
 
     async def read_some() -> None:
-        for key, path in remaining:
+        for key in remaining:
+            path = path_of(key)
             try:
-                found[key] = await store.get(path, None if watches is None else watches(key))
+                data, stat = await store.get(path, None if watches is None else watches(key))
             except NoNode:
                 continue
             except StoreError as error:  # raised below: a nursery would wrap it in a group
                 failures.append(error)
                 return
+            value = take(data, stat, path)
+            if value is not None:
+                found[key] = value
 
     async with trio.open_nursery() as nursery:
         for _ in range(min(READS_IN_FLIGHT, len(wanted))):
@@ -159,6 +165,11 @@ async def _read(
     if failures:
         raise failures[0]
     return {key: found[key] for key in wanted if key in found}
+
+
+def _parsed(decode: Callable[[bytes | None, str], Value]) -> Callable[[bytes | None, Stat, str], Value | None]:
+    """For nodes of which only the value matters."""
+    return lambda data, stat, path: parse(decode, data, path)
 
 
 def parse(decode: Callable[[bytes | None, str], Value], data: bytes | None, path: str) -> Value | None:

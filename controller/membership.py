@@ -8,6 +8,8 @@ answer says which replicas it lost. To the controller a replica on a failed disk
 import logging
 from collections.abc import Iterable, Sequence
 
+import trio
+
 from barnabas.controller import loading, paths
 from barnabas.controller.decisions import (
     Replica,
@@ -23,18 +25,22 @@ from barnabas.controller.events import (
     RegistrationTouched,
 )
 from barnabas.controller.leaders import partitions_without_leader
-from barnabas.controller.office import Office
+from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
+from barnabas.controller.steps import Decision
 from barnabas.controller.store import Delete, NoNode
 from barnabas.controller.topic_deletion import go_on_deleting
+from barnabas.controller.turns import in_slices
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition
 
 # What a broker may answer about one partition without anything being wrong; "stale": it knows this leader epoch.
 ORDINARY_ANSWERS = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
+
+COUNTED_IN_A_TURN = 1000  # partitions that are only listed: about a millisecond
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +74,7 @@ async def registration_touched(office: Office, event: RegistrationTouched) -> No
     office.channels.change(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    office.tell(announcement)
+    await office.tell(announcement)
 
 
 async def read_brokers(office: Office) -> dict[int, LiveBroker]:
@@ -91,11 +97,15 @@ async def _brokers_up(office: Office, brokers: Sequence[LiveBroker]) -> None:
         office.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    office.tell(announcement, metadata_to=others)
-    announcement.add_metadata(topic_partition for topic_partition, _ in office.image.partitions())
-    office.tell(announcement, metadata_to=list(joined))
-    decision = decide_replicas_online(office.image, joined)
-    await office.elect(partitions_without_leader(office.image), decision)
+    await office.tell(announcement, metadata_to=others)
+    for every in in_slices(office.image.partitions(), COUNTED_IN_A_TURN):
+        announcement.add_metadata(topic_partition for topic_partition, _ in every)
+        await trio.lowlevel.checkpoint()
+    await office.tell(announcement, metadata_to=list(joined))
+    for part in in_slices(office.image.replicas_on(joined), PARTITIONS_IN_A_BATCH):
+        waiting = [topic_partition for topic_partition, _ in part if topic_partition in office.image.leaderless]
+        await office.elect(dict.fromkeys(waiting), await office.decide(decide_replicas_online, part))
+    await office.elect(partitions_without_leader(office.image), Decision())
     await resume_moves(office, joined)
     await office.commit(decide_resumed_deletions(office.image, joined))
     await go_on_deleting(office)
@@ -104,17 +114,17 @@ async def _brokers_up(office: Office, brokers: Sequence[LiveBroker]) -> None:
 async def _brokers_down(office: Office, broker_ids: Sequence[int]) -> None:
     """Elect leaders for what they led; the others learn at least that they are gone."""
     logger.info("brokers left: %s", ", ".join(map(str, broker_ids)))
-    lost = list(office.image.replicas_on(dict.fromkeys(broker_ids)))
     for broker_id in broker_ids:
         office.channels.remove(broker_id)
         office.replay(BrokerLeft(broker_id))
-    await _replicas_lost(office, lost, tell_brokers=True)
+    await office.commit(Decision(), tell_brokers=True)
+    await _replicas_lost(office, office.image.replicas_on(dict.fromkeys(broker_ids)))
 
 
-async def _replicas_lost(office: Office, replicas: list[Replica], *, tell_brokers: bool = False) -> None:
-    decision = decide_replicas_lost(office.image, replicas)
-    affected = dict.fromkeys(topic_partition for topic_partition, _ in replicas)
-    await office.elect(affected, decision, tell_brokers=tell_brokers)
+async def _replicas_lost(office: Office, replicas: Iterable[Replica]) -> None:
+    for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
+        affected = dict.fromkeys(topic_partition for topic_partition, _ in part)
+        await office.elect(affected, await office.decide(decide_replicas_lost, part))
     await go_on_deleting(office)
 
 
@@ -165,5 +175,5 @@ async def log_dir_events_touched(office: Office, event: LogDirEventsTouched) -> 
     names = await office.store.children(paths.LOG_DIR_EVENTS, office.watch(event))
     broker_ids = dict.fromkeys(await loading.read_log_dir_events(office.store, names))
     await office.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
-    decision = decide_replicas_online(office.image, broker_ids)
-    await office.commit(decision)
+    for part in in_slices(office.image.replicas_on(broker_ids), PARTITIONS_IN_A_BATCH):
+        await office.commit(await office.decide(decide_replicas_online, part))

@@ -16,9 +16,10 @@ what the node says now.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
@@ -27,15 +28,26 @@ from barnabas.controller.channels import ControllerChannels, Peer
 from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
 from barnabas.controller.levels import level_of
 from barnabas.controller.requests import ControlBatch, Sender
-from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, LiveBroker, Record, replay
+from barnabas.controller.state import (
+    ClusterImage,
+    Leadership,
+    LeadershipChanged,
+    LiveBroker,
+    Record,
+    replay,
+    replay_all,
+)
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import Check, MetadataStore, NodeError, Op, Watch
+from barnabas.controller.turns import in_slices
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     import random
 
-STEPS_IN_A_TURN = 100  # decided or replayed before other tasks get a turn: about a millisecond
+PARTITIONS_IN_A_BATCH = 1000  # written at a time; in a batch of the store each is a multi of its own
+
+Item = TypeVar("Item")
 
 logger = logging.getLogger(__name__)
 
@@ -124,10 +136,9 @@ class Office:
 
     async def replay_many(self, records: Iterable[Record]) -> None:
         """The same for as many as a cluster has, giving other tasks their turn."""
-        for number, record in enumerate(records, 1):
-            replay(self.image, record)
-            if number % STEPS_IN_A_TURN == 0:
-                await trio.lowlevel.checkpoint()
+        for part in in_slices(records):
+            replay_all(self.image, part)
+            await trio.lowlevel.checkpoint()
 
     async def write(self, items: Iterable[Sequence[Op]]) -> list[object]:
         """Write each item as a fenced multi, all in one batch; an item's outcome may be a `NodeError`."""
@@ -146,28 +157,44 @@ class Office:
 
         `tell_brokers`: every broker learns the list of live brokers, even when nothing else is told.
         """
-        writes = [*([op] for op in decision.prepare), *(step.ops for step in decision.steps if step.ops)]
-        outcomes = iter((await self.write(writes))[len(decision.prepare) :])
+        prepare = [[op] for op in decision.prepare]
         refused: list[Step] = []
         batch = ControlBatch()
         if tell_brokers:
             batch.add_metadata()
-        for number, step in enumerate(decision.steps, 1):
+        outcomes = await self.write([*prepare, *(step.ops for step in decision.steps if step.ops)])
+        remaining = iter(outcomes[len(prepare) :])
+        for part in in_slices(decision.steps):
+            refused += self._take(part, remaining, batch)
+            await trio.lowlevel.checkpoint()
+        await self.tell(batch)
+        return refused
+
+    def _take(self, steps: Iterable[Step], outcomes: Iterator[object], batch: ControlBatch) -> Iterator[Step]:
+        """Replay what is written, and add to the batch what it tells; returns the others."""
+        for step in steps:
             if step.ops and isinstance(next(outcomes), NodeError):
-                refused.append(step)
+                yield step
                 continue
             replay(self.image, step.record)
             for tell in step.tells:
                 batch.add(tell)
-            if number % STEPS_IN_A_TURN == 0:
-                await trio.lowlevel.checkpoint()
-        self.tell(batch)
-        return refused
 
-    def tell(self, batch: ControlBatch, metadata_to: Sequence[int] | None = None) -> None:
+    async def tell(self, batch: ControlBatch, metadata_to: Sequence[int] | None = None) -> None:
         """Queue the requests of a batch at their brokers' channels."""
-        for broker_id, requests in batch.requests(self.image, self._sender, metadata_to).items():
-            self.channels.send(broker_id, requests)
+        for broker_id, request in batch.requests(self.image, self._sender, metadata_to):
+            self.channels.send(broker_id, [request])
+            await trio.lowlevel.checkpoint()
+
+    async def decide(
+        self, decide: Callable[[ClusterImage, list[Item]], Decision], subjects: Iterable[Item]
+    ) -> Decision:
+        """The decision about all these subjects, made slice by slice."""
+        decision = Decision()
+        for part in in_slices(subjects):
+            decision.extend(decide(self.image, part))
+            await trio.lowlevel.checkpoint()
+        return decision
 
     # -- leaders
 
@@ -181,14 +208,19 @@ class Office:
     ) -> None:
         """Commit a decision together with what `choose` decides about the leaders of these partitions.
 
-        What the store refuses of it is decided once more, on what the store says then.
+        What the store refuses of it is decided once more, on what the store says then. Of many partitions the first
+        are written and told before the last are decided on.
         """
-        pending = list(topic_partitions)
+        for pending in list(in_slices(topic_partitions, PARTITIONS_IN_A_BATCH)) or [[]]:
+            await self._elect(pending, decision, choose, tell_brokers=tell_brokers)
+            decision, tell_brokers = Decision(), False
+
+    async def _elect(
+        self, pending: list[TopicPartition], decision: Decision, choose: Choose, *, tell_brokers: bool
+    ) -> None:
         while True:
             rules = await self.leader_rules(pending)
-            for first in range(0, len(pending), STEPS_IN_A_TURN):
-                decision.extend(choose(self.image, pending[first : first + STEPS_IN_A_TURN], rules))
-                await trio.lowlevel.checkpoint()
+            decision.extend(await self.decide(partial(_choose, choose, rules), pending))
             refused = await self.commit(decision, tell_brokers=tell_brokers)
             if not refused:
                 return
@@ -197,7 +229,10 @@ class Office:
 
     async def leader_rules(self, topic_partitions: Iterable[TopicPartition] = ()) -> LeaderRules:
         """Read which topics allow unclean elections, if that matters to any of these partitions."""
-        doubtful = topics_without_clean_leader(self.image, topic_partitions)
+        doubtful: dict[str, None] = {}
+        for part in in_slices(topic_partitions):
+            doubtful |= topics_without_clean_leader(self.image, part)
+            await trio.lowlevel.checkpoint()
         by_default = self.config.unclean_leader_election_enable
         configs = await loading.read_topic_configs(self.store, doubtful)
         unclean = {
@@ -232,6 +267,10 @@ class Office:
 
     def _accept(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
         replay(self.image, LeadershipChanged(topic_partition, leadership))
+
+
+def _choose(choose: Choose, rules: LeaderRules, image: ClusterImage, subjects: list[TopicPartition]) -> Decision:
+    return choose(image, subjects, rules)
 
 
 def _is_true(text: str | None, default: bool) -> bool:

@@ -1,10 +1,13 @@
-"""What one event tells the brokers: at most one LeaderAndIsr, UpdateMetadata and StopReplica a broker (reference B.6).
+"""What one event tells the brokers: LeaderAndIsr, UpdateMetadata and StopReplica (reference B.6).
 
 Theory of operation
 -------------------
 An event collects what is to be told, and when its records are replayed the requests are built from the image, so they
 carry the latest state however often a partition was mentioned. The order matters to receivers: LeaderAndIsr, then
 UpdateMetadata, then StopReplica; a broker that leads must not be announced before it knows that it leads.
+
+A request is about `PARTITIONS_IN_A_REQUEST` partitions at most, so that neither making nor encoding it, nor decoding it
+at the other end, holds a loop for long. Kafka's are as long as they get; but no receiver minds two of a kind.
 
 Telling a partition's leader always tells its metadata to every live broker. UpdateMetadata names all live brokers each
 time, even when it has no partitions, for a follower looks up its leader there.
@@ -19,18 +22,20 @@ version 3 deletes all its partitions or none, so that there may be two of them. 
 dropped by the encoder, but for the recovery state, which it would refuse to drop.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.controller.paths import RECOVERED, BrokerRegistration, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LiveBroker, PartitionImage
 from barnabas.controller.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
+from barnabas.controller.turns import in_slices
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+PARTITIONS_IN_A_REQUEST = 300  # about a millisecond to make, and to decode
 
 LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY = 4, 5, 6
 
@@ -81,22 +86,25 @@ class ControlBatch:
 
     def requests(
         self, image: ClusterImage, sender: Sender, metadata_to: Container[int] | None = None
-    ) -> dict[int, list[m.Message]]:
-        """Live broker -> its requests, in the order in which they go; `metadata_to` None means every broker."""
-        metadata = _Metadata(image, sender, self._metadata) if self._tells_metadata else None
-        made: dict[int, list[m.Message]] = {}
+    ) -> Iterator[tuple[int, m.Message]]:
+        """Requests with the live brokers that they are for, in order; `metadata_to` None means every broker.
+
+        Each is made when it is wanted, so that others have their turn in between.
+        """
         for broker_id, broker in image.brokers.items():
-            requests: list[m.Message] = []
-            roles = _leader_and_isr(image, sender, broker, self._roles.get(broker_id, {}))
-            if roles is not None:
-                requests.append(roles)
-            if metadata is not None and (metadata_to is None or broker_id in metadata_to):
-                requests.append(metadata.request(broker))
-            if broker_id in self._stops:
-                requests += _stop_replica(image, sender, broker, self._stops[broker_id])
-            if requests:
-                made[broker_id] = requests
-        return made
+            for roles in in_slices(self._roles.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
+                request = _leader_and_isr(image, sender, broker, dict(roles))
+                if request is not None:
+                    yield broker_id, request
+        for part in list(in_slices(self._metadata, PARTITIONS_IN_A_REQUEST)) or ([[]] if self._tells_metadata else []):
+            metadata = _Metadata(image, sender, part)
+            for broker_id, broker in image.brokers.items():
+                if metadata_to is None or broker_id in metadata_to:
+                    yield broker_id, metadata.request(broker)
+        for broker_id, broker in image.brokers.items():
+            for stops in in_slices(self._stops.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
+                for stop in _stop_replica(image, sender, broker, dict(stops)):
+                    yield broker_id, stop
 
 
 # LeaderAndIsr ----------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from barnabas.controller.transitions import (
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
+LEADERLESS = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
+
 # What the image is made of ---------------------------------------------------------------------------------------
 
 
@@ -254,6 +256,8 @@ class ClusterImage:
     failed_disks: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
     moving: dict[TopicPartition, None] = field(default_factory=dict)  # partitions that are being reassigned
+    held: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)  # broker -> what is assigned to it
+    leaderless: dict[TopicPartition, None] = field(default_factory=dict)  # partitions that are New or Offline
 
     def is_current(self, broker: LiveBroker) -> bool:
         """Whether this is a broker's present life: what comes from an earlier one means nothing any more."""
@@ -298,10 +302,9 @@ class ClusterImage:
 
     def replicas_on(self, broker_ids: Mapping[int, object]) -> Iterator[tuple[TopicPartition, int]]:
         """Every replica that these brokers hold."""
-        for topic_partition, partition in self.partitions():
-            for broker_id in partition.replicas:
-                if broker_id in broker_ids:
-                    yield topic_partition, broker_id
+        for broker_id in broker_ids:
+            for topic_partition in self.held.get(broker_id, ()):
+                yield topic_partition, broker_id
 
     def is_deleting(self, topic: str) -> bool:
         """Whether the topic is marked for deletion: to clients it does not exist any more."""
@@ -355,9 +358,10 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
 def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
     topic_partition = record.topic_partition
     partition = PartitionImage(Assignment(record.replicas, record.adding, record.removing))
-    _move_partition(topic_partition, partition, PartitionMove.ASSIGN)
+    _move_partition(image, topic_partition, partition, PartitionMove.ASSIGN)
     for broker_id in record.replicas:
         _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
+        image.held.setdefault(broker_id, {})[topic_partition] = None
     image.topics[topic_partition.topic].partitions[topic_partition.partition] = partition
     _note_move(image, topic_partition, partition.assignment)
 
@@ -370,8 +374,20 @@ def _assignments_changed(image: ClusterImage, record: AssignmentsChanged) -> Non
         for broker_id in assignment.replicas:
             if broker_id not in partition.replica_statuses:
                 _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
+        _release(image, topic_partition, partition.replicas)
+        for broker_id in assignment.replicas:
+            image.held.setdefault(broker_id, {})[topic_partition] = None
         partition.assignment = assignment
         _note_move(image, topic_partition, assignment)
+
+
+def _release(image: ClusterImage, topic_partition: TopicPartition, replicas: Iterable[int]) -> None:
+    """Forget that these brokers hold the partition."""
+    for broker_id in replicas:
+        held = image.held[broker_id]
+        del held[topic_partition]
+        if not held:
+            del image.held[broker_id]
 
 
 def _note_move(image: ClusterImage, topic_partition: TopicPartition, assignment: Assignment) -> None:
@@ -385,7 +401,7 @@ def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
     partition = image.partition(record.topic_partition)
     partition.leadership = record.leadership
     led = image.is_reachable(record.topic_partition, record.leadership.state.leader)
-    _move_partition(record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
+    _move_partition(image, record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
 
 
 def _replica_moved(image: ClusterImage, record: ReplicaMoved) -> None:
@@ -410,8 +426,8 @@ def _deletion_marked(image: ClusterImage, record: DeletionMarked) -> None:
 def _deletion_begun(image: ClusterImage, record: DeletionBegun) -> None:
     image.deletions[record.topic].begun = True
     for topic_partition, partition in image.partitions([record.topic]):
-        _move_partition(topic_partition, partition, PartitionMove.LOSE_LEADER)
-        _move_partition(topic_partition, partition, PartitionMove.REMOVE)
+        _move_partition(image, topic_partition, partition, PartitionMove.LOSE_LEADER)
+        _move_partition(image, topic_partition, partition, PartitionMove.REMOVE)
 
 
 def _deletion_halted(image: ClusterImage, record: DeletionHalted) -> None:
@@ -437,15 +453,23 @@ def _forget_topic(image: ClusterImage, topic: str) -> None:
     for failed in image.failed_disks.values():
         for index in image.topics[topic].partitions:
             failed.pop(TopicPartition(topic, index), None)
-    for index in image.topics[topic].partitions:
-        image.moving.pop(TopicPartition(topic, index), None)
+    for topic_partition, partition in image.partitions([topic]):
+        image.moving.pop(topic_partition, None)
+        image.leaderless.pop(topic_partition, None)
+        _release(image, topic_partition, partition.replicas)
     forgotten = image.topics.pop(topic)
     image.topic_names.pop(forgotten.topic_id, None)
     image.deletions.pop(topic, None)
 
 
-def _move_partition(topic_partition: TopicPartition, partition: PartitionImage, move: PartitionMove) -> None:
+def _move_partition(
+    image: ClusterImage, topic_partition: TopicPartition, partition: PartitionImage, move: PartitionMove
+) -> None:
     partition.status = after(PARTITION_TRANSITIONS, partition.status, move, topic_partition)
+    if partition.status in LEADERLESS:
+        image.leaderless[topic_partition] = None
+    else:
+        image.leaderless.pop(topic_partition, None)
 
 
 def _move_replica(

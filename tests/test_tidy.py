@@ -68,6 +68,7 @@ PURE = {
     "controller/paths.py",
     "controller/state.py",
     "controller/transitions.py",
+    "controller/turns.py",
     "controller/placement.py",
     "controller/elections.py",
     "controller/bounces.py",

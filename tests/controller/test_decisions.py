@@ -87,7 +87,7 @@ def test_a_registration_older_than_the_known_one_means_nothing(picture):
 
 def test_a_broker_that_joins_is_told_all_its_roles(picture):
     image = picture.image(1, 2, orders=[[1, 2], [2]])
-    decision = decide_replicas_online(image, {2: None})
+    decision = decide_replicas_online(image, image.replicas_on({2: None}))
     assert moves(decision, 2) == ["start", "start"]
     assert told(decision) == [TellLeaderAndIsr(ORDERS, (2,)), TellLeaderAndIsr(TopicPartition("orders", 1), (2,))]
 
@@ -95,7 +95,7 @@ def test_a_broker_that_joins_is_told_all_its_roles(picture):
 def test_a_replica_on_a_failed_disk_is_not_started(picture):
     image = picture.image(1, 2, orders=[[1, 2]])
     replay(image, DirectoryReported(ORDERS, 2, works=False))
-    assert decide_replicas_online(image, {2: None}) == Decision()
+    assert decide_replicas_online(image, image.replicas_on({2: None})) == Decision()
 
 
 def test_a_lost_replica_is_stopped_and_announced(picture):
@@ -314,7 +314,7 @@ def test_a_halted_deletion_goes_on_when_the_broker_returns(picture, marked):
     carry_out(marked, decide_deletions(marked))
     confirm(marked, 1)
     replay(marked, BrokerJoined(picture.broker(2, epoch=500)))
-    assert moves(carry_out(marked, decide_replicas_online(marked, {2: None})), 2) == ["start"]
+    assert moves(carry_out(marked, decide_replicas_online(marked, marked.replicas_on({2: None}))), 2) == ["start"]
     assert carry_out(marked, decide_resumed_deletions(marked, {2: None})).steps == [Step(DeletionResumed("orders"))]
     assert told(carry_out(marked, decide_deletions(marked))) == [TellStop(ORDERS, 2, True)]
     confirm(marked, 2)
@@ -322,7 +322,7 @@ def test_a_halted_deletion_goes_on_when_the_broker_returns(picture, marked):
 
 
 def test_a_broker_that_returns_with_a_topic_to_delete_is_told_no_role(picture, marked):
-    assert told(decide_replicas_online(marked, {2: None})) == []
+    assert told(decide_replicas_online(marked, marked.replicas_on({2: None}))) == []
 
 
 def test_a_broker_that_dies_while_it_deletes_halts_the_deletion(marked):

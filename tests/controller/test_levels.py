@@ -37,7 +37,8 @@ def requests_at(level, image, *tells):
     batch = ControlBatch()
     for tell in tells:
         batch.add(tell)
-    made = batch.requests(image, Sender(1, 4, "PLAINTEXT", versions))[1]
+    told = batch.requests(image, Sender(1, 4, "PLAINTEXT", versions))
+    made = [request for broker_id, request in told if broker_id == 1]
     return [
         (versions[each.API_KEY], m.decode(type(each), versions[each.API_KEY], m.encode(each, versions[each.API_KEY])))
         for each in made

@@ -30,7 +30,10 @@ def requests_of(image, *tells, metadata_to=None):
     batch = ControlBatch()
     for tell in tells:
         batch.add(tell)
-    return batch.requests(image, SENDER, metadata_to)
+    made = {}
+    for broker_id, request in batch.requests(image, SENDER, metadata_to):
+        made.setdefault(broker_id, []).append(request)
+    return made
 
 
 def kinds(requests):
