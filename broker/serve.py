@@ -17,7 +17,7 @@ any part ends all of them, and the first cause is raised.
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -414,7 +414,7 @@ async def _serve_connections(
                 accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(connections.sweep)
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
-            with _watched():
+            with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
                 await hand_over(broker, broker.controller_link)
             accepting.cancel_scope.cancel()

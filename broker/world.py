@@ -41,7 +41,10 @@ class OpenStore(Protocol):
 
 
 class World(NamedTuple):
-    """Time, chance, disk, network, store and threads."""
+    """Time, chance, disk, network, store and threads.
+
+    `watches_steps`: whether steps that hold the loop are looked for. In virtual time none takes any.
+    """
 
     now_ms: Callable[[], int]
     rng: random.Random
@@ -49,6 +52,7 @@ class World(NamedTuple):
     net: Net
     open_store: OpenStore
     in_thread: InThread
+    watches_steps: bool = True
 
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:

@@ -18,7 +18,7 @@ stay unsynced for ever, even if a later sync of the file, opened anew, succeeds:
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from barnabas.storage.disk import BytesLike, DirectoryLocked, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
@@ -80,7 +80,7 @@ _Clones = dict[_Content | _Directory, _Content | _Directory]  # original -> copy
 
 
 @dataclass(slots=True)
-class _Fault:
+class DiskFault:
     operation: str
     cause: str
     path_part: str
@@ -101,6 +101,7 @@ class MemFile:
         self._references = 1
         self._failed_sync: str | None = None
         content.open_count += 1
+        disk.open_count += 1
 
     def size_bytes(self) -> int:
         return len(self._content.data)
@@ -172,6 +173,7 @@ class MemFile:
         self._references -= 1
         if self._references == 0:
             self._content.open_count -= 1
+            self._disk.open_count -= 1
             self._disk.reclaim(self._content)
 
     def fileno(self) -> int | None:
@@ -219,20 +221,25 @@ class MemDisk:
         self.capacity_bytes = capacity_bytes
         self.now_ms = now_ms
         self.used_bytes = 0
+        self.open_count = 0  # handles, as a process counts its descriptors
         self._root = _Directory(now_ms())
         self._locks: dict[str, None] = {}
-        self._faults: list[_Fault] = []
+        self._faults: list[DiskFault] = []
 
     # -- crashes and faults
 
-    def crash_process(self) -> "MemDisk":
+    def crash_process(self) -> Self:
         """The disk after the process died: everything written is there, and still unsynced what was unsynced."""
-        after = MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+        after = self.another()
         after._root = _clone_directory(self._root, {})
         after.used_bytes = _used_bytes(after._root)
         return after
 
-    def crash_machine(self, rng: random.Random) -> "MemDisk":
+    def another(self) -> Self:
+        """An empty disk of this kind and size, for a crash to fill."""
+        return type(self)(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+
+    def crash_machine(self, rng: random.Random) -> Self:
         """The disk after a power failure: of the unsynced changes, `rng` decides how many of each file are there."""
         after = self.crash_process()
         _lose_in_directory(after._root, rng)
@@ -247,9 +254,13 @@ class MemDisk:
         `path_part` picks the paths that contain it. A failed write leaves nothing, or its first `left_bytes` where
         cutting back failed as well.
         """
-        self._faults.append(_Fault(operation, cause, path_part, after, left_bytes))
+        self._faults.append(DiskFault(operation, cause, path_part, after, left_bytes))
 
-    def take_fault(self, operation: str, path: str) -> _Fault | None:
+    def forget_faults(self) -> None:
+        """Let nothing fail that has not failed yet."""
+        self._faults.clear()
+
+    def take_fault(self, operation: str, path: str) -> DiskFault | None:
         """The fault that is due at this operation, if one is."""
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path:

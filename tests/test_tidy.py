@@ -47,7 +47,7 @@ EDGE = {
     "testing/machine.py",
     "testing/child.py",
     "testing/asking.py",
-    "testing/schedule.py",
+    "testing/simulation/schedule.py",
 }
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "http", "multiprocessing", "os", "pathlib", "resource",

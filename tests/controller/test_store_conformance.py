@@ -31,6 +31,7 @@ from barnabas.controller.store import (
     SetData,
     with_ancestors,
 )
+from tests.testing.simulation.stores import SimulatedStores
 
 LATE_STEPS_MAX = 20
 
@@ -88,9 +89,12 @@ class SqliteStores:
             await trio.lowlevel.checkpoint()
 
 
-@pytest.fixture(params=["memory", "file", "late watches"])
+@pytest.fixture(params=["memory", "file", "late watches", "simulated"])
 async def stores(request, tmp_path, nursery):
     """Opens sessions of one store, and expires them."""
+    if request.param == "simulated":
+        yield SimulatedStores(nursery)
+        return
     path = str(tmp_path / "store.db") if request.param == "file" else ":memory:"
     rng = random.Random(7)
     database = await open_sqlite_database(path, inline, lambda: 1_700_000_000_000)

@@ -1,0 +1,57 @@
+"""The disk of one simulated machine: `storage/memdisk.py`, and what can go wrong with it while it runs.
+
+    slow      work in threads (syncs, cold reads, recovery) takes longer; the node's `in_thread` asks `thread_seconds`
+    errors    the next operation of a kind fails with EIO (`fail_next`)
+    full      nothing more can be written until it is `healed`
+
+Every change goes into the trace. A crash is a value, as in `memdisk.py`: the disk that the next life of the
+broker finds.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Self
+
+from barnabas.storage.memdisk import UNLIMITED_BYTES, DiskFault, MemDisk
+from barnabas.testing.simulation.trace import Trace
+
+THREAD_SECONDS_MIN, THREAD_SECONDS_MAX = 0.000_1, 0.001  # of work that waits for a healthy device
+TRACED = frozenset({"write", "sync", "truncate", "rename", "remove", "remove_tree", "replace_file"})
+
+
+class SimDisk(MemDisk):
+    """A disk that tells the trace what is done to it."""
+
+    def __init__(self, name: str, trace: Trace, rng: random.Random, now_ms: Callable[[], int]) -> None:
+        super().__init__(now_ms=now_ms)
+        self.name = name
+        self.slow_seconds = 0.0  # a fault: work in a thread takes up to so much longer
+        self._trace = trace
+        self._rng = rng
+
+    def thread_seconds(self) -> float:
+        """How long the next piece of work in a thread takes."""
+        seconds = self._rng.uniform(THREAD_SECONDS_MIN, THREAD_SECONDS_MAX)
+        return seconds + self._rng.random() * self.slow_seconds if self.slow_seconds else seconds
+
+    def fill(self, left_bytes: int) -> None:
+        """From now on only so much can be written."""
+        self.capacity_bytes = self.used_bytes + left_bytes
+
+    def heal(self) -> None:
+        """No fault any more; what failed stays failed."""
+        self.capacity_bytes = UNLIMITED_BYTES
+        self.slow_seconds = 0.0
+        self.forget_faults()
+
+    def take_fault(self, operation: str, path: str) -> DiskFault | None:
+        """As in `MemDisk`; every change passes here. The bytes in use tell the sizes of the writes before."""
+        if operation in TRACED:
+            self._trace.note(f"disk {self.name} {operation} {path} {self.used_bytes}")
+        return super().take_fault(operation, path)
+
+    def another(self) -> Self:
+        """As in `MemDisk`: the same machine's."""
+        after = type(self)(self.name, self._trace, self._rng, self.now_ms)
+        after.slow_seconds = self.slow_seconds
+        return after

@@ -1,0 +1,138 @@
+"""The cables of the simulated network: what travels from one party to another, and when it arrives.
+
+A party is whatever has a network address of its own: a broker, a client, the metadata store. A `Link` is one direction
+between two parties: how long messages take on it, and whether it is cut. A `Wire` is one direction of one connection
+on a link: items arrive in the order in which they were sent, none is lost while the connection lives, none arrives
+twice; that is TCP's promise. While the link is cut they wait (TCP sends them again and again); when that has gone on
+for too long, the sender is told that its connection is dead.
+
+A wire costs one timer however many items fly on it, and items sent at the same moment arrive together.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from barnabas.testing.simulation.schedule import VirtualClock
+
+Payload = TypeVar("Payload")
+
+LATENCY_SECONDS_MIN, LATENCY_SECONDS_MAX = 0.000_1, 0.001  # of a link, drawn once
+JITTER_SHARE = 0.5  # of the latency, drawn for each message
+RESEND_SECONDS_MAX = 0.4  # after a cut link was mended, until the sender tries again
+GIVE_UP_SECONDS_MIN, GIVE_UP_SECONDS_MAX = 5.0, 20.0  # how long a sender goes on without an acknowledgement
+
+
+class Link:
+    """One direction between two parties."""
+
+    def __init__(self, clock: VirtualClock, rng: random.Random, source: str, target: str) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.source = source
+        self.target = target
+        self.extra_seconds = 0.0  # a fault: every message takes up to so much longer
+        self.cuts = 0  # how many faults cut it now
+        self.message_count = 0
+        self._latency = rng.uniform(LATENCY_SECONDS_MIN, LATENCY_SECONDS_MAX)
+        self._stalled: dict[Wire[object], None] = {}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing arrives."""
+        return self.cuts > 0
+
+    def latency(self) -> float:
+        """How long the next message takes."""
+        seconds = self._latency * (1 + JITTER_SHARE * self.rng.random())
+        return seconds + self.rng.random() * self.extra_seconds if self.extra_seconds else seconds
+
+    def cut(self) -> None:
+        """From now on nothing arrives."""
+        self.cuts += 1
+
+    def mend(self) -> None:
+        """Take one cut back; what waited is sent again."""
+        self.cuts -= 1
+        if self.cuts == 0:
+            stalled, self._stalled = self._stalled, {}
+            for wire in stalled:
+                wire.send_again()
+
+    def stall(self, wire: "Wire[object]") -> None:
+        """For `Wire`."""
+        self._stalled[wire] = None
+
+
+class Wire(Generic[Payload]):
+    """A connection's one way: `arrive(item)` is called at the far end, `on_dead()` when the near end gives up."""
+
+    __slots__ = (
+        "_armed",
+        "_arrive",
+        "_flying",
+        "_last_arrival",
+        "_last_sent",
+        "_on_dead",
+        "_stalls",
+        "is_closed",
+        "link",
+    )
+
+    def __init__(self, link: Link, arrive: Callable[[Payload], None], on_dead: Callable[[], None]) -> None:
+        self.link = link
+        self.is_closed = False
+        self._arrive = arrive
+        self._on_dead = on_dead
+        self._flying: deque[tuple[float, Payload]] = deque()
+        self._armed = False
+        self._last_sent = self._last_arrival = 0.0
+        self._stalls = 0
+
+    def send(self, item: Payload) -> None:
+        """Let an item travel."""
+        if self.is_closed:
+            return
+        clock = self.link.clock
+        now = clock.now
+        if self._last_sent != now or not self._flying:
+            self._last_sent = now
+            self._last_arrival = max(self._last_arrival, now + self.link.latency())
+            self.link.message_count += 1
+        self._flying.append((self._last_arrival, item))
+        if not self._armed:
+            self._armed = True
+            clock.call_at(self._last_arrival, self._due)
+
+    def close(self) -> None:
+        """Nothing arrives any more."""
+        self.is_closed = True
+        self._flying.clear()
+
+    def send_again(self) -> None:
+        """The link was mended."""
+        self._stalls += 1
+        self.link.clock.call_in(self.link.rng.random() * RESEND_SECONDS_MAX, self._due)
+
+    def _due(self) -> None:
+        if self.is_closed:
+            return
+        link = self.link
+        if link.cuts:
+            link.stall(self)  # type: ignore[arg-type]  # a link does not look at what is sent
+            patience = link.rng.uniform(GIVE_UP_SECONDS_MIN, GIVE_UP_SECONDS_MAX)
+            link.clock.call_in(patience, self._give_up, self._stalls)
+            return
+        now, flying = link.clock.now, self._flying
+        while flying and flying[0][0] <= now:
+            self._arrive(flying.popleft()[1])
+        if flying:
+            link.clock.call_at(flying[0][0], self._due)
+        else:
+            self._armed = False
+
+    def _give_up(self, stalls: int) -> None:
+        if stalls == self._stalls and not self.is_closed:
+            self.close()
+            self._on_dead()

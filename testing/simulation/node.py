@@ -1,0 +1,260 @@
+"""One simulated machine with at most one broker: `serve()` in a world of its own.
+
+The machine's disk, clock and address outlive the broker on it. Each run of the broker is a `Life`: a process that can
+be paused, a network and a store session that die with it. A crash is immediate, as SIGKILL is: the disk is copied at
+that moment, connections break, the session falls silent. What is left of the old life is cancelled and comes to its end
+in the background: it can reach nothing any more, neither the new disk nor the network nor the store.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+import trio
+
+from barnabas.broker.call import Broker
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.serve import UNFIT_SURROUNDINGS, Serving, serve
+from barnabas.broker.world import StoreConfig, World
+from barnabas.controller.registration import CannotRegister
+from barnabas.controller.store import MetadataStore, StoreError
+from barnabas.testing.simulation.disk import SimDisk
+from barnabas.testing.simulation.net import PartyNet, SimNet
+from barnabas.testing.simulation.schedule import Process, Simulation, VirtualClock
+from barnabas.testing.simulation.session import StoreSession
+from barnabas.testing.simulation.store import START_MS, StoreServer
+
+PORT = 9092
+RESTART_SECONDS = 1.0  # a supervisor's pause
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+@dataclass(eq=False, slots=True)
+class Life:
+    """One run of a broker, from its start to its end or crash."""
+
+    process: Process
+    net: PartyNet
+    rng: random.Random
+    disk: SimDisk
+    clock: VirtualClock
+    sessions: list[StoreSession] = field(default_factory=list)
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    stop: trio.Event = field(default_factory=trio.Event)
+    ready_or_ended: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
+    broker: Broker | None = None
+    serving: Serving | None = None
+    crashed: bool = False
+
+    async def in_thread(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+        """After the time that a thread takes; as trio does it, what began is waited for, cancelled or not."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        task = trio.lowlevel.current_task()
+        self.clock.call_in(self.disk.thread_seconds(), trio.lowlevel.reschedule, task)
+        await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        return function(*args)
+
+
+class Node:
+    """A machine. `broker` is the live parts of the broker that runs on it, from the moment when they stand."""
+
+    def __init__(
+        self, simulation: Simulation, net: SimNet, store: StoreServer, broker_id: int, properties: dict[str, str]
+    ) -> None:
+        self.broker_id = broker_id
+        self.name = f"broker-{broker_id}"
+        self.properties = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "log.dirs": "/data",
+        } | properties
+        self.clock_skew_ms = 0
+        self.failure: Exception | None = None  # why the latest life ended by itself
+        self.lives = 0
+        self.zombies = 0  # crashed lives that have not come to their end yet
+        self.on_built: list[Callable[[Broker], None]] = []
+        self._simulation = simulation
+        self._net = net
+        self._store = store
+        self._life: Life | None = None
+        self.disk = SimDisk(self.name, simulation.trace, simulation.rng(f"{self.name} disk"), self.now_ms)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    # -- what is so
+
+    def now_ms(self) -> int:
+        """This machine's wall clock."""
+        return START_MS + round(self._simulation.clock.now * 1000) + self.clock_skew_ms
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker's live parts while it runs."""
+        return None if self._life is None else self._life.broker
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker runs here, ready or not, paused or not."""
+        return self._life is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a broker here said that it serves."""
+        return self._life is not None and self._life.serving is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the broker's process is stopped."""
+        return self._life is not None and self._life.process.is_paused
+
+    @property
+    def session_ids(self) -> list[int]:
+        """The sessions with the metadata store that the server counts as this machine's."""
+        return self._store.sessions_of(self.name)
+
+    # -- what is done
+
+    def launch(self, nursery: trio.Nursery) -> Life:
+        """Start a broker; it is not awaited."""
+        if self._life is not None:
+            raise RuntimeError(f"{self.name} runs already")
+        self.lives += 1
+        self.failure = None
+        rng = self._simulation.rng(f"{self.name} life {self.lives}")
+        clock = self._simulation.clock
+        life = self._life = Life(Process(self.name), self._net.party(self.name), rng, self.disk, clock)
+        self._simulation.trace.note(f"{self.name} starts")
+        nursery.start_soon(self._live, life, name=f"{self.name}")
+        return life
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start a broker and wait until it serves; raises what prevented that.
+
+        As a supervisor does it, it is started again while the store is out of reach or still holds the registration of
+        the life before, which crashed.
+        """
+        while True:
+            life = self.launch(nursery)
+            await life.ready_or_ended.wait()
+            if life.serving is not None or life.crashed or self.failure is None:
+                return
+            if not isinstance(self.failure, CannotRegister | StoreError):
+                raise self.failure
+            await trio.sleep(RESTART_SECONDS)
+            if self._life is not None:
+                return  # somebody else was faster
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM: a clean stop begins."""
+        if self._life is not None:
+            self._life.stop.set()
+
+    async def stop(self) -> None:
+        """A clean stop, waited for."""
+        life = self._life
+        if life is not None:
+            life.stop.set()
+            await life.ended.wait()
+
+    def crash_process(self) -> None:
+        """SIGKILL: what was written is on the disk."""
+        self._crash(self.disk.crash_process(), machine=False)
+
+    def crash_machine(self, rng: random.Random) -> None:
+        """Power is cut: of what was not synced, `rng` decides what is there."""
+        self._crash(self.disk.crash_machine(rng), machine=True)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._life is not None:
+            self._simulation.trace.note(f"{self.name} is paused")
+            self._life.process.pause()
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._life is not None:
+            self._simulation.trace.note(f"{self.name} goes on")
+            self._life.process.resume()
+
+    # -- parts
+
+    def _crash(self, disk: SimDisk, *, machine: bool) -> None:
+        self._simulation.trace.note(f"{self.name} crashes, machine {machine}")
+        self.disk = disk
+        self._net.crash(self.name, machine=machine)
+        life, self._life = self._life, None
+        if life is None:
+            return
+        life.crashed = True
+        for session in life.sessions:
+            session.die()
+        life.scope.cancel()
+        life.process.resume()  # its tasks are no more, and must come to their end here
+        self.zombies += 1
+
+    async def _live(self, life: Life) -> None:
+        try:
+            with life.scope:
+                await life.process.run(self._serve, life)
+        finally:
+            life.broker = None
+            if life.crashed:
+                self.zombies -= 1
+            else:
+                self._life = None
+                self._net.crash(self.name, machine=False)
+                for session in life.sessions:
+                    session.die()
+                self._simulation.trace.note(f"{self.name} ended: {self.failure!r}")
+            life.ended.set()
+            life.ready_or_ended.set()
+
+    async def _serve(self, life: Life) -> None:
+        world = World(
+            now_ms=self.now_ms,
+            rng=life.rng,
+            disk=life.disk,
+            net=life.net,
+            open_store=partial(self._open_store, life),
+            in_thread=life.in_thread,
+            watches_steps=False,
+        )
+        try:
+            await serve(
+                BrokerConfig(self.properties),
+                world=world,
+                stop=life.stop,
+                task_status=_Ready(life),
+                on_built=partial(self._built, life),
+            )
+        except (*UNFIT_SURROUNDINGS, OSError) as error:
+            if not life.crashed:
+                self.failure = error
+
+    def _built(self, life: Life, broker: Broker) -> None:
+        if not life.crashed:
+            life.broker = broker
+            for callback in self.on_built:
+                callback(broker)
+
+    async def _open_store(self, life: Life, config: StoreConfig, embedded_path: str) -> MetadataStore:
+        session = StoreSession(self._store, life.process, config.zookeeper_session_timeout_ms / 1000)
+        life.sessions.append(session)
+        return await session.open()
+
+
+class _Ready:
+    """Who is told that the broker serves."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def started(self, value: Serving) -> None:
+        self._life.serving = value
+        self._life.ready_or_ended.set()

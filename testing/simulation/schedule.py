@@ -1,0 +1,276 @@
+"""One seed, one history: virtual time, a seeded scheduler, and processes that can be stopped.
+
+Theory of operation
+-------------------
+Trio runs its tasks in batches: all that are runnable, in an order of its choosing. `simulate` makes that order a
+function of the seed. This is the only file that touches the two names which trio keeps private for that: the switch
+that sorts a batch by the age of its tasks before it is shuffled, and the source of chance that shuffles it. Trio's
+version may change them; a test then fails, and `simulate` refuses to run.
+
+Time is virtual. Trio asks its clock how long to sleep only when no task can run; `VirtualClock` answers "not at all"
+and jumps to whatever comes next, a deadline of trio's or one of its own timers. Timers (`call_at`) are plain callbacks
+that run between task steps: a message of the simulated network arrives without a task of its own, which is what makes
+a busy cluster cheap. Equal times go in the order in which they were asked for.
+
+A `Process` is what SIGSTOP stops: a group of tasks. A task belongs to the process in whose context it was started.
+While the process is paused none of its tasks makes a step: whatever wakes it (bytes, a timer, a lock) is kept and
+happens after `resume`, as with a stopped process whose kernel goes on working. To this end each task's coroutine is
+replaced, before its first step, by one that asks whether it may go on.
+"""
+
+import contextlib
+import heapq
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TypeVar, TypeVarTuple
+
+import trio
+from trio._core import _run as trio_run
+
+from barnabas.testing.simulation.trace import Trace
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+SWITCH, CHANCE = "_ALLOW_DETERMINISTIC_SCHEDULING", "_r"  # trio's private names
+START_SECONDS = 1000.0  # so that nothing is taken for "never" that happened at the very beginning
+POLLS_MAX = 100
+STALLED = "the simulation stands still: no task can run, and nothing is due"
+
+
+class SimulationStalled(Exception):
+    """Every task waits for another one."""
+
+
+class VirtualClock(trio.abc.Clock):
+    """Trio's clock, and timers."""
+
+    def __init__(self) -> None:
+        self.now = START_SECONDS
+        self._timers: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
+        self._count = 0
+        self._polls = 0  # in a row, with nothing due
+        self.stalled = trio.CancelScope()  # cancelled when nothing will ever happen any more
+
+    def call_at(self, seconds: float, callback: Callable[[*Arguments], None], *args: *Arguments) -> None:
+        """Call `callback(*args)` at this time, between two task steps. It cannot be taken back: let it look first."""
+        self._count += 1
+        heapq.heappush(self._timers, (seconds, self._count, callback, args))
+
+    def call_in(self, seconds: float, callback: Callable[[*Arguments], None], *args: *Arguments) -> None:
+        """The same, so many seconds from now."""
+        self.call_at(self.now + seconds, callback, *args)
+
+    def start_clock(self) -> None:
+        """Nothing runs by itself."""
+
+    def current_time(self) -> float:
+        """The virtual time, in seconds."""
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Jump to what comes next; trio asks when nothing can run, and never sleeps."""
+        timers = self._timers
+        if timers and timers[0][0] <= deadline:
+            self.now = due = max(self.now, timers[0][0])
+            while timers and timers[0][0] <= due:
+                _, _, callback, args = heapq.heappop(timers)
+                callback(*args)
+            self._polls = 0
+        elif deadline == math.inf:
+            self._polls += 1  # trio wakes itself by a socket now and then, and has to look
+            if self._polls == POLLS_MAX:
+                self.stalled.cancel()
+        elif deadline > self.now:
+            self.now = deadline
+        return 0.0
+
+
+# -- processes
+
+
+class Process:
+    """A group of tasks that can be stopped in the midst of whatever they do, and continued."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_paused = False
+        self._held: list[trio.lowlevel.Task] = []
+        self._later: list[Callable[[], None]] = []
+
+    async def run(self, function: Callable[[*Arguments], Awaitable[object]], *args: *Arguments) -> None:
+        """`await function(*args)` as the first task of this process."""
+        token = _process.set(self)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(function, *args)
+        finally:
+            _process.reset(token)
+
+    def pause(self) -> None:
+        """From now on no task of this process makes a step."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let everything happen that was held back, in its order."""
+        if not self.is_paused:
+            return
+        self.is_paused = False
+        held, self._held = self._held, []
+        later, self._later = self._later, []
+        for callback in later:
+            callback()
+        for task in held:
+            trio.lowlevel.reschedule(task)
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Run a callback of this process: now, or when it goes on."""
+        if self.is_paused:
+            self._later.append(callback)
+        else:
+            callback()
+
+    def hold(self, task: trio.lowlevel.Task) -> None:
+        """For `_Stoppable`."""
+        self._held.append(task)
+
+
+_process: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class _Stoppable(Coroutine[object, object, object]):
+    """A task's coroutine, which makes a step only while its process runs."""
+
+    __slots__ = ("_coroutine", "_holding", "_kept", "_process", "_task")
+
+    def __init__(self, task: trio.lowlevel.Task, process: Process) -> None:
+        self._coroutine: Coroutine[object, object, object] = task.coro  # type: ignore[assignment]  # what trio sends it
+        self._task = task
+        self._process = process
+        self._holding = False
+        self._kept: object = None
+
+    def send(self, value: object) -> object:
+        if self._process.is_paused:
+            if not self._holding:
+                self._holding, self._kept = True, value
+            self._process.hold(self._task)
+            return _wait_message()
+        if self._holding:
+            self._holding, value, self._kept = False, self._kept, None
+        return self._coroutine.send(value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        traceback: TracebackType | None = None,
+    ) -> object:
+        return self._coroutine.throw(kind)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[object, object, object]:
+        raise TypeError("only trio's run loop drives a task's coroutine")
+
+    def __getattr__(self, name: str) -> object:
+        """What trio wants to know of a coroutine (`cr_frame`, `cr_running`, …) is so of the one inside."""
+        return getattr(self._coroutine, name)
+
+
+def _wait_message() -> object:
+    """What a coroutine yields to wait for `reschedule`, and for nothing else."""
+    waiting = trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+    message: object = waiting.send(None)
+    waiting.close()
+    return message
+
+
+# -- the run
+
+
+class Simulation(trio.abc.Instrument):
+    """One run: its seed, clock and trace. `on_step` callbacks are called after each task step.
+
+    Chance comes in streams, one for each name, so that drawing more in one part changes nothing in another.
+    """
+
+    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
+        self.seed = seed
+        self.clock = VirtualClock()
+        self.trace = Trace(self.clock.current_time, keep=keep_trace)
+        self.after_step: list[Callable[[], None]] = []
+
+    def rng(self, name: str) -> random.Random:
+        """A source of chance of its own for each name; the same for the same seed."""
+        return random.Random(f"{self.seed} {name}")
+
+    def on_step(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` after every task step. It must be quick where nothing changed."""
+        self.after_step.append(callback)
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        """For trio."""
+        process = task.context.get(_process)
+        if process is not None:
+            task.coro = _Stoppable(task, process)  # type: ignore[assignment]  # not of the built-in type
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """For trio."""
+        self.trace.step(task.name)
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """For trio."""
+        for callback in self.after_step:
+            callback()
+
+
+def simulate(
+    seed: int, main: Callable[[Simulation], Awaitable[Result]], *, keep_trace: bool = False
+) -> tuple[Result, Simulation]:
+    """Run `main(simulation)` in virtual time; its result and the run, whose trace is the history of this seed."""
+    simulation = Simulation(seed, keep_trace=keep_trace)
+    results: list[Result] = []
+
+    async def run() -> None:
+        with simulation.clock.stalled:
+            results.append(await main(simulation))
+
+    with _seeded_scheduler(random.Random(f"{seed} scheduler")), _quiet():
+        trio.run(run, clock=simulation.clock, instruments=[simulation])
+    if not results:
+        raise SimulationStalled(STALLED)
+    return results[0], simulation
+
+
+@contextlib.contextmanager
+def _seeded_scheduler(rng: random.Random) -> Iterator[None]:
+    """Let trio sort and shuffle each batch of tasks by this source of chance."""
+    before = getattr(trio_run, SWITCH), getattr(trio_run, CHANCE)
+    if not isinstance(before[0], bool) or not isinstance(before[1], random.Random):
+        raise TypeError(f"this version of trio schedules in another way: {SWITCH} and {CHANCE} are {before}")
+    setattr(trio_run, SWITCH, True)
+    setattr(trio_run, CHANCE, rng)
+    try:
+        yield
+    finally:
+        setattr(trio_run, SWITCH, before[0])
+        setattr(trio_run, CHANCE, before[1])
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Brokers in trouble have much to say, and a line costs more than a request."""
+    logger = logging.getLogger("barnabas")
+    before = logger.level
+    if logger.getEffectiveLevel() < logging.WARNING or before == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,302 @@
+"""One broker's session with the simulated metadata store: kazoo's part, and the `MetadataStore` that brokers see.
+
+Theory of operation
+-------------------
+The session speaks to the server over two wires, pings, gives a connection up when nothing is heard for two thirds of
+the timeout, and connects again for as long as it lives. When a connection is lost, reads that were on their way are
+asked again, and a write that was on its way raises StoreUnavailable, for nobody knows whether it was carried out. What
+is called while there is no connection waits for one.
+
+Watches are kept here, with the zxid of the read that armed them, and told to the server anew after each connection:
+what changed meanwhile fires at once, so none is lost. They may come late (`StoreServer.watch_delay_seconds`).
+
+A session belongs to a process: while that is paused it neither pings nor hears, and what came meanwhile is heard when
+it goes on. It needs no task: everything but the callers' waiting happens in timers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from barnabas.controller.store import (
+    Item,
+    MetadataStore,
+    Outcome,
+    SessionExpired,
+    Stat,
+    StoreUnavailable,
+    Watch,
+    check_op,
+    check_path,
+)
+from barnabas.testing.simulation.links import Wire
+from barnabas.testing.simulation.schedule import Process
+from barnabas.testing.simulation.store import STORE, Connection, Message, Request, StoreServer
+from barnabas.testing.simulation.tree import Tree, WatchKey
+
+TICKS_OF_TIMEOUT = 4  # how often in a session's timeout a client looks after its connection
+SILENCE_SHARE = 2 / 3  # of the timeout, until a client gives a connection up
+PAUSE_SECONDS_MAX = 0.3  # before it tries to connect again
+CLOSE_SECONDS = 2.0  # so long a session that ends waits for the server to hear of it
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    request: Request
+    watch: Watch | None
+    on_its_way: bool = False
+    failure: SessionExpired | StoreUnavailable | None = None
+    done: trio.Event = field(default_factory=trio.Event)
+
+
+class StoreSession(MetadataStore):
+    """One session, in one life of its process: `open` begins it, `die` is the crash."""
+
+    def __init__(self, server: StoreServer, process: Process, timeout_seconds: float) -> None:
+        self._server = server
+        self._process = process
+        self._timeout_seconds = timeout_seconds
+        self._session_id = 0  # none yet
+        self._calls: dict[_Call, None] = {}
+        self._watches: dict[WatchKey, tuple[int, dict[Watch, None]]] = {}
+        self._on_expired: list[Callable[[], None]] = []
+        self._connection: Connection | None = None  # that is used, or being made
+        self._is_connected = False
+        self._heard_at = 0.0
+        self._is_expired = False
+        self._is_over = False  # closed, or its process died
+        self._begun = trio.Event()
+
+    async def open(self) -> "StoreSession":
+        """Begin the session; waits until the server is reached."""
+        self._connect()
+        self._tick()
+        await self._begun.wait()
+        return self
+
+    def die(self) -> None:
+        """The process crashed: nothing more comes from here, and the server waits for the timeout."""
+        self._is_over = True
+        self._begun.set()
+        if self._connection is not None:
+            self._connection.close()
+        for call in self._calls:
+            call.failure = StoreUnavailable(STORE, "the session is closed")
+            call.done.set()
+
+    # -- the store's methods
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        check_path(path)
+        return await self._read(lambda tree: tree.get(path), ("data", path), watch)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        check_path(path)
+        return await self._read(lambda tree: tree.stat(path), ("data", path), watch)
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        check_path(path)
+        return await self._read(lambda tree: tree.children(path), ("children", path), watch)
+
+    async def batch(self, items: Sequence[Item]) -> list[Outcome]:
+        written = list(items)
+        for item in written:
+            for op in item if isinstance(item, Sequence) else (item,):
+                check_op(op)
+        session_id, outcomes = self._session_id, list[Outcome]()
+
+        def work(_: Tree) -> None:
+            outcomes.extend(self._server.write(written, session_id))
+
+        await self._ask(_Call(Request(work, is_write=True), None))
+        return outcomes
+
+    def on_expired(self, callback: Callable[[], None]) -> None:
+        self._on_expired.append(callback)
+
+    async def renew(self) -> None:
+        if self._is_expired and not self._is_over:
+            self._is_expired, self._begun = False, trio.Event()
+            self._session_id = 0
+            self._connect()
+        await self._begun.wait()
+        if self._is_over:
+            raise SessionExpired(self._session_id)
+
+    async def close(self) -> None:
+        connection = self._connection
+        if self._is_connected and connection is not None and not self._is_over:
+            ended = trio.Event()
+            connection.up.send(partial(self._end_at_server, connection, ended.set))
+            with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_SECONDS):
+                await ended.wait()
+        self.die()
+
+    # -- asking
+
+    async def _read(self, work: Callable[[Tree], Answer], key: WatchKey, watch: Watch | None) -> Answer:
+        answers: list[Answer] = []
+        request = Request(lambda tree: answers.append(work(tree)), watched=None if watch is None else key)
+        await self._ask(_Call(request, watch))
+        return answers[-1]
+
+    async def _ask(self, call: _Call) -> None:
+        if self._is_over or self._is_expired:
+            await trio.lowlevel.checkpoint()
+            raise SessionExpired(self._session_id)
+        self._calls[call] = None
+        self._transmit(call)
+        try:
+            await call.done.wait()
+        finally:
+            self._calls.pop(call, None)
+        if call.failure is not None:
+            raise call.failure
+        if call.request.error is not None:
+            raise call.request.error
+
+    def _transmit(self, call: _Call) -> None:
+        connection = self._connection
+        if self._is_connected and connection is not None:
+            call.on_its_way = True
+            settle = partial(self._hear, connection, self._settle, call)
+            connection.up.send(partial(self._server.carry_out, self._session_id, call.request, settle))
+
+    def _settle(self, call: _Call, zxid: int) -> None:
+        key = call.request.watched
+        if call.request.error is None and key is not None and call.watch is not None:
+            _, watches = self._watches.setdefault(key, (zxid, {}))
+            watches[call.watch] = None
+        call.done.set()
+
+    # -- the connection
+
+    def _connect(self) -> None:
+        """Try to reach the server, with a new connection."""
+        net, me = self._server.net, self._process.name
+        if self._connection is not None:
+            self._connection.close()
+
+        def lost() -> None:
+            self._process.call(partial(self._lose, connection))
+
+        connection = Connection(
+            Wire(net.link(me, STORE), _carry, lost),
+            Wire(net.link(STORE, me), _carry, lost),
+            lost,
+        )
+        self._connection, self._is_connected, self._heard_at = connection, False, self._server.clock.now
+        connection.up.send(partial(self._meet_server, connection))
+
+    def _meet_server(self, connection: Connection) -> None:
+        """At the server: begin the session, or go on with it."""
+        server, session_id = self._server, self._session_id
+        if server.is_down or self._is_over:
+            return
+        is_known = True
+        if session_id == 0:
+            session_id = server.begin(self._process.name, connection, self._timeout_seconds, self._on_watch)
+        else:
+            armed = {key: zxid for key, (zxid, _) in self._watches.items()}
+            is_known = server.resume(session_id, connection, armed)
+        connection.down.send(partial(self._hear, connection, self._meet_client, session_id, is_known))
+
+    def _meet_client(self, session_id: int, is_known: bool) -> None:
+        """At the client: the session is there, or over."""
+        if not is_known:
+            self._expire()
+            return
+        self._session_id, self._is_connected = session_id, True
+        self._begun.set()
+        for call in self._calls:
+            self._transmit(call)
+
+    def _end_at_server(self, connection: Connection, settle: Message) -> None:
+        if not self._server.is_down:
+            self._server.end(self._session_id)
+            connection.down.send(settle)
+
+    def _hear(self, connection: Connection, function: Callable[..., None], *args: object) -> None:
+        """Something came from the server: the process acts on it when it runs."""
+
+        def act() -> None:
+            if connection is self._connection and not self._is_over:
+                self._heard_at = self._server.clock.now
+                function(*args)
+
+        self._process.call(act)
+
+    def _tick(self) -> None:
+        """Look after the connection: ping, or give it up when nothing is heard."""
+        if self._is_over:
+            return
+        now, connection = self._server.clock.now, self._connection
+        self._server.clock.call_in(self._timeout_seconds / TICKS_OF_TIMEOUT, self._tick)
+        if self._process.is_paused or self._is_expired or connection is None:
+            return
+        if now - self._heard_at > self._timeout_seconds * SILENCE_SHARE:
+            self._lose(connection)
+        elif self._is_connected:
+            pong = partial(self._hear, connection, _nothing)
+            connection.up.send(partial(self._server.ping, self._session_id, pong))
+
+    def _lose(self, connection: Connection) -> None:
+        """This connection is dead: what was written on it has an unknown fate."""
+        if connection is not self._connection or self._is_over or self._is_expired:
+            return
+        connection.close()
+        self._is_connected, self._heard_at = False, self._server.clock.now
+        for call in list(self._calls):
+            if call.on_its_way and call.request.is_write:
+                call.failure = StoreUnavailable(STORE, "the connection was lost")
+                call.done.set()
+                del self._calls[call]
+            call.on_its_way = False
+        self._server.clock.call_in(self._server.rng.random() * PAUSE_SECONDS_MAX, self._connect_again, connection)
+
+    def _connect_again(self, lost: Connection) -> None:
+        if lost is self._connection and not self._is_over:
+            self._process.call(self._connect)
+
+    def _expire(self) -> None:
+        self._is_expired, self._is_connected = True, False
+        self._watches.clear()
+        for call in self._calls:
+            call.failure = SessionExpired(self._session_id)
+            call.done.set()
+        for callback in list(self._on_expired):
+            callback()
+
+    def _on_watch(self, key: WatchKey) -> None:
+        """At the client: something was changed that a read asked about."""
+        server = self._server
+        if server.watch_delay_seconds:
+            server.clock.call_in(
+                server.rng.random() * server.watch_delay_seconds, self._process.call, partial(self._fire, key)
+            )
+        else:
+            self._process.call(partial(self._fire, key))
+
+    def _fire(self, key: WatchKey) -> None:
+        if self._is_over or self._is_expired:
+            return
+        _, watches = self._watches.pop(key, (0, {}))
+        for watch in watches:
+            watch()
+
+
+def _carry(message: Message) -> None:
+    message()
+
+
+def _nothing() -> None:
+    """A pong: that it came is all."""
