@@ -5,18 +5,18 @@
     ├── candidate -> controller while elected
     └── connections: listeners, sweep, one task each           the innermost: it ends first
 
-Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Only then
-the broker registers, the controller finds it and sends it roles and the picture of the cluster; when that has come,
-connections are served and the ready line is told. A stop goes the other way round: leadership is handed over, no new
-connections, requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not
-look into them), the store is left last.
+Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound and
+served. Only then the broker registers, the controller finds it and sends it roles and the picture of the cluster; when
+that has come, the ready line is told. (Whoever asks earlier is told what a broker knows that knows nothing yet.) A stop
+goes the other way round: leadership is handed over, no new connections, requests in hand get `STOP_SECONDS`, the
+background ends, logs are closed (so that the next start need not look into them), the store is left last.
 
 This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
 any part ends all of them, and the first cause is raised.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -144,8 +144,8 @@ async def _serve(
                 broker.isr_changes.run, broker.controller_link.ask, lambda: broker.replicas.broker_epoch
             )
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
-            await _join_cluster(broker, advertised, background)
-            await _serve_connections(broker, listeners, advertised, stop, task_status)
+            join = partial(_join_cluster, broker, advertised, background)
+            await _serve_connections(broker, listeners, advertised, join, stop, task_status)
             background.cancel_scope.cancel()
 
 
@@ -398,10 +398,14 @@ async def _serve_connections(
     broker: Broker,
     listeners: dict[str, Listener],
     advertised: tuple[Endpoint, ...],
+    join: Callable[[], Awaitable[None]],
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest."""
+    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest.
+
+    Connections are served before the broker has joined: the controller's requests come over one of them.
+    """
     connections = Connections(broker.config)
 
     def load() -> int:
@@ -413,6 +417,7 @@ async def _serve_connections(
                 handle = partial(serve_connection, broker, connections, name)
                 accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(connections.sweep)
+            await join()
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()

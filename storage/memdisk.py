@@ -18,7 +18,7 @@ stay unsynced for ever, even if a later sync of the file, opened anew, succeeds:
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from barnabas.storage.disk import BytesLike, DirectoryLocked, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
@@ -228,18 +228,18 @@ class MemDisk:
 
     # -- crashes and faults
 
-    def crash_process(self) -> Self:
+    def crash_process(self) -> "MemDisk":
         """The disk after the process died: everything written is there, and still unsynced what was unsynced."""
         after = self.another()
         after._root = _clone_directory(self._root, {})
         after.used_bytes = _used_bytes(after._root)
         return after
 
-    def another(self) -> Self:
-        """An empty disk of this kind and size, for a crash to fill."""
-        return type(self)(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+    def another(self) -> "MemDisk":
+        """An empty disk of this size, for a crash to fill."""
+        return MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
 
-    def crash_machine(self, rng: random.Random) -> Self:
+    def crash_machine(self, rng: random.Random) -> "MemDisk":
         """The disk after a power failure: of the unsynced changes, `rng` decides how many of each file are there."""
         after = self.crash_process()
         _lose_in_directory(after._root, rng)

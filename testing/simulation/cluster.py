@@ -27,6 +27,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from barnabas.broker.net import Net
+from barnabas.controller import paths
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.schedule import Simulation
@@ -92,13 +93,43 @@ class Cluster:
         node = self.controller
         return -1 if node is None or node.broker is None else node.broker.candidate.epoch
 
+    def other_parties(self, name: str) -> list[str]:
+        """Everybody else who was ever seen in the network."""
+        return [other for other in self.net.parties_seen if other != name]
+
+    def every_isr_is_full(self) -> bool:
+        """Whether all brokers run, and every replica is a member of its ISR in its present life.
+
+        As the metadata store has it: a member that was registered after the state was written is one that bounced, and
+        nobody has looked at its log since.
+        """
+        tree, births = self.store.tree, dict[int, int]()
+        for node in self.nodes.values():
+            stat = tree.stat(paths.broker(node.broker_id))
+            if stat is None or not node.is_ready or stat.owner not in node.own_session_ids:
+                return False
+            births[node.broker_id] = stat.czxid
+        for topic in tree.children(paths.TOPICS):
+            path = paths.topic(topic)
+            assignment = paths.TopicAssignment.decode(tree.get(path)[0], path)
+            for partition, replicas in assignment.partitions.items():
+                path = paths.partition_state(topic, partition)
+                if tree.stat(path) is None:
+                    return False
+                data, stat = tree.get(path)
+                state = paths.PartitionState.decode(data, path)
+                if state.leader == paths.NO_LEADER or set(state.isr) != set(replicas):
+                    return False
+                if any(births.get(replica, stat.mzxid) >= stat.mzxid for replica in replicas):
+                    return False
+        return True
+
     async def start(self) -> None:
         """Start every broker that does not run, and wait until all serve."""
         with trio.fail_after(START_SECONDS_MAX):
             async with trio.open_nursery() as starting:
                 for node in self.nodes.values():
-                    if not node.is_running:
-                        starting.start_soon(node.start, self.nursery)
+                    starting.start_soon(node.start, self.nursery)
 
     async def stop(self) -> None:
         """A clean stop of every broker, one after the other; paused ones go on first."""

@@ -10,7 +10,6 @@ broker finds.
 
 import random
 from collections.abc import Callable
-from typing import Self
 
 from barnabas.storage.memdisk import UNLIMITED_BYTES, DiskFault, MemDisk
 from barnabas.testing.simulation.trace import Trace
@@ -50,8 +49,8 @@ class SimDisk(MemDisk):
             self._trace.note(f"disk {self.name} {operation} {path} {self.used_bytes}")
         return super().take_fault(operation, path)
 
-    def another(self) -> Self:
+    def another(self) -> "SimDisk":
         """As in `MemDisk`: the same machine's."""
-        after = type(self)(self.name, self._trace, self._rng, self.now_ms)
-        after.slow_seconds = self.slow_seconds
+        after = SimDisk(self.name, self._trace, self._rng, self.now_ms)
+        after.slow_seconds, after.capacity_bytes = self.slow_seconds, self.capacity_bytes
         return after

@@ -282,11 +282,13 @@ class SimNet:
         self.clock = simulation.clock
         self.trace = simulation.trace
         self.rng: random.Random = simulation.rng("net")
-        self.parties: dict[str, PartyNet] = {}
+        self.parties: dict[str, PartyNet] = {}  # that are there now
+        self.parties_seen: dict[str, None] = {}
         self._links: dict[tuple[str, str], Link] = {}
 
     def party(self, name: str) -> PartyNet:
         """A party's network from now on; one that it had before is dead."""
+        self.parties_seen[name] = None
         party = self.parties[name] = PartyNet(self, name)
         return party
 

@@ -20,6 +20,7 @@ from barnabas.broker.serve import UNFIT_SURROUNDINGS, Serving, serve
 from barnabas.broker.world import StoreConfig, World
 from barnabas.controller.registration import CannotRegister
 from barnabas.controller.store import MetadataStore, StoreError
+from barnabas.storage.memdisk import MemDisk
 from barnabas.testing.simulation.disk import SimDisk
 from barnabas.testing.simulation.net import PartyNet, SimNet
 from barnabas.testing.simulation.schedule import Process, Simulation, VirtualClock
@@ -118,6 +119,11 @@ class Node:
         """The sessions with the metadata store that the server counts as this machine's."""
         return self._store.sessions_of(self.name)
 
+    @property
+    def own_session_ids(self) -> list[int]:
+        """Those of the life that runs now, as far as it knows."""
+        return [] if self._life is None else [session.session_id for session in self._life.sessions]
+
     # -- what is done
 
     def launch(self, nursery: trio.Nursery) -> Life:
@@ -134,21 +140,19 @@ class Node:
         return life
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Start a broker and wait until it serves; raises what prevented that.
+        """Start a broker, unless one runs, and wait until it serves; raises what prevented that.
 
         As a supervisor does it, it is started again while the store is out of reach or still holds the registration of
         the life before, which crashed.
         """
         while True:
-            life = self.launch(nursery)
+            life = self._life or self.launch(nursery)
             await life.ready_or_ended.wait()
             if life.serving is not None or life.crashed or self.failure is None:
                 return
             if not isinstance(self.failure, CannotRegister | StoreError):
                 raise self.failure
             await trio.sleep(RESTART_SECONDS)
-            if self._life is not None:
-                return  # somebody else was faster
 
     def ask_to_stop(self) -> None:
         """SIGTERM: a clean stop begins."""
@@ -184,7 +188,9 @@ class Node:
 
     # -- parts
 
-    def _crash(self, disk: SimDisk, *, machine: bool) -> None:
+    def _crash(self, disk: MemDisk, *, machine: bool) -> None:
+        if not isinstance(disk, SimDisk):
+            raise TypeError(f"{self.name} has no simulated disk")
         self._simulation.trace.note(f"{self.name} crashes, machine {machine}")
         self.disk = disk
         self._net.crash(self.name, machine=machine)

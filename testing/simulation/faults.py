@@ -1,0 +1,370 @@
+"""What goes wrong in a simulated cluster, and when: a plan drawn from the seed, and its execution.
+
+Theory of operation
+-------------------
+`draw_plan` draws which kinds of fault a history has, how often they come and how long they last, so that one seed is
+about flaky links and another about dying brokers; then the faults one by one. A plan is data: it can be printed, cut
+down and given again. What a fault means is one row of `KINDS`: a function that does the harm and returns how to undo
+it, or None when there was nothing to harm. `Harm.run` executes a plan, counts what really happened, and takes
+everything back at the end: links carry, disks work, clocks agree, processes run, and every broker is up.
+
+A supervisor starts again whatever ended (`Harm.supervise`): a broker whose disk failed, or that found its id taken.
+
+Two kinds of crash. A process crash keeps every byte that was written. A machine crash keeps what was synced and a
+seeded part of the rest, which breaks the promise of acks=all when it meets too many replicas at once. So unless every
+write is synced (`flush.messages=1`), a machine crash happens only when every ISR was full at some moment since the one
+before; otherwise it is carried out as a process crash.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from barnabas.testing.simulation.cluster import Cluster
+from barnabas.testing.simulation.node import Node
+from barnabas.testing.simulation.store import STORE
+
+RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.5, 12.0  # the mean time between two faults of a history
+KIND_SHARE = 0.45  # of all kinds, those that a history has
+LOOK_SECONDS = 0.5  # how often the supervisor looks
+
+Undo = Callable[[], None]
+
+
+class Fault(NamedTuple):
+    """One fault of a plan, so many seconds after it began. `target` and `other` are parties; 0 <= `size` < 1."""
+
+    at_seconds: float
+    kind: str
+    target: str
+    other: str
+    lasts_seconds: float
+    size: float
+
+    def __str__(self) -> str:
+        parties = f"{self.target} {self.other}"
+        return f"{self.at_seconds:7.3f} {self.kind} {parties} for {self.lasts_seconds:.2f} s, size {self.size:.3f}"
+
+
+class Kind(NamedTuple):
+    """A kind of fault: how long it lasts at most (0: a moment), how likely it is, and what it does."""
+
+    seconds_max: float
+    weight: float
+    apply: "Callable[[Harm, Fault], Undo | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All faults of a history, in the order of their times, within `seconds`."""
+
+    seconds: float
+    faults: Sequence[Fault]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faults))
+
+
+def draw_plan(
+    rng: random.Random, *, brokers: Sequence[str], clients: Sequence[str], seconds: float, kinds: Sequence[str] = ()
+) -> Plan:
+    """Draw a plan for these parties. `kinds` are the ones to draw from; without it, the plan draws those as well."""
+    chosen = list(kinds) or [kind for kind in KINDS if rng.random() < KIND_SHARE] or [rng.choice(list(KINDS))]
+    weights = [KINDS[kind].weight * rng.uniform(0.2, 1.0) for kind in chosen]
+    rate_seconds = rng.uniform(RATE_SECONDS_MIN, RATE_SECONDS_MAX)
+    length = rng.uniform(0.2, 1.0)  # some histories have short faults only
+    faults, at_seconds = [], 0.0
+    while (at_seconds := at_seconds + rng.expovariate(1 / rate_seconds)) < seconds:
+        (kind,) = rng.choices(chosen, weights)
+        target = rng.choice(brokers)
+        other = rng.choice([party for party in (*brokers, *brokers, *clients, STORE) if party != target])
+        lasts_seconds = rng.random() ** 2 * length * KINDS[kind].seconds_max
+        faults.append(Fault(at_seconds, kind, target, other, lasts_seconds, rng.random()))
+    return Plan(seconds, faults)
+
+
+# -- execution
+
+
+@dataclass(eq=False, slots=True)
+class Harm:
+    """A plan at work on a cluster."""
+
+    cluster: Cluster
+    plan: Plan
+    machine_crashes_are_safe: bool = False  # every write is synced before it is acknowledged
+    counts: dict[str, int] = field(default_factory=dict)  # how often each kind of fault really happened
+    on_fault: Callable[[Fault], None] = lambda fault: None
+    down: dict[Node, None] = field(default_factory=dict)  # that the plan keeps down for now
+    _undos: dict[Fault, Undo] = field(default_factory=dict)
+    _isrs_were_full: bool = True  # at some moment since the last machine crash
+
+    async def run(self) -> None:
+        """Execute the plan, then undo whatever is left of it and wait until every broker serves."""
+        begin = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.supervise)
+            for fault in self.plan.faults:
+                await trio.sleep_until(begin + fault.at_seconds)
+                self._apply(fault, nursery)
+            await trio.sleep_until(begin + self.plan.seconds)
+            nursery.cancel_scope.cancel()
+        await self.heal()
+
+    async def heal(self) -> None:
+        """Take back everything at once."""
+        for fault in list(self._undos):
+            self._undo(fault)
+        for node in self.cluster.nodes.values():
+            node.disk.heal()
+            node.clock_skew_ms = 0
+            if node.is_running and node.broker is not None and node.broker.replicas.logs.offline_directories:
+                node.crash_process()
+        await self.cluster.start()
+
+    async def supervise(self) -> None:
+        """Start again what ended and is not meant to be down; remember when every ISR is full."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            self._isrs_were_full = self._isrs_were_full or self.cluster.every_isr_is_full()
+            for node in self.cluster.nodes.values():
+                if not node.is_running and node not in self.down:
+                    node.disk.heal()
+                    node.launch(self.cluster.nursery)
+
+    def _apply(self, fault: Fault, nursery: trio.Nursery) -> None:
+        undo = KINDS[fault.kind].apply(self, fault)
+        if undo is None:
+            return
+        self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
+        self.cluster.simulation.trace.note(f"fault {fault}")
+        self.on_fault(fault)
+        self._undos[fault] = undo
+        nursery.start_soon(self._undo_later, fault)
+
+    async def _undo_later(self, fault: Fault) -> None:
+        await trio.sleep(fault.lasts_seconds)
+        self._undo(fault)
+
+    def _undo(self, fault: Fault) -> None:
+        undo = self._undos.pop(fault, None)
+        if undo is not None:
+            undo()
+
+    # -- for the kinds
+
+    def node(self, party: str) -> Node:
+        """The machine of this name."""
+        return next(node for node in self.cluster.nodes.values() if node.name == party)
+
+    def take_down(self, node: Node, how: Callable[[], None]) -> Undo | None:
+        """Let a running broker end; it comes back when the fault is undone."""
+        if not node.is_running or node in self.down:
+            return None
+        self.down[node] = None
+        how()
+
+        def undo() -> None:
+            self.down.pop(node, None)
+            if not node.is_running:
+                node.launch(self.cluster.nursery)
+
+        return undo
+
+    def may_cut_power(self) -> bool:
+        """Whether a machine may crash now without breaking what acks=all promises."""
+        self._isrs_were_full = self._isrs_were_full or self.cluster.every_isr_is_full()
+        if not self._isrs_were_full and not self.machine_crashes_are_safe:
+            return False
+        self._isrs_were_full = False
+        return True
+
+
+def _nothing() -> None:
+    """What happened at once is over."""
+
+
+def _delay(harm: Harm, fault: Fault) -> Undo:
+    seconds = 0.005 + fault.size**3 * 2.0
+    links = [harm.cluster.net.link(*ends) for ends in ((fault.target, fault.other), (fault.other, fault.target))]
+    for link in links:
+        link.extra_seconds += seconds
+
+    def undo() -> None:
+        for link in links:
+            link.extra_seconds = max(0.0, link.extra_seconds - seconds)
+
+    return undo
+
+
+def _lose_connections(harm: Harm, fault: Fault) -> Undo | None:
+    lost = harm.cluster.net.lose_connections(fault.target, fault.other, late=fault.size < 0.5)
+    return _nothing if lost else None
+
+
+def _cut(harm: Harm, pairs: Sequence[tuple[str, str]]) -> Undo:
+    for source, target in pairs:
+        harm.cluster.net.cut(source, target)
+
+    def undo() -> None:
+        for source, target in pairs:
+            harm.cluster.net.mend(source, target)
+
+    return undo
+
+
+def _cut_one_way(harm: Harm, fault: Fault) -> Undo:
+    pair = (fault.target, fault.other)
+    return _cut(harm, [pair if fault.size < 0.5 else pair[::-1]])
+
+
+def _partition(harm: Harm, fault: Fault) -> Undo:
+    return _cut(harm, [(fault.target, fault.other), (fault.other, fault.target)])
+
+
+def _isolate(harm: Harm, fault: Fault) -> Undo:
+    """From everybody, or from the other brokers only."""
+    names = [node.name for node in harm.cluster.nodes.values()]
+    others = (
+        [name for name in names if name != fault.target]
+        if fault.size < 0.5
+        else harm.cluster.other_parties(fault.target)
+    )
+    return _cut(harm, [pair for other in others for pair in ((fault.target, other), (other, fault.target))])
+
+
+def _leave_store(harm: Harm, fault: Fault) -> Undo:
+    """The broker and the store do not hear each other, or only one of them."""
+    pairs = [(fault.target, STORE), (STORE, fault.target)]
+    return _cut(harm, pairs if fault.size < 0.6 else pairs[:1] if fault.size < 0.8 else pairs[1:])
+
+
+def _crash_process(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    return harm.take_down(node, node.crash_process)
+
+
+def _crash_machine(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    if not node.is_running or node in harm.down or not harm.may_cut_power():
+        return None
+    return harm.take_down(node, lambda: node.crash_machine(random.Random(f"{fault.size}")))
+
+
+def _kill_controller(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.cluster.controller
+    return None if node is None else harm.take_down(node, node.crash_process)
+
+
+def _restart(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    if node.is_paused or not node.is_ready:
+        return None
+    return harm.take_down(node, node.ask_to_stop)
+
+
+def _pause(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    if not node.is_running or node.is_paused:
+        return None
+    node.pause()
+    return node.resume
+
+
+def _slow_disk(harm: Harm, fault: Fault) -> Undo:
+    disk = harm.node(fault.target).disk
+    disk.slow_seconds = 0.01 + fault.size**2 * 3.0
+
+    def undo() -> None:
+        harm.node(fault.target).disk.slow_seconds = 0.0
+
+    return undo
+
+
+def _disk_error(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    if not node.is_running:
+        return None
+    operations = ("write", "write", "sync", "read", "replace_file", "truncate", "open", "rename", "sync_directory")
+    node.disk.fail_next(operations[int(fault.size * len(operations))], after=int(fault.size * 1000) % 4)
+    return _nothing
+
+
+def _disk_full(harm: Harm, fault: Fault) -> Undo | None:
+    node = harm.node(fault.target)
+    if not node.is_running:
+        return None
+    node.disk.fill(int(fault.size * 4096))
+
+    def undo() -> None:
+        node.disk.heal()  # whichever it has by then
+
+    return undo
+
+
+def _skew_clock(harm: Harm, fault: Fault) -> Undo:
+    node = harm.node(fault.target)
+    node.clock_skew_ms = round(
+        (fault.size - 0.5) * 2 * 10 ** (1 + fault.size * 5)
+    )  # ten milliseconds to a quarter of an hour
+
+    def undo() -> None:
+        node.clock_skew_ms = 0
+
+    return undo
+
+
+def _expire_session(harm: Harm, fault: Fault) -> Undo | None:
+    sessions = harm.node(fault.target).session_ids
+    for session_id in sessions:
+        harm.cluster.store.expire(session_id)
+    return _nothing if sessions else None
+
+
+def _lose_store_answer(harm: Harm, fault: Fault) -> Undo:
+    harm.cluster.store.lose_next_answer(fault.target)
+    return _nothing
+
+
+def _late_watches(harm: Harm, fault: Fault) -> Undo:
+    store = harm.cluster.store
+    store.watch_delay_seconds = 0.01 + fault.size**2 * 2.0
+
+    def undo() -> None:
+        store.watch_delay_seconds = 0.0
+
+    return undo
+
+
+def _stop_store(harm: Harm, fault: Fault) -> Undo | None:
+    store = harm.cluster.store
+    if store.is_down:
+        return None
+    store.stop()
+    return store.restart
+
+
+KINDS: Mapping[str, Kind] = {
+    "delay": Kind(10.0, 1.0, _delay),
+    "lose-connections": Kind(0.0, 1.5, _lose_connections),
+    "cut-one-way": Kind(15.0, 1.0, _cut_one_way),
+    "partition": Kind(15.0, 1.0, _partition),
+    "isolate": Kind(15.0, 0.7, _isolate),
+    "leave-store": Kind(15.0, 1.0, _leave_store),
+    "crash-process": Kind(15.0, 1.5, _crash_process),
+    "crash-machine": Kind(15.0, 1.0, _crash_machine),
+    "kill-controller": Kind(15.0, 0.7, _kill_controller),
+    "restart": Kind(5.0, 0.7, _restart),
+    "pause": Kind(15.0, 1.0, _pause),
+    "slow-disk": Kind(10.0, 0.7, _slow_disk),
+    "disk-error": Kind(0.0, 0.4, _disk_error),
+    "disk-full": Kind(5.0, 0.3, _disk_full),
+    "skew-clock": Kind(20.0, 0.7, _skew_clock),
+    "expire-session": Kind(0.0, 0.7, _expire_session),
+    "lose-store-answer": Kind(0.0, 0.7, _lose_store_answer),
+    "late-watches": Kind(10.0, 0.7, _late_watches),
+    "stop-store": Kind(10.0, 0.3, _stop_store),
+}
