@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config_changes import ConfigChanges
     from barnabas.broker.controller_link import ControllerLink
     from barnabas.broker.fetch_sessions import FetchSessions
+    from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.isr_changes import IsrChanges
     from barnabas.broker.membership import Membership
@@ -40,6 +41,7 @@ class Broker:
     store: "MetadataStore"
     metadata: "ClusterMetadata"
     replicas: "Replicas"
+    fetchers: "Fetchers"
     topics: "Topics"
     topic_configs: "TopicConfigs"
     config_changes: "ConfigChanges"

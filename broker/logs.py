@@ -42,6 +42,7 @@ from barnabas.broker.log_directory import (
 )
 from barnabas.broker.log_placement import LogPlacement
 from barnabas.broker.removals import Doomed, Removals
+from barnabas.broker.truncation import Truncation
 from barnabas.storage.checkpoint import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -107,6 +108,7 @@ class Logs:
         self._on_directory_failed: Callable[[str, StorageError], None] | None = None
         self._removals = Removals(self._remove)
         self.cleaner = LogCleaner(config, world, self)
+        self.truncation = Truncation(world, self, flusher)
         self._last_directory_failed = trio.Event()
         self._loaded = False
 
@@ -417,7 +419,8 @@ class Logs:
 
     async def _expire_producers(self) -> None:
         for log in self:
-            log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
+            if not log.is_being_cut:
+                log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
             await trio.lowlevel.checkpoint()
 
     # -- removal of what was deleted
@@ -441,9 +444,10 @@ class Logs:
 
     # -- checkpoints
 
-    async def checkpoint_recovery_point(self, log: PartitionLog) -> None:
-        """Write the recovery points beside this log: before it is appended to after a truncation. StorageError."""
-        await self._checkpoint(self.directory_of(log), RECOVERY_POINT_CHECKPOINT)
+    async def checkpoint_cut(self, log: PartitionLog) -> None:
+        """Write all that the checkpoints say of this log: before it is appended to after a truncation. StorageError."""
+        for name in OFFSET_CHECKPOINTS:
+            await self._checkpoint(self.directory_of(log), name)
 
     async def checkpoint_log_starts(self, directory: LogDirectory) -> None:
         """Write where the logs of a directory start, so that those that were raised last. StorageError."""

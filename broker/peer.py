@@ -110,13 +110,16 @@ class RemotePeer:
         self._connection: _Connection | None = None
         self._is_closed = False
 
-    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
-        """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included."""
+    async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message:
+        """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included.
+
+        It is asked in the version that is due, if none is said.
+        """
         name = type(request).__name__
         with trio.move_on_after(deadline_ms / 1000):
             async with self._turn:
                 try:
-                    return await self._ask(request)
+                    return await self._ask(request, version)
                 except ConnectionLost as error:
                     raise PeerLost(f"{name}: {error}") from error
                 except ProtocolViolation as violation:
@@ -135,11 +138,11 @@ class RemotePeer:
         """Whether a connection is open."""
         return self._connection is not None
 
-    async def _ask(self, request: m.Message) -> m.Message:
+    async def _ask(self, request: m.Message, version: int | None) -> m.Message:
         is_answered = False
         try:
             connection = self._connection or await self._connect()
-            response = await connection.ask(request)
+            response = await connection.ask(request, version)
             is_answered = True
         finally:
             if not is_answered:
@@ -178,9 +181,9 @@ class _Connection:
         self._reader = FrameReader(response_bytes_max)
         self._correlation_id = -1
 
-    async def ask(self, request: m.Message) -> m.Message:
+    async def ask(self, request: m.Message, version: int | None) -> m.Message:
         key = asking.key_of(request)
-        version = self.versions.get(key)
+        version = self.versions.get(key) if version is None else version
         if version is None:
             raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
         frame, question = await self._exchange(request, version)

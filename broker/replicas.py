@@ -1,8 +1,10 @@
 """The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
 
 LeaderAndIsr is handled in two halves. First everything slow, several in threads at a time: logs are created where they
-do not exist. Then everything that matters, a partition in one synchronous step: the role flips. Control requests take
-turns, so what was judged before the first half still holds in the second, but for directories that failed meanwhile.
+do not exist, and fetchers leave the partitions whose roles change, which may take as long as a truncation. Then
+everything that matters, a partition in one synchronous step: the role flips, and a follower's fetching begins. Control
+requests take turns, so what was judged before the first half still holds in the second, but for directories that
+failed meanwhile.
 
 A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers to its requests.
@@ -22,6 +24,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.logs import Logs
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.topic_configs import TopicConfigs
@@ -63,6 +66,7 @@ class Replicas:
         broker_id: int,
         logs: "Logs",
         flusher: "Flusher",
+        fetchers: "Fetchers",
         metadata: "ClusterMetadata",
         topic_configs: "TopicConfigs",
         now_ms: Callable[[], int],
@@ -74,6 +78,7 @@ class Replicas:
         self.coordinators: dict[str, Coordinator] = {}
         self.logs = logs
         self._flusher = flusher
+        self._fetchers = fetchers
         self._metadata = metadata
         self._topic_configs = topic_configs
         self._now_ms = now_ms
@@ -116,13 +121,13 @@ class Replicas:
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
             judged = {key: self._judge(*each) for key, each in asked.items()}
             prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
-            errors: dict[TopicPartition, ErrorCode] = {}
-            for number, (key, judgement) in enumerate(judged.items(), 1):
-                log = prepared.get(key)
-                if judgement is None:
-                    errors[key] = self._take_role(key, asked[key][2], log)
-                else:
-                    errors[key] = log if isinstance(log, ErrorCode) else judgement
+            errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
+            taken = [key for key, code in judged.items() if code is None]
+            await self._fetchers.leave(taken)
+            taken.sort(key=lambda key: asked[key][2].leader != self.broker_id)  # clients wait for leaders
+            errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
+            for number, key in enumerate(taken, 1):
+                errors[key] = self._take_role(key, asked[key][2], prepared.get(key))
                 if number % ROLES_IN_A_TURN == 0:
                     await trio.lowlevel.checkpoint()
             return errors
@@ -150,6 +155,7 @@ class Replicas:
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
+            self._fetchers.metadata_changed()
             for coordinator in self.coordinators.values() if deleted else ():
                 coordinator.on_partitions_deleted(deleted)
             return ErrorCode.NONE
@@ -180,6 +186,8 @@ class Replicas:
         for partition in self:
             if topic in (None, partition.topic_partition.topic):
                 partition.reconfigured()
+        if topic is None:
+            self._fetchers.reconfigured()
 
     # -- the parts of LeaderAndIsr
 
@@ -202,6 +210,12 @@ class Replicas:
         if topic_id != ZERO_TOPIC_ID and known_id not in (None, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if partition is None or partition.log is None or state.leader_epoch > partition.leader_epoch:
+            if (
+                partition is not None
+                and partition.log is not None
+                and state.partition_epoch < partition.partition_epoch
+            ):
+                return ErrorCode.NONE  # we have learned of a later state already, as the answer to AlterPartition
             return None if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         told_again = state.leader_epoch == partition.leader_epoch
         if told_again and topic_id != ZERO_TOPIC_ID and known_id is None:
@@ -247,6 +261,8 @@ class Replicas:
         except StorageError as error:
             self._storage_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if not partition.is_leader and partition.log is not None:
+            self._fetchers.follow(partition)
         self._tell_coordinator(partition, led)
         return ErrorCode.NONE
 
@@ -281,6 +297,7 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        await self._fetchers.leave([key])
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
             del self._partitions[key]
@@ -293,6 +310,7 @@ class Replicas:
 
     def _resign(self, partition: Partition) -> None:
         led, epoch = partition.is_leader, partition.leader_epoch
+        self._fetchers.forget(partition.topic_partition)
         partition.resign()
         coordinator = self.coordinators.get(partition.topic_partition.topic)
         if led and coordinator is not None:

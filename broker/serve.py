@@ -32,6 +32,8 @@ from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.fetch_sessions import FetchSessions
+from barnabas.broker.fetcher import Surroundings as FollowerSurroundings
+from barnabas.broker.fetchers import Fetchers
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
@@ -137,6 +139,7 @@ async def _serve(
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
+            await background.start(broker.fetchers.run)
             await background.start(broker.groups.run)
             await background.start(broker.producer_ids.run)
             background.start_soon(broker.isr_changes.watch, broker.replicas)
@@ -162,30 +165,25 @@ def _build(
     """The broker's live parts, in the order in which they need each other."""
     metadata = ClusterMetadata()
     isr_changes = IsrChanges(identity.broker_id, config, metadata)
+    peers = Peers(
+        world.net, config, metadata, identity.broker_id, SelfPeer(lambda: broker, config.control_plane_listener)
+    )
+    fetchers = _fetchers(lambda: replicas.broker_epoch, config, world, identity, logs, flusher, peers, metadata)
     replicas = Replicas(
         broker_id=identity.broker_id,
         logs=logs,
         flusher=flusher,
+        fetchers=fetchers,
         metadata=metadata,
         topic_configs=topic_configs,
         now_ms=world.now_ms,
         watch=isr_changes,
     )
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
-    myself = SelfPeer(lambda: broker, config.control_plane_listener)
-    peers = Peers(world.net, config, metadata, identity.broker_id, myself)
     controller_link = ControllerLink(peers, config, metadata, identity.broker_id)
     membership = Membership(store, config, replicas, world.now_ms)
     candidate = Candidate(_surroundings(config, world, identity, store, peers), register=membership.join_again)
-    config_changes = ConfigChanges(
-        store,
-        config=config,
-        broker_configs=broker_configs,
-        topic_configs=topic_configs,
-        replicas=replicas,
-        candidate=candidate,
-        now_ms=world.now_ms,
-    )
+    config_changes = partial(ConfigChanges, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
         config=config,
@@ -194,9 +192,10 @@ def _build(
         store=store,
         metadata=metadata,
         replicas=replicas,
+        fetchers=fetchers,
         topics=Topics(store, config, metadata, world),
         topic_configs=topic_configs,
-        config_changes=config_changes,
+        config_changes=config_changes(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
         producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
         isr_changes=isr_changes,
@@ -208,6 +207,21 @@ def _build(
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
+
+
+def _fetchers(
+    broker_epoch: Callable[[], int],
+    config: BrokerConfig,
+    world: World,
+    identity: StoredIdentity,
+    logs: Logs,
+    flusher: Flusher,
+    peers: Peers,
+    metadata: ClusterMetadata,
+) -> Fetchers:
+    """What follows other brokers."""
+    surroundings = FollowerSurroundings(identity.broker_id, broker_epoch, config, world, logs, flusher, peers.open)
+    return Fetchers(surroundings, metadata)
 
 
 def _surroundings(

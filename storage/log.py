@@ -125,6 +125,7 @@ class PartitionLog:
         "first_dirty_offset",
         "flush_demanded",
         "is_being_cleaned",
+        "is_being_cut",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -150,6 +151,7 @@ class PartitionLog:
         self.producers = loaded.producers
         self.first_dirty_offset: int | None = None  # up to where compaction has come; None if it never did
         self.is_being_cleaned = False  # segments are being read in a thread: none may be removed
+        self.is_being_cut = False  # a truncation has the log for itself: nothing is read, flushed or deleted meanwhile
         self._now_ms = now_ms  # the time last heard of
         self._names_changed = True  # files were made since the directory was synced
         self._epochs_version = 1 if loaded.epochs_changed else 0
@@ -317,8 +319,11 @@ class PartitionLog:
         """What to send from the batch that holds `offset` on: of one segment, below `end_offset`, up to `max_bytes`.
 
         The first batch comes whole if `at_least_one`, whatever its size; the last one may be cut, as in Kafka. Nothing
-        at the log end. Errors: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the file is damaged. Blocking: short.
+        at the log end. Errors: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the file is damaged; NOT_LEADER_OR_FOLLOWER
+        while the log is being cut. Blocking: short.
         """
+        if self.is_being_cut:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         log_end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -362,6 +367,8 @@ class PartitionLog:
         One plan at a time: until it is `flushed`, the directory must keep its name.
         """
         epochs_changed = self._epochs_version != self._epochs_saved
+        if self.is_being_cut:
+            return None
         if self.recovery_point >= self.log_end_offset and not (self._names_changed or epochs_changed):
             return None
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
@@ -422,11 +429,11 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
-        A few at a time: call it again until it returns 0. None while the log is being cleaned.
+        A few at a time: call it again until it returns 0. None while the log is being cleaned or cut.
 
         Their files are called .deleted from now on; `remove_deleted` removes them.
         """
-        if self.is_being_cleaned:
+        if self.is_being_cleaned or self.is_being_cut:
             return 0
         config = self.config
         count = decide_retention(
@@ -464,9 +471,13 @@ class PartitionLog:
         """Cut off everything from `offset` on, durably; a batch that holds it goes as a whole. True if anything went.
 
         Nobody may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the next
-        append, or a crash would believe what was written in its place. Blocking: long.
+        append, or a crash would believe what was written in its place. Blocking: long; never if nothing is to go.
+
+        A leader epoch in which nothing was written goes in any case: the leader may never have known of it.
         """
         if offset >= self.log_end_offset:
+            if self.epochs.truncate_from_end(self.log_end_offset):
+                self._epochs_version += 1
             return False
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)

@@ -80,6 +80,7 @@ PURE = {
     "controller/steps.py",
     "controller/requests.py",
     "broker/isr.py",
+    "broker/following.py",
     "broker/security/scram.py",
     "broker/client_quotas.py",
     *(

@@ -370,7 +370,7 @@ async def test_a_raised_log_start_can_be_made_to_last(autojump_clock):
     scene.logs.get(T0).raise_log_start(1)
     await scene.logs.checkpoint_log_starts(scene.logs.directory_of(scene.logs.get(T0)))
     await scene.flush(T0)
-    await scene.logs.checkpoint_recovery_point(scene.logs.get(T0))
+    await scene.logs.checkpoint_cut(scene.logs.get(T0))
     assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 2}
     again = await Scene(scene.disk.crash_process(), directories="/d1").start()
     assert again.logs.get(T0).log_start_offset == 1

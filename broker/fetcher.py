@@ -1,0 +1,523 @@
+"""A follower at work: what this broker follows of one leader, over one connection (reference C.1-C.4).
+
+Theory of operation. A `Fetcher` is a task. Its round: cut logs whose end is not known to agree with the leader's, ask
+for records from each log's end on, take what came. What each answer means is decided in `following.py`; here it is
+carried out.
+
+A partition joins and leaves in a synchronous step (`add`, `remove`). So everything that happens after an await looks
+first whether the partition is still followed under the same leader epoch: a `Followed` that was replaced is dead.
+
+A partition rests after an error (`replica.fetch.backoff.ms`), and one that failed until the next LeaderAndIsr. A leader
+that does not answer lets all its partitions rest. With nothing to ask for the task sleeps until that changes. A fetch
+that waits at the leader is given up when a partition joins: it should not wait for that of others.
+
+With `flush.messages` a follower reports, by where it asks to go on, what it has synced: it waits for the flush first.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from barnabas.broker.following import (
+    EARLIEST,
+    EPOCH_IN_FETCH_VERSION,
+    LATEST,
+    TOPIC_ID_VERSION,
+    Append,
+    Diverged,
+    EpochEnd,
+    Fail,
+    FetchLimits,
+    FetchSession,
+    OutOfRange,
+    Position,
+    Row,
+    Verdict,
+    Wait,
+    decide_cut,
+    epoch_ends,
+    epochs_request,
+    fetch_request,
+    fetcher_index,
+    judge,
+    judge_epoch_end,
+    offset_of,
+    offset_request,
+    pieces,
+)
+from barnabas.broker.waiting import wake
+from barnabas.storage.disk import StorageError
+from barnabas.wire import messages as m
+from barnabas.wire.apis import inter_broker_versions
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs import Logs
+    from barnabas.broker.partition import Partition
+    from barnabas.broker.world import World
+    from barnabas.storage.flusher import Flusher
+    from barnabas.storage.log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES = 1 << 18  # appended in one step, if it is not one batch: about a millisecond
+ROWS_AT_A_TIME = 100  # looked at in one step
+REST_SECONDS_MIN = 0.01  # the property may be 0
+FETCH_KEY = 1
+
+Answer = TypeVar("Answer", bound=m.Message)
+
+
+class FetcherConfig(Protocol):
+    """The broker properties that this file reads; BrokerConfig."""
+
+    inter_broker_protocol_version: str
+    num_replica_fetchers: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_socket_timeout_ms: int
+
+
+class Leader(Protocol):
+    """A broker that is followed, and asked: RemotePeer."""
+
+    async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message: ...
+
+    def close(self) -> None: ...
+
+
+class OpenPeer(Protocol):
+    """Make a peer of the broker with this id; its requests carry the client id."""
+
+    def __call__(self, broker_id: int, client_id: str) -> Leader: ...
+
+
+class Followed:
+    """One partition as its fetcher knows it: under one leader epoch, until it leaves."""
+
+    __slots__ = ("cut_ended", "failed", "is_truncating", "key", "leader_epoch", "partition", "rests_until")
+
+    def __init__(self, partition: "Partition", *, is_truncating: bool) -> None:
+        self.key = partition.topic_partition
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.is_truncating = is_truncating  # the end of its log is to be compared with the leader's before it fetches
+        self.rests_until = -math.inf
+        self.failed = False
+        self.cut_ended: trio.Event | None = None  # a truncation is under way
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every fetcher of a broker works with."""
+
+    broker_id: int
+    broker_epoch: Callable[[], int]
+    config: FetcherConfig
+    world: "World"
+    logs: "Logs"
+    flusher: "Flusher"
+    open_peer: OpenPeer
+
+    @property
+    def fetch_version(self) -> int:
+        """In which version a leader is asked for records."""
+        return inter_broker_versions(self.config.inter_broker_protocol_version)[FETCH_KEY]
+
+    @property
+    def fetcher_count(self) -> int:
+        """How many fetchers a leader has at most; the property may be anything."""
+        return max(self.config.num_replica_fetchers, 1)
+
+
+class Fetcher:
+    """What is followed of one leader, and the connection to it."""
+
+    def __init__(
+        self, surroundings: Surroundings, leader_id: int, index: int, place: Callable[[Followed], None]
+    ) -> None:
+        self.leader_id = leader_id
+        self.index = index
+        self._surroundings = surroundings
+        self._place = place
+        self._fetch_version = surroundings.fetch_version
+        self._peer = surroundings.open_peer(leader_id, f"broker-{surroundings.broker_id}-fetcher-{index}")
+        self._session = FetchSession()
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._touched: dict[TopicPartition, None] = {}  # may be wanted from elsewhere than the session knows
+        self._resting: dict[Followed, None] = {}
+        self._truncating: dict[Followed, None] = {}
+        self._wake = trio.Event()
+        self._polling: trio.CancelScope | None = None
+        self._count = surroundings.fetcher_count
+        self._unsynced: dict[Followed, None] = {}
+        self._appended_bytes = 0  # since others had a turn
+        self._extra = {"peer": f"broker {leader_id}"}  # its lines in the log are limited
+
+    def add(self, followed: Followed) -> None:
+        """Follow this as well."""
+        self._followed[followed.key] = followed
+        self._touched[followed.key] = None
+        if followed.is_truncating:
+            self._truncating[followed] = None
+        if followed.rests_until > trio.current_time():
+            self._resting[followed] = None
+        self.interrupt()
+
+    def remove(self, key: TopicPartition) -> trio.Event | None:
+        """Follow this no more; the end of a truncation that is under way."""
+        followed = self._followed.pop(key)
+        self._touched[key] = None
+        self._resting.pop(followed, None)
+        self._truncating.pop(followed, None)
+        if not self._followed:
+            self.interrupt()
+        return followed.cut_ended
+
+    def interrupt(self) -> None:
+        """Begin a new round."""
+        self._wake.set()
+        if self._polling is not None:
+            self._polling.cancel()
+
+    # -- the round
+
+    async def run(self) -> None:
+        """Fetch until nothing is followed."""
+        logger.info("fetcher %d follows broker %d", self.index, self.leader_id)
+        try:
+            while self._followed:
+                self._wake = trio.Event()
+                self._move_away()
+                self._end_rests()
+                await self._truncate()
+                self._tell_session()
+                if self._session.is_empty:
+                    await self._sleep()
+                else:
+                    await self._fetch()
+        finally:
+            self._peer.close()
+            logger.info("fetcher %d follows broker %d no more", self.index, self.leader_id)
+
+    def _move_away(self) -> None:
+        """What belongs to another fetcher, since their number has changed, goes there."""
+        count = self._surroundings.fetcher_count
+        if count == self._count:
+            return
+        self._count = count
+        for key, followed in list(self._followed.items()):
+            if fetcher_index(key, count) != self.index:
+                self.remove(key)
+                self._place(followed)
+
+    def _end_rests(self) -> None:
+        now = trio.current_time()
+        for followed in [each for each in self._resting if each.rests_until <= now]:
+            del self._resting[followed]
+            self._touched[followed.key] = None
+
+    def _tell_session(self) -> None:
+        for key in self._touched:
+            followed = self._followed.get(key)
+            position = None if followed is None else self._position(followed)
+            if position is None:
+                self._session.forget(key)
+            else:
+                self._session.want(key, position)
+        self._touched.clear()
+
+    async def _sleep(self) -> None:
+        with trio.move_on_at(min((each.rests_until for each in self._resting), default=math.inf)):
+            await self._wake.wait()
+
+    def _position(self, followed: Followed) -> Position | None:
+        """Where this partition is to be fetched from; None while it is not."""
+        log = followed.partition.log
+        if log is None or followed.failed or followed in self._resting or followed in self._truncating:
+            return None
+        if log.acknowledgeable_offset < log.log_end_offset:
+            return None  # to ask for what comes next would say that we have it
+        return self._position_in(log, followed.leader_epoch)
+
+    def _position_in(self, log: "PartitionLog", leader_epoch: int) -> Position:
+        in_fetch = self._fetch_version >= EPOCH_IN_FETCH_VERSION
+        epoch = log.epochs.latest_epoch if in_fetch else None
+        return Position(
+            log.topic_id or ZERO_TOPIC_ID,
+            leader_epoch,
+            log.log_end_offset,
+            -1 if epoch is None else epoch,
+            log.log_start_offset,
+        )
+
+    def _is_current(self, followed: Followed) -> bool:
+        return self._followed.get(followed.key) is followed and followed.partition.log is not None
+
+    # -- fetching
+
+    async def _fetch(self) -> None:
+        """One fetch, and what it brought."""
+        session, config = self._session, self._surroundings.config
+        by_id = self._fetch_version >= TOPIC_ID_VERSION and session.all_have_ids
+        version = self._fetch_version if by_id else min(self._fetch_version, TOPIC_ID_VERSION - 1)
+        asked = session.ask(by_id=by_id)
+        limits = FetchLimits(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_max_bytes,
+        )
+        me = self._surroundings.broker_id, self._surroundings.broker_epoch()
+        request = fetch_request(asked, limits, version, *me)
+        with trio.CancelScope() as self._polling:
+            response = await self._ask(request, m.FetchResponse, version)
+        interrupted, self._polling = self._polling.cancelled_caught, None
+        if interrupted or response is None:
+            session.lost()
+            if not interrupted:
+                self._rest_all(asked.positions)
+            return
+        rows = session.take(asked, response)
+        if isinstance(rows, str):
+            logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
+            if asked.is_full:
+                self._rest_all(asked.positions)
+            return
+        await self._take_rows(asked.positions, rows)
+        await self._sync()
+
+    async def _take_rows(
+        self, positions: Mapping[TopicPartition, Position], rows: Mapping[TopicPartition, Row]
+    ) -> None:
+        for number, (key, row) in enumerate(rows.items(), 1):
+            followed = self._followed.get(key)
+            if followed is not None:
+                await self._carry_out(followed, judge(positions[key], self._position(followed), row))
+            if number % ROWS_AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _carry_out(self, followed: Followed, verdict: Verdict) -> None:
+        match verdict:
+            case Append():
+                await self._append(followed, verdict)
+            case Diverged():
+                await self._part(followed, verdict)
+            case OutOfRange():
+                await self._come_into_range(followed)
+            case Wait():
+                self._rest(followed, verdict.code)
+            case Fail():
+                self._fail(followed, verdict.code)
+
+    async def _append(self, followed: Followed, sent: Append) -> None:
+        """Append what the leader sent, a piece at a time, and take over what it says of its log."""
+        for piece in pieces(sent.records, PIECE_BYTES):
+            if not self._is_current(followed) or not self._append_piece(followed, piece):
+                return
+            self._appended_bytes += len(piece)
+            if self._appended_bytes >= PIECE_BYTES:
+                self._appended_bytes = 0
+                await trio.lowlevel.checkpoint()
+        log = followed.partition.log
+        if log is not None and self._is_current(followed):
+            start_offset = min(sent.log_start_offset, log.log_end_offset)
+            if start_offset > log.log_start_offset:
+                log.raise_log_start(start_offset)
+                self._touched[followed.key] = None
+            followed.partition.follow_to(sent.high_watermark)
+
+    def _append_piece(self, followed: Followed, piece: memoryview) -> bool:
+        """One step of it; False if it could not be done."""
+        partition, log = followed.partition, followed.partition.log
+        if log is None:
+            return False
+        try:
+            appended = log.append_as_follower(piece, self._surroundings.world.now_ms())
+        except StorageError as error:
+            partition.fail_storage(error)
+            return False
+        except InvariantBroken as error:
+            logger.exception("%s contradicts itself", followed.key)
+            partition.fail_storage(StorageError(log.directory, "append", str(error)))
+            return False
+        self._touched[followed.key] = None
+        if isinstance(appended, ErrorCode):
+            if appended == ErrorCode.CORRUPT_MESSAGE:
+                self._rest(followed, appended)
+            else:
+                self._fail(followed, appended)
+            return False
+        self._session.served(followed.key)
+        if log.flush_demanded:
+            self._surroundings.flusher.want(log)
+        if log.acknowledgeable_offset < log.log_end_offset:
+            self._unsynced[followed] = None
+        wake(partition)
+        return True
+
+    async def _sync(self) -> None:
+        """Wait until everything that was appended may be reported to the leader."""
+        while self._unsynced:
+            logs = [
+                log
+                for each in self._unsynced
+                if self._is_current(each)
+                and (log := each.partition.log) is not None
+                and log.acknowledgeable_offset < log.log_end_offset
+            ]
+            if not logs:
+                self._touched |= {each.key: None for each in self._unsynced}
+                self._unsynced.clear()
+                return
+            try:
+                await self._surroundings.flusher.flush(logs)
+            except StorageError:
+                await trio.lowlevel.checkpoint()  # that directory is offline, and its partitions have left
+
+    # -- where logs part
+
+    async def _truncate(self) -> None:
+        """Compare the ends of logs with the leader's, where that is not done by the fetch itself."""
+        asking: dict[TopicPartition, Position] = {}
+        for followed in list(self._truncating):
+            log = followed.partition.log
+            if log is None or followed in self._resting or followed not in self._truncating:
+                continue
+            if log.epochs.latest_epoch is None:  # of a log from before leader epochs, only what is committed is sure
+                await self._cut(followed, followed.partition.high_watermark)
+                self._is_in_line(followed)
+            else:
+                position = self._position_in(log, followed.leader_epoch)
+                asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
+        if not asking:
+            return
+        response = await self._ask(epochs_request(asking, self._surroundings.broker_id), m.OffsetForLeaderEpochResponse)
+        if response is None:
+            self._rest_all(asking)
+            return
+        for key, row in epoch_ends(response):
+            asked = asking.pop(key, None)
+            if asked is not None:
+                await self._take_epoch_end(key, asked, row)
+        self._rest_all(asking)
+
+    async def _take_epoch_end(self, key: TopicPartition, asked: Position, row: EpochEnd) -> None:
+        followed = self._followed.get(key)
+        if followed is None or followed not in self._truncating:
+            return
+        log = followed.partition.log
+        now = None if log is None else self._position_in(log, followed.leader_epoch)
+        await self._carry_out(followed, judge_epoch_end(asked, now, row))
+
+    async def _part(self, followed: Followed, diverged: Diverged) -> None:
+        """Cut the log where the leader's went another way, as far as is known."""
+        log = followed.partition.log
+        if log is None:
+            return
+        before = log.log_end_offset, log.epochs.latest_epoch
+        cut = decide_cut(diverged, log.epochs, log.log_end_offset, followed.partition.high_watermark)
+        await self._cut(followed, cut.offset)
+        if cut.is_final and followed in self._truncating:
+            self._is_in_line(followed)
+        elif before == (log.log_end_offset, log.epochs.latest_epoch):
+            self._rest(followed, ErrorCode.NONE)  # the same question would have the same answer
+
+    def _is_in_line(self, followed: Followed) -> None:
+        self._truncating.pop(followed, None)
+        followed.is_truncating = False
+        self._touched[followed.key] = None
+
+    async def _cut(self, followed: Followed, offset: int, *, start_over: bool = False) -> None:
+        log = followed.partition.log
+        if log is None:
+            return
+        truncation = self._surroundings.logs.truncation
+        before, followed.cut_ended = log.log_end_offset, trio.Event()
+        try:
+            cut = truncation.start_over if start_over else truncation.truncate
+            await cut(log, offset, followed.partition.truncated)
+        except StorageError:
+            return  # its directory is offline, and the partition has left
+        finally:
+            followed.cut_ended.set()
+            followed.cut_ended = None
+        self._touched[followed.key] = None
+        if before != log.log_end_offset:
+            logger.info("%s: cut from %d to %d to follow broker %d", log, before, log.log_end_offset, self.leader_id)
+
+    async def _come_into_range(self, followed: Followed) -> None:
+        """The leader's log does not hold where we want to go on: it was cut, or has forgotten what we lack."""
+        end_offset = await self._leader_offset(followed, LATEST)
+        log = followed.partition.log
+        if end_offset is None or log is None:
+            return
+        if end_offset < log.log_end_offset:
+            await self._cut(followed, end_offset)
+            return
+        start_offset = await self._leader_offset(followed, EARLIEST)
+        if start_offset is None:
+            return
+        if start_offset > log.log_end_offset:
+            await self._cut(followed, start_offset, start_over=True)
+        else:
+            self._rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)  # it holds it now: ask again, but not in a hurry
+
+    async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
+        """Where the leader's log ends or starts; None when it is not told, or the partition has left meanwhile."""
+        request = offset_request(followed.key, followed.leader_epoch, timestamp, self._surroundings.broker_id)
+        response = await self._ask(request, m.ListOffsetsResponse)
+        if not self._is_current(followed):
+            return None
+        offset = ErrorCode.NETWORK_EXCEPTION if response is None else offset_of(response)
+        if not isinstance(offset, ErrorCode):
+            return offset
+        if offset == ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(followed, offset)
+        else:
+            self._rest(followed, offset)
+        return None
+
+    # -- what does not go well
+
+    async def _ask(self, request: m.Message, expected: type[Answer], version: int | None = None) -> Answer | None:
+        """The leader's answer; None if there is none."""
+        try:
+            response = await self._peer.ask(request, self._surroundings.config.replica_socket_timeout_ms, version)
+        except PeerLost as lost:
+            logger.info("broker %d cannot be followed: %s", self.leader_id, lost, extra=self._extra)
+            return None
+        if not isinstance(response, expected):
+            raise InvariantBroken(f"{response!r} answers {type(request).__name__}")
+        return response
+
+    def _rest(self, followed: Followed, code: int) -> None:
+        if not self._is_current(followed):
+            return
+        why = ErrorCode(code).name
+        logger.info("%s is not fetched from broker %d for a while: %s", followed.key, self.leader_id, why)
+        self._rest_all([followed.key])
+
+    def _rest_all(self, keys: Iterable[TopicPartition]) -> None:
+        rest_seconds = max(self._surroundings.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
+        for key in keys:
+            followed = self._followed.get(key)
+            if followed is not None:
+                followed.rests_until = trio.current_time() + rest_seconds
+                self._resting[followed] = None
+                self._touched[key] = None
+
+    def _fail(self, followed: Followed, code: int) -> None:
+        if self._is_current(followed):
+            why = ErrorCode(code).name
+            logger.warning("%s is not fetched until its leader is told anew: %s", followed.key, why)
+            followed.failed = True
+            self._touched[followed.key] = None

@@ -1,0 +1,91 @@
+"""A log that is cut has itself to itself: who is kept away, and how (reference C.3).
+
+A truncation removes files and rewrites what memory says of them, in a worker thread, beside the event loop. So whoever
+else uses the log is kept away first:
+
+- appends: only the fetcher appends to a follower's log, and it is the one who waits here; a leader's is never cut, for
+  a role flips only after the fetcher has left (`replicas.py`), and DeleteRecords is for leaders
+- reads, flush plans, retention and the expiry of producers: all of them begin on the event loop, and look at
+  `is_being_cut` there; a sync that is under way is waited for
+- compaction: paused, so that a pass under way is given up and none begins
+- searches by time, which run in threads and may have begun while this replica was leader: counted, and waited for
+
+What the checkpoint files say of the log may be too much now. Above all the recovery point: the next records are written
+where it promises that everything is synced. So they are written anew before anybody may append.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+
+import trio
+
+from barnabas.storage.disk import StorageError
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs import Logs
+    from barnabas.broker.world import World
+    from barnabas.storage.flusher import Flusher
+    from barnabas.storage.log import PartitionLog
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+class Truncation:
+    """Cuts logs, each while nobody else uses it."""
+
+    def __init__(self, world: "World", logs: "Logs", flusher: "Flusher") -> None:
+        self._world = world
+        self._logs = logs
+        self._flusher = flusher
+        self._searches: dict[PartitionLog, int] = {}
+        self._search_ended = trio.Event()
+
+    async def truncate(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
+        """Let the log end at `offset`, or before the batch that holds it; `on_cut` is called when it does.
+
+        StorageError takes its directory offline. Cancellation waits for the end.
+        """
+        if offset < log.log_end_offset:
+            await self._cut(log, log.truncate_to, offset, on_cut)
+        else:
+            log.truncate_to(offset)
+
+    async def start_over(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
+        """Forget all that the log holds, and let it begin anew at `offset`. As `truncate` otherwise."""
+        await self._cut(log, log.truncate_fully_and_start_at, offset, on_cut)
+
+    async def search(self, log: "PartitionLog", look: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+        """`look(*args)` in a thread, in this log, which is not cut meanwhile."""
+        self._searches[log] = self._searches.get(log, 0) + 1
+        try:
+            return await self._world.in_thread(look, *args)
+        finally:
+            self._searches[log] -= 1
+            if not self._searches[log]:
+                del self._searches[log]
+                self._search_ended.set()
+                self._search_ended = trio.Event()
+
+    async def _cut(
+        self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            log.is_being_cut = True
+            try:
+                async with self._logs.cleaner.paused(log):
+                    await self._flusher.forget(log)
+                    while log in self._searches:
+                        await self._search_ended.wait()
+                    await self._in_thread(log, cut, offset)
+                    on_cut()
+                    await self._logs.checkpoint_cut(log)
+            finally:
+                log.is_being_cut = False
+
+    async def _in_thread(self, log: "PartitionLog", cut: Callable[[int], object], offset: int) -> None:
+        try:
+            await self._world.in_thread(cut, offset)
+        except StorageError as error:
+            self._logs.fail_directory_of(log, error)
+            raise
