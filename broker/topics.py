@@ -109,7 +109,15 @@ class Topics:
     async def ensure_internal(self, name: str) -> None:
         """Create an internal topic unless it is there; whoever needs it sees in the metadata whether that worked."""
         if name not in self._metadata.topics:
-            await self.auto_create(name)
+            code = await self.auto_create(name)
+            if code == ErrorCode.INVALID_REPLICATION_FACTOR:
+                logger.warning(
+                    "topic %s cannot be created: it needs %d replicas, and %d brokers live",
+                    name,
+                    _internal_topic(name, self._config).replication_factor,
+                    len(self._racks()),
+                    extra={"peer": name},
+                )
 
     async def _write(self, plan: TopicPlan) -> CreatedTopic | TopicRefused:
         """Create a planned topic; a store that cannot be used (its disk is full, say) refuses this one topic."""
@@ -159,9 +167,9 @@ def _internal_topic(name: str, config: "BrokerConfig") -> NewTopic:
             partition_count=config.offsets_topic_num_partitions,
             replication_factor=config.offsets_topic_replication_factor,
             configs={
+                "compression.type": "producer",
                 "cleanup.policy": "compact",
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
-                "compression.type": "producer",
             },
         )
     return NewTopic(
