@@ -101,7 +101,13 @@ def _few(kind: str, texts: list[str]) -> Iterator[Finding]:
 
 def _check_acked(place: Place, broker: int, records: Records, acked: list[Event]) -> Iterator[Finding]:
     wrong = []
+    anywhere = set(records.values())
     for event in acked:
+        if event["offset"] is None:
+            if _stamp(event) not in anywhere:
+                name = f"{event['producer']}.{event['sequence']}"
+                wrong.append(f"{_name(place)}: {name} was acknowledged, broker {broker} has it nowhere")
+            continue
         there = records.get(event["offset"])
         if there != _stamp(event):
             wrong.append(
@@ -139,7 +145,8 @@ def _check_known(
 def _check_order(place: Place, acked: list[Event]) -> Iterator[Finding]:
     latest: dict[str, Event] = {}
     wrong = []
-    for event in sorted(acked, key=lambda event: event["offset"]):
+    placed = [event for event in acked if event["offset"] is not None]
+    for event in sorted(placed, key=lambda event: event["offset"]):
         before = latest.get(event["producer"])
         if before is not None and before["sequence"] >= event["sequence"]:
             wrong.append(

@@ -1,6 +1,7 @@
 """What clients were told, as JSON lines: one event a line, written when it was told.
 
-    acked      a producer was told that its record lies at this offset
+    acked      a producer was told that its record lies at this offset; `null` where its client was told of a later
+               batch, or of a duplicate, and concluded that this one is there as well
     failed     a producer was told that its record could not be delivered: it lies there once, or not at all
     read       a consumer was handed this record
     committed  a group member was told that its commit was taken: `offset` is what will be read next

@@ -52,6 +52,12 @@ def test_a_record_with_another_value_is_lost():
     assert "lost" in kinds(ACKED, changed, changed, changed)
 
 
+@pytest.mark.parametrize(("held", "found"), [(LOG, set()), (without(5), {"lost"})])
+def test_a_record_acknowledged_without_its_offset_lies_anywhere(held, found):
+    acked = [*ACKED[:5], {**ACKED[5], "offset": None}]
+    assert kinds(acked, held, held, held, high_watermark=5) == found
+
+
 def test_a_partition_that_is_gone_is_lost():
     (finding,) = check(ACKED, {})
     assert finding.kind == "lost"

@@ -8,6 +8,7 @@ JSON: bootstrap, topic, partitions, ledger, name; a producer also `rate` (record
 """
 
 import json
+import os
 import pathlib
 import signal
 import sys
@@ -26,6 +27,7 @@ QUICK_RETRIES = {
     "socket.connection.setup.timeout.ms": 3000,
 }
 QUIET = {"log_level": 2}  # what it says of brokers that are gone by design
+WORDS = {"debug": os.environ["CLUSTER_DEBUG"]} if "CLUSTER_DEBUG" in os.environ else QUIET  # librdkafka's contexts
 
 
 class Ended:
@@ -51,7 +53,7 @@ def produce(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
             "linger.ms": options.get("linger_ms", 5),
             "message.timeout.ms": 300_000,
             **QUICK_RETRIES,
-            **QUIET,
+            **WORDS,
         }
     )
 
@@ -97,7 +99,7 @@ class Member:
                 "heartbeat.interval.ms": 1000,
                 "fetch.wait.max.ms": 200,
                 **QUICK_RETRIES,
-                **QUIET,
+                **WORDS,
             }
         )
         self._consumer.subscribe([options["topic"]], on_assign=self._assigned, on_revoke=self._revoked)
