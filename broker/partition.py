@@ -106,6 +106,7 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "leader_recovery_state",
+        "leading_since",
         "log",
         "partition_epoch",
         "replicas",
@@ -129,6 +130,7 @@ class Partition:
         self.leader_id = NO_LEADER
         self.is_leader = False
         self.leader_epoch = -1
+        self.leading_since = -1  # the leader epoch in which this broker began to lead, if it leads
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
@@ -152,6 +154,8 @@ class Partition:
         self.log = log
         self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
         self.leader_recovery_state = role.leader_recovery_state
+        if role.leader_id == self._broker_id and not self.is_leader:
+            self.leading_since = role.leader_epoch
         self.leader_id = role.leader_id
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
@@ -318,9 +322,13 @@ class Partition:
                 wake(self)
         return appended
 
-    def outcome(self, end_offset: int, leader_epoch: int, required_acks: int) -> ErrorCode | None:
-        """How a produce that ended before `end_offset` under `leader_epoch` stands; None while it must wait."""
-        if self.log is None or not self.is_leader or self.leader_epoch != leader_epoch:
+    def outcome(self, end_offset: int, leading_since: int, required_acks: int) -> ErrorCode | None:
+        """How a produce that ended before `end_offset` stands; None while it must wait.
+
+        The controller may give the same leader a new epoch, as it does when a follower dies: what was appended is still
+        on its way. Only who led with an interruption (`leading_since`) may have lost it meanwhile.
+        """
+        if self.log is None or not self.is_leader or self.leading_since != leading_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if required_acks != ACKS_ALL:
             return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
@@ -331,11 +339,11 @@ class Partition:
         return ErrorCode.NONE
 
     async def await_high_watermark(self, end_offset: int, deadline: float) -> ErrorCode:
-        """Wait until everything below `end_offset` is committed under today's leader epoch.
+        """Wait until everything below `end_offset` is committed while this broker leads.
 
         NONE; NOT_LEADER_OR_FOLLOWER when the role changed; REQUEST_TIMED_OUT at `deadline` (trio's clock).
         """
-        (outcome,) = await await_acknowledged([(self, end_offset, self.leader_epoch)], ACKS_ALL, deadline)
+        (outcome,) = await await_acknowledged([(self, end_offset, self.leading_since)], ACKS_ALL, deadline)
         return outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
@@ -463,14 +471,14 @@ class Partition:
 async def await_acknowledged(
     waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
 ) -> list[ErrorCode]:
-    """Wait for several appends together: [(partition, end offset, leader epoch)] -> their error codes, same order.
+    """Wait for several appends together: [(partition, end offset, leading since)] -> their error codes, same order.
 
     What is not decided at `deadline` is REQUEST_TIMED_OUT.
     """
 
     def outcome_of(index: int) -> ErrorCode | None:
-        partition, end_offset, leader_epoch = waiting[index]
-        return partition.outcome(end_offset, leader_epoch, required_acks)
+        partition, end_offset, leading_since = waiting[index]
+        return partition.outcome(end_offset, leading_since, required_acks)
 
     outcomes = await await_outcomes([partition for partition, _, _ in waiting], outcome_of, deadline)
     return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]

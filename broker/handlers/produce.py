@@ -51,7 +51,7 @@ EXPECTED_ERRORS = (
 logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
-Waiting = tuple[Partition, int, int]  # partition, end offset of the append, leader epoch it happened under
+Waiting = tuple[Partition, int, int]  # partition, end offset of the append, and since when the partition was led then
 
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
@@ -197,7 +197,7 @@ async def _append(
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
-    return partition, appended.last_offset + 1, partition.leader_epoch
+    return partition, appended.last_offset + 1, partition.leading_since
 
 
 def _name_first_offset(partition: Partition, row: Row) -> None:
