@@ -30,6 +30,7 @@ from barnabas.broker.fetch_sessions import (
     Wanted,
 )
 from barnabas.broker.isr import UNKNOWN_BROKER_EPOCH, Pulse
+from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.partition import NO_LEADER_EPOCH, Partition
 from barnabas.broker.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.waiting import Waiter, Watched
@@ -318,24 +319,18 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
 
 def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
     """Beside an error that means another leader, say who leads now and where it is reached (KIP-951)."""
-    nodes: dict[int, m.FetchResponse.NodeEndpoint] = {}
+    hints = LeaderHints(broker, call.listener)
     for wanted, row in rows.items():
         if row.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             continue
         name = broker.metadata.topic_name(wanted.topic) if isinstance(wanted.topic, bytes) else wanted.topic
-        leader = broker.metadata.partition(name or "", wanted.partition_index)
-        if leader is None:
-            continue
-        row.current_leader = m.FetchResponse.LeaderIdAndEpoch(
-            leader_id=leader.leader_id, leader_epoch=leader.leader_epoch
-        )
-        endpoint = broker.metadata.endpoint(leader.leader_id, call.listener)
-        if endpoint is not None:
-            rack = broker.metadata.brokers[leader.leader_id].rack
-            nodes[leader.leader_id] = m.FetchResponse.NodeEndpoint(
-                node_id=leader.leader_id, host=endpoint.host, port=endpoint.port, rack=rack
-            )
-    response.node_endpoints = list(nodes.values())
+        leader = hints.leader_of(name or "", wanted.partition_index)
+        if leader is not None:
+            row.current_leader = m.FetchResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    response.node_endpoints = [
+        m.FetchResponse.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        for node in hints.nodes.values()
+    ]
 
 
 # -- sessions

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.partition import Partition, await_acknowledged
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.storage.producers import Origin
@@ -38,6 +39,7 @@ LENGTH_OVERHEAD_BYTES = 12  # of an entry: offset and length
 SMALLEST_ENTRY_BYTES = 14  # what the length of an entry may be at least, in any format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 EXPECTED_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -240,23 +242,13 @@ def _close_if_refused(topics: list[m.ProduceResponse.TopicProduceResponse]) -> N
 
 def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse) -> None:
     """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that nobody has to ask again."""
-    nodes: dict[int, None] = {}
+    hints = LeaderHints(broker, call.listener)
     for topic in response.responses:
         for row in topic.partition_responses:
-            if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                continue
-            info = broker.metadata.partition(topic.name, row.index)
-            if info is not None:
-                row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(
-                    leader_id=info.leader_id, leader_epoch=info.leader_epoch
-                )
-                nodes[info.leader_id] = None
-    for node in nodes:
-        endpoint = broker.metadata.endpoint(node, call.listener)
-        if endpoint is not None:
-            response.node_endpoints = [
-                *response.node_endpoints,
-                m.ProduceResponse.NodeEndpoint(
-                    node_id=node, host=endpoint.host, port=endpoint.port, rack=broker.metadata.brokers[node].rack
-                ),
-            ]
+            leader = hints.leader_of(topic.name, row.index) if row.error_code == NOT_LEADER else None
+            if leader is not None:
+                row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    response.node_endpoints = [
+        m.ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+        for node in hints.nodes.values()
+    ]

@@ -178,8 +178,8 @@ async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
     answer = await client.ask(fetch_request([(topic_id, 0, 0)], replica_state=follower), 16)
     row = only_row(answer)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert row.current_leader.leader_id == machine.serving.broker_id  # as the controller's picture still has it
-    assert [node.node_id for node in answer.node_endpoints] == [machine.serving.broker_id]
+    assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 1)  # before UpdateMetadata says so
+    assert list(answer.node_endpoints) == []  # and where broker 2 is, nobody has said yet
 
 
 # -- how much

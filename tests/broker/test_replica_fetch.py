@@ -250,6 +250,15 @@ async def test_a_new_leader_does_not_say_how_far_it_is_before_it_knows(nursery, 
     assert (await leader.client.list_offset("t", -1)).offset == 1
 
 
+async def test_a_follower_says_who_leads_and_where(nursery, autojump_clock):
+    leader = await leading(nursery)
+    await leader.client.give_role(leader.machine, "t", leader=OTHER, isr=[OTHER], replicas=[ME, OTHER])
+    answer = await leader.client.ask(produce_request("t", batch_of(b"v")), 10)
+    (row,) = answer.responses[0].partition_responses
+    assert (row.error_code, row.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, OTHER)
+    assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(OTHER, 9999)]
+
+
 # -- consumers and followers (KIP-392)
 
 
