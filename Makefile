@@ -1,4 +1,4 @@
-# make serve | test | check | compat | cluster | bench | clean
+# make serve | test | check | sim | sim-bite | compat | cluster | bench | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 
-.PHONY: serve test check compat cluster bench clean
+.PHONY: serve test check sim sim-bite compat cluster bench clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -22,6 +22,14 @@ check: $(VENV)/made-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p barnabas
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+# SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
+SEEDS := 100
+sim: $(VENV)/made-dev
+	$(BIN)/python -m barnabas.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+sim-bite: $(VENV)/made-dev
+	$(BIN)/python -m barnabas.testing.simulation --bite $(ARGS)
 
 # CLIENT names one of compat_tests/clients; without it they are listed.
 compat: $(VENV)/made-dev

@@ -48,6 +48,8 @@ EDGE = {
     "testing/child.py",
     "testing/asking.py",
     "testing/simulation/schedule.py",
+    "testing/simulation/run.py",  # how much processor time a seed took
+    "testing/simulation/__main__.py",  # the long run: processes, a file of results
 }
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "http", "multiprocessing", "os", "pathlib", "resource",
@@ -83,6 +85,9 @@ PURE = {
     "broker/following.py",
     "broker/security/scram.py",
     "broker/client_quotas.py",
+    "testing/simulation/history.py",
+    "testing/simulation/truth.py",
+    "testing/simulation/plan.py",
     *(
         f"broker/groups/{path.name}"
         for path in (ROOT / "broker" / "groups").glob("*.py")
@@ -91,7 +96,8 @@ PURE = {
     *(f"broker/config/{path.name}" for path in (ROOT / "broker" / "config").glob("*.py")),
 }
 
-MAY_CATCH_EXCEPTION = {"broker/dispatch.py"}  # our own bugs in one request
+# Our own bugs: in one request, and in one seed.
+MAY_CATCH_EXCEPTION = {"broker/dispatch.py", "testing/simulation/run.py"}
 MAY_CATCH_GROUPS = {"broker/serve.py"}  # the one nursery tree; it raises the first cause again
 MAY_USE_ANY = {"wire/codegen.py", "wire/runtime.py"}  # generated functions have no types of their own
 

@@ -74,8 +74,8 @@ class Cluster:
         self.simulation.on_step(callback)
 
     def client_net(self, name: str) -> Net:
-        """The network as a client sees it that is a party of its own; the same for the same name."""
-        return self.net.parties.get(name) or self.net.party(name)
+        """The network as a client sees it that is a party of its own."""
+        return self.net.party(name)
 
     @property
     def controller(self) -> Node | None:

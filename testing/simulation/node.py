@@ -6,7 +6,6 @@ that moment, connections break, the session falls silent. What is left of the ol
 in the background: it can reach nothing any more, neither the new disk nor the network nor the store.
 """
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,7 +76,6 @@ class Node:
         } | properties
         self.clock_skew_ms = 0
         self.failure: Exception | None = None  # why the latest life ended by itself
-        self.ended_at = -math.inf  # when, on the virtual clock, the latest life ended or crashed
         self.lives = 0
         self.zombies = 0  # crashed lives that have not come to their end yet
         self.on_built: list[Callable[[Broker], None]] = []
@@ -200,7 +198,6 @@ class Node:
         if life is None:
             return
         life.crashed = True
-        self.ended_at = self._simulation.clock.now
         for session in life.sessions:
             session.die()
         life.scope.cancel()
@@ -217,7 +214,6 @@ class Node:
                 self.zombies -= 1
             else:
                 self._life = None
-                self.ended_at = self._simulation.clock.now
                 self._net.crash(self.name, machine=False)
                 for session in life.sessions:
                     session.die()

@@ -1,0 +1,163 @@
+"""Run seeds of the simulated cluster, one or thousands; search seeds that catch planted bugs.
+
+    python -m barnabas.testing.simulation --seed 17             one seed, with its story
+    python -m barnabas.testing.simulation --seeds 2000          all from 1 on, in two processes, as long as it takes
+    python -m barnabas.testing.simulation --bite                for each planted bug the first seed that catches it
+
+A long run appends one JSON line a seed to `--results` and leaves out what is there already, so it goes on where it was
+stopped. It ends with status 1 if any seed of the file is violated; each of these is printed with the command that
+replays it.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from barnabas.testing.simulation.bugs import BUGS
+from barnabas.testing.simulation.run import SECONDS, Report, run_seed
+
+MODULE = "barnabas.testing.simulation"
+BITE_SEEDS_MAX = 500
+BITES_FILE = Path("tests/testing/bites.json")
+SEEDS_A_PROCESS = 50  # then another one begins, with another PYTHONHASHSEED
+
+
+def main() -> int:
+    """What the command line says."""
+    arguments = _parser().parse_args()
+    if arguments.bite:
+        return _bite(arguments)
+    if arguments.seed is not None:
+        return _tell_one(arguments.seed, arguments.seconds, arguments.bug, arguments.lines)
+    return _run_many(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, help="run this one seed and tell its story")
+    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
+    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
+    parser.add_argument("--bug", action="append", default=[], choices=BUGS, help="plant this bug")
+    parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
+    parser.add_argument("--results", type=Path, default=Path("sim-results.jsonl"), help="where results are appended")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--lines", type=int, default=200, help="how much of the story is told, from its end")
+    return parser
+
+
+def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()) -> str:
+    """The command that runs this seed again."""
+    options = "" if seconds == SECONDS else f" --seconds {seconds:g}"
+    return f"python -m {MODULE} --seed {seed}{options}" + "".join(f" --bug {bug}" for bug in bugs)
+
+
+# -- one seed
+
+
+def _tell_one(seed: int, seconds: float, bugs: Sequence[str], lines: int) -> int:
+    report = run_seed(seed, seconds, bugs)
+    for line in report.story[-lines:]:
+        print(line)
+    print(json.dumps(report.as_json(), indent=1))
+    if report.violations:
+        print(f"\n{len(report.violations)} violations; the first: {report.violations[0]}")
+        print(f"again: {replay_command(seed, seconds, bugs)}")
+    return 1 if report.violations else 0
+
+
+# -- many
+
+
+def _run_many(arguments: argparse.Namespace) -> int:
+    done = {line["seed"] for line in _lines_of(arguments.results)}
+    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.seeds) if seed not in done]
+    print(f"{len(seeds)} seeds to run, {len(done)} in {arguments.results}", flush=True)
+    began = time.monotonic()
+    with arguments.results.open("a", encoding="utf-8") as results:
+        work = partial(run_seed, seconds=arguments.seconds, bugs=arguments.bug)
+        for number, report in enumerate(_in_processes(work, seeds, arguments.processes), 1):
+            results.write(json.dumps(report.as_json()) + "\n")
+            results.flush()
+            if report.violations:
+                print(f"seed {report.seed}: {report.violations[0]}", flush=True)
+            if number % 20 == 0:
+                rate = number / (time.monotonic() - began) * 60
+                print(f"{number} of {len(seeds)} seeds, {rate:.0f} a minute", flush=True)
+    return _summarize(_lines_of(arguments.results), arguments)
+
+
+def _in_processes(work: "partial[Report]", seeds: Sequence[int], processes: int) -> Iterator[Report]:
+    if processes <= 1:
+        yield from map(work, seeds)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=SEEDS_A_PROCESS) as pool:
+        yield from pool.imap_unordered(work, seeds)
+
+
+def _lines_of(results: Path) -> list[dict[str, object]]:
+    if not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line]
+
+
+def _summarize(lines: Sequence[dict[str, object]], arguments: argparse.Namespace) -> int:
+    faults: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    events: Counter[str] = Counter()
+    for line in lines:
+        for total, name in ((faults, "faults"), (counts, "counts"), (events, "events")):
+            found = line[name]
+            if isinstance(found, dict):
+                total.update(found)
+    bad = [line for line in lines if line["violations"]]
+    cpu = sorted(float(str(line["cpu_seconds"])) for line in lines)
+    print(f"{len(lines)} seeds, {len(bad)} with violations")
+    if cpu:
+        print(f"CPU seconds a seed: median {cpu[len(cpu) // 2]:.2f}, longest {cpu[-1]:.2f}")
+    for title, total in (("faults", faults), ("replicas", counts), ("clients were told", events)):
+        print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(total.items())))
+    for line in bad:
+        print(f"  {replay_command(int(str(line['seed'])), arguments.seconds, arguments.bug)}   # {line['rules']}")
+    return 1 if bad else 0
+
+
+# -- planted bugs
+
+
+def _bite(arguments: argparse.Namespace) -> int:
+    bites: dict[str, dict[str, object]] = {}
+    for bug in arguments.bug or BUGS:
+        found = _first_bite(bug, arguments)
+        if found is None:
+            print(f"{bug}: not caught by {BITE_SEEDS_MAX} seeds", flush=True)
+        else:
+            bites[bug] = {"seed": found.seed, "rule": found.rules[0], "violation": found.violations[0]}
+            print(f"{bug}: seed {found.seed}: {found.violations[0]}", flush=True)
+    before = json.loads(BITES_FILE.read_text(encoding="utf-8")) if BITES_FILE.exists() else {}
+    BITES_FILE.write_text(json.dumps(before | bites, indent=1) + "\n", encoding="utf-8")
+    return 0 if bites.keys() >= set(arguments.bug or BUGS) else 1
+
+
+def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:
+    """The report of the first seed, in their order, that catches this bug."""
+    work = partial(run_seed, seconds=arguments.seconds, bugs=[bug])
+    step = 4 * arguments.processes
+    for first in range(1, BITE_SEEDS_MAX + 1, step):
+        seeds = range(first, min(first + step, BITE_SEEDS_MAX + 1))
+        reports = {report.seed: report for report in _in_processes(work, seeds, arguments.processes)}
+        for seed in seeds:
+            if reports[seed].violations:
+                return reports[seed]
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

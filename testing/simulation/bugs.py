@@ -1,0 +1,164 @@
+"""Bugs to plant, so that the checks can show that they bite.
+
+Each is a mistake that a broker of this kind might well have. It is put in place of the production code from outside, by
+name, for the time of one run (`planted`); the code itself has no hooks for it. A name that is gone makes the planting
+fail, so that a bug cannot turn harmless unnoticed when the code around it changes.
+
+    early_ack          acknowledge before the in-sync replicas have it
+    high_watermark_cut truncate to the high watermark only (before KIP-101)
+    epoch_blind        ignore leader epochs on fetch
+    forgotten_member   forget a member of the ISR in the high watermark
+    stale_producers    skip the rebuild of the producers' state after a truncation
+    stale_controller   let a controller write that was replaced
+    undead_log         resurrect the data of a deleted topic
+    early_duplicate    answer a duplicate before its original is committed
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker import fetcher, following, logs, partition
+from barnabas.broker.handlers import fetch
+from barnabas.broker.isr import decide_high_watermark
+from barnabas.controller import office, paths
+from barnabas.controller.store import ANY_VERSION, Check
+from barnabas.storage import log as storage_log
+from barnabas.storage.log import Appended
+from barnabas.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.broker.isr import Follower
+    from barnabas.broker.logs import Logs
+    from barnabas.broker.partition import Partition
+    from barnabas.storage.epochs import LeaderEpochs
+    from barnabas.storage.producers import Origin
+    from barnabas.wire.records import Batch
+    from barnabas.wire.topics import TopicPartition
+
+Replacement = tuple[object, str, object]  # whose attribute, its name, what to put there
+
+
+def _early_ack() -> list[Replacement]:
+    right = partition.Partition.outcome
+
+    def outcome(self: "Partition", end_offset: int, leader_epoch: int, required_acks: int) -> ErrorCode | None:
+        """acks=all is answered as acks=1 is."""
+        return right(self, end_offset, leader_epoch, 1)
+
+    return [(partition.Partition, "outcome", outcome)]
+
+
+def _high_watermark_cut() -> list[Replacement]:
+    def decide_cut(_: object, __: "LeaderEpochs", log_end_offset: int, high_watermark: int) -> "following.Cut":
+        """What is above our high watermark is not committed, is it?"""
+        return following.Cut(min(high_watermark, log_end_offset), True)
+
+    right = fetcher.Followed.__init__
+
+    def truncating(self: "fetcher.Followed", followed: "Partition", *, is_truncating: bool) -> None:
+        """Every new follower cuts its log before it fetches."""
+        right(self, followed, is_truncating=True)
+
+    return [(fetcher, "decide_cut", decide_cut), (fetcher.Followed, "__init__", truncating)]
+
+
+def _epoch_blind() -> list[Replacement]:
+    def check_leader_epoch(self: "Partition", current_leader_epoch: int) -> ErrorCode:
+        """Any epoch will do."""
+        return ErrorCode.NONE
+
+    def diverges(*_: object) -> bool:
+        """No log differs from ours."""
+        return False
+
+    return [
+        (partition.Partition, "check_leader_epoch", check_leader_epoch),
+        (fetch.FetchPlan, "_diverges", diverges),
+    ]
+
+
+def _forgotten_member() -> list[Replacement]:
+    def decide(
+        current: int,
+        leader_share: int,
+        followers: "Iterable[Follower]",
+        is_awaited: "Callable[[Follower], bool]",
+    ) -> int:
+        """The slowest follower is not waited for."""
+        rising = sorted(followers, key=lambda follower: follower.log_end_offset)
+        return decide_high_watermark(current, leader_share, rising[1:], is_awaited)
+
+    return [(partition, "decide_high_watermark", decide)]
+
+
+def _stale_producers() -> list[Replacement]:
+    def load_producers(*_: object) -> None:
+        """What the producers wrote last is known already."""
+
+    return [(storage_log, "load_producers", load_producers)]
+
+
+def _stale_controller() -> list[Replacement]:
+    def check(path: str, version: int) -> Check:
+        """Whoever is the controller may write."""
+        return Check(path, ANY_VERSION if path == paths.CONTROLLER_EPOCH else version)
+
+    return [(office, "Check", check)]
+
+
+def _undead_log() -> list[Replacement]:
+    async def delete(self: "Logs", key: "TopicPartition") -> None:
+        """Forget the log, and leave its directory for the next topic of that name."""
+        log = self.get(key)
+        if log is None:
+            return
+        directory = self.directory_of(log)
+        with trio.CancelScope(shield=True):
+            del directory.logs[key]
+            await self._flusher.forget(log)
+            await self.cleaner.leave(log)
+            await self._world.in_thread(log.close, self._world.now_ms())
+
+    return [(logs.Logs, "delete", delete)]
+
+
+def _early_duplicate() -> list[Replacement]:
+    right = partition.Partition.append_as_leader
+
+    def append(
+        self: "Partition", batch: "Batch", origin: "Origin", required_acks: int = partition.ACKS_ALL
+    ) -> Appended | ErrorCode:
+        """What is in the log already needs no waiting for."""
+        appended = right(self, batch, origin, required_acks)
+        if isinstance(appended, Appended) and appended.duplicate:
+            appended.last_offset = -1
+        return appended
+
+    return [(partition.Partition, "append_as_leader", append)]
+
+
+BUGS: dict[str, Callable[[], list[Replacement]]] = {
+    "early_ack": _early_ack,
+    "high_watermark_cut": _high_watermark_cut,
+    "epoch_blind": _epoch_blind,
+    "forgotten_member": _forgotten_member,
+    "stale_producers": _stale_producers,
+    "stale_controller": _stale_controller,
+    "undead_log": _undead_log,
+    "early_duplicate": _early_duplicate,
+}
+
+
+@contextmanager
+def planted(names: Sequence[str]) -> Iterator[None]:
+    """Plant these bugs, and take them out at the end."""
+    with ExitStack() as stack:
+        for name in names:
+            for owner, attribute, wrong in BUGS[name]():
+                right = getattr(owner, attribute)
+                stack.callback(setattr, owner, attribute, right)
+                setattr(owner, attribute, wrong)
+        yield

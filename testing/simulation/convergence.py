@@ -1,0 +1,137 @@
+"""What must be so again some time after the last fault: rules I10 and I11.
+
+`why_not_converged` looks at the whole cluster and says what is still missing, in one line; nothing means that
+
+  - every partition has a leader, every replica that it is assigned to is in sync, and no reassignment is under way,
+  - every producer was acknowledged something and every consumer served something since the faults ended,
+  - every group has all partitions of its topic divided among its members.
+
+When the clients have stopped, `why_not_equal` says whether all replicas of a partition hold the same, and have seen all
+of it committed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from barnabas.controller import paths
+from barnabas.controller.paths import PartitionState, TopicAssignment
+from barnabas.testing.simulation.cluster import Cluster
+from barnabas.testing.simulation.consumers import Reader
+from barnabas.testing.simulation.groups import Member
+from barnabas.testing.simulation.invariants import Checks
+from barnabas.testing.simulation.party import Party
+from barnabas.testing.simulation.producers import ACKS_ALL, Writer
+
+
+class Client(Protocol):
+    """Whoever runs until it is stopped."""
+
+    party: Party
+
+    async def run(self) -> None:
+        """Work until stopped."""
+
+    def stop(self) -> None:
+        """Come to an end."""
+
+
+@dataclass
+class Clients:
+    """Everybody who talks to the cluster."""
+
+    writers: list[Writer] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+
+    def everybody(self) -> list[Client]:
+        """All of them."""
+        return [*self.writers, *self.readers, *self.members]
+
+    def progress(self) -> list[int]:
+        """How far each of those has come that must make progress."""
+        acked = [writer.acked for writer in self.writers if writer.plan.acks == ACKS_ALL]
+        return acked + [reader.served for reader in self.readers]
+
+
+def why_not_converged(cluster: Cluster, clients: Clients, progress_before: Sequence[int]) -> str | None:
+    """What is still missing, or None."""
+    for node in cluster.nodes.values():
+        if not node.is_ready:
+            return f"{node.name} does not serve"
+    return _why_not_in_sync(cluster) or _why_not_stable(cluster, clients) or _why_no_progress(clients, progress_before)
+
+
+def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
+    """Which replicas differ, or None. Nobody must write meanwhile."""
+    for topic in cluster.store.tree.children(paths.TOPICS):
+        assignment = _assignment_of(cluster, topic)
+        for partition, replicas in assignment.partitions.items():
+            truth = checks.truths.get((assignment.topic_id or b"", partition))
+            if truth is None:
+                return f"{topic}-{partition} is nowhere"
+            shadows = [truth.shadows.get(each) for each in replicas]
+            for shadow in shadows:
+                if shadow is None or shadow.end_offset != truth.committed_end:
+                    end = None if shadow is None else shadow.end_offset
+                    return f"{truth}: {shadow and shadow.broker_id} ends at {end}, committed is {truth.committed_end}"
+                if shadow.high_watermark != shadow.end_offset:
+                    return f"{truth}: {shadow.broker_id} has the high watermark {shadow.high_watermark}"
+                first = shadow.index_of(shadow.start_offset)
+                held = shadow.batches[first:]
+                if held != truth.committed[len(truth.committed) - len(held) :]:
+                    return f"{truth}: what {shadow.broker_id} holds is not what was committed"
+    return None
+
+
+def _assignment_of(cluster: Cluster, topic: str) -> TopicAssignment:
+    path = paths.topic(topic)
+    return TopicAssignment.decode(cluster.store.tree.get(path)[0], path)
+
+
+def _why_not_in_sync(cluster: Cluster) -> str | None:
+    tree = cluster.store.tree
+    for topic in tree.children(paths.TOPICS):
+        assignment = _assignment_of(cluster, topic)
+        for partition, replicas in assignment.partitions.items():
+            path = paths.partition_state(topic, partition)
+            if tree.stat(path) is None:
+                return f"{topic}-{partition} has no state"
+            state = PartitionState.decode(tree.get(path)[0], path)
+            if state.leader == paths.NO_LEADER:
+                return f"{topic}-{partition} has no leader"
+            if sorted(state.isr) != sorted(replicas):
+                return f"{topic}-{partition}: {list(state.isr)} of {list(replicas)} are in sync"
+        if any(assignment.adding.values()) or any(assignment.removing.values()):
+            return f"{topic} is being reassigned"
+    for topic in tree.children(paths.DELETE_TOPICS):
+        return f"{topic} is being deleted"
+    return None
+
+
+def _why_not_stable(cluster: Cluster, clients: Clients) -> str | None:
+    owned: dict[tuple[str, str], list[int]] = {}
+    generations: dict[str, set[int]] = {}
+    for member in clients.members:
+        if not member.is_stable:
+            return f"{member.party.name} is in no generation of {member.group}"
+        owned.setdefault((member.group, member.topic), []).extend(member.owned)
+        generations.setdefault(member.group, set()).add(member.generation)
+    for group, found in generations.items():
+        if len(found) > 1:
+            return f"members of {group} are in generations {sorted(found)}"
+    for (group, topic), partitions in owned.items():
+        every = sorted(_assignment_of(cluster, topic).partitions)
+        if sorted(partitions) != every:
+            return f"{group} owns {sorted(partitions)} of {topic}, not {every}"
+    return None
+
+
+def _why_no_progress(clients: Clients, before: Sequence[int]) -> str | None:
+    now = clients.progress()
+    standing = [number for number, (then, later) in enumerate(zip(before, now, strict=True)) if later <= then]
+    if not standing:
+        return None
+    writers = [writer.party.name for writer in clients.writers if writer.plan.acks == ACKS_ALL]
+    names = writers + [reader.party.name for reader in clients.readers]
+    return f"no progress of {', '.join(names[number] for number in standing)}"

@@ -1,0 +1,79 @@
+"""What clients were told: the ledger (pure).
+
+One event a line, in the order in which the clients learned of it, with the fields that the ledgers of the live fault
+tests have too: event, time, topic, partition, offset, producer, sequence, digest. There an event is about a record,
+here about a batch, whose digest is its checksum and whose sequence is that of its first record.
+
+    acked       the broker acknowledged the batch (`acks` of the request beside it)
+    failed      the client was told an error, or gave up: the batch may or may not be in the log
+    refused     every attempt was refused before the append: the batch is not in the log
+    disordered  the sequence that follows the last acknowledged one was refused ("failed" follows)
+    read        a consumer was served the batch at this offset
+    committed   a group's commit was acknowledged: `offset` is the committed one, `producer` the member
+    resumed     a member was told the committed offset of a partition that it owns now
+
+`watchers` hear of each event at once: the invariants do.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+ACKED, FAILED, REFUSED, READ = "acked", "failed", "refused", "read"
+COMMITTED, RESUMED, OUT_OF_ORDER = "committed", "resumed", "disordered"
+NO_OFFSET = -1
+
+
+class Event(NamedTuple):
+    """One thing that one client learned."""
+
+    time_ms: int
+    kind: str
+    topic: str
+    partition: int
+    offset: int
+    producer: str
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    digest: int
+    acks: int
+    topic_id: bytes | None = None
+    group: str = ""
+    generation: int = -1
+    asked_ms: int = 0  # when the answered request was sent
+
+    def as_json(self) -> dict[str, object]:
+        """The line of the ledger."""
+        line: dict[str, object] = {
+            "event": self.kind,
+            "time": self.time_ms / 1000,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "producer": self.producer,
+            "sequence": self.sequence,
+            "digest": f"{self.digest:08x}",
+        }
+        if self.group:
+            line |= {"group": self.group, "generation": self.generation, "asked": self.asked_ms / 1000}
+        return line
+
+
+class History:
+    """All events of one run."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self.events: list[Event] = []
+        self.counts: dict[str, int] = {}
+        self.watchers: list[Callable[[Event], None]] = []
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def note(self, event: Event) -> None:
+        """Write an event down, and tell those who watch."""
+        self.events.append(event)
+        self.counts[event.kind] = self.counts.get(event.kind, 0) + 1
+        for watch in self.watchers:
+            watch(event)

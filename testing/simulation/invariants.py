@@ -1,0 +1,449 @@
+"""What must hold at every moment of a simulated run: the rules, each with an id, and the books to check them with.
+
+`Checks` hears of every change of every replica (`look`, from `observe.py`), of every event of the clients' history
+(`told`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`, permissions).
+Each call costs in proportion to what changed. A broken rule becomes a `Violation`; the run goes on, so that the story
+shows what came of it, but what comes after the first is to be read with care.
+
+What is permitted. Kafka promises to keep what was acknowledged as long as one in-sync replica that has it is there to
+be elected. So a new leader may lack committed records only if
+
+  - the election was unclean and the topic allows that, or
+  - its machine crashed and forgot them, the topic does not sync before it acknowledges (`flush.messages=1`), and of the
+    in-sync replicas that still had them none was registered when the leader was elected (for `SETTLED_SECONDS`, for a
+    controller may not have heard of a broker that has only just come).
+
+Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and told in the story.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.controller import paths
+from barnabas.controller.paths import PartitionState
+from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, READ, REFUSED, RESUMED, Event
+from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
+from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
+from barnabas.wire.records import BatchHeader
+from barnabas.wire.topics import partition_for
+
+if TYPE_CHECKING:
+    from barnabas.broker.partition import Partition
+
+RULES = {
+    "I1": "what was acknowledged with acks=all under an older epoch is there where a newer leader starts",
+    "I2": "the high watermark of a replica never falls while it runs, except by truncation after a permitted loss",
+    "I3": "what a consumer was once served stays the same record at that offset",
+    "I4": "an offset below the high watermark is never given to another record",
+    "I5": "replicas agree on every offset that both hold below the smaller high watermark",
+    "I6": "there is at most one leader of a partition in an epoch",
+    "I7": "a record is there at most once, in its producer's order, and not at all when it was refused",
+    "I8": "a partition has one owner in a generation of a group",
+    "I9": "an acknowledged commit survives: no group goes back",
+    "I10": "after the faults, reads and writes resume, every replica rejoins, and groups are stable, within bounds",
+    "I11": "tasks and open files return to the baseline",
+    "I12": "what is acknowledged with acks=all is committed",
+    "I13": "a replica holds only what a leader of this very topic appended",
+    "I14": "the epochs of controller and leader never go back in the metadata store",
+    "I15": "a restart finds everything that was written, after a power failure everything that was synced",
+    "I16": "no broker fails by a mistake of its own",
+    "I17": "the beginning of a log is deleted only where somebody asked for it",
+}
+OFFSETS_TOPIC = "__consumer_offsets"
+SETTLED_SECONDS = 3.0
+VIOLATIONS_MAX = 50
+
+
+class Violation(NamedTuple):
+    """A rule that was broken."""
+
+    rule: str
+    seconds: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.3f} {self.rule} {self.text}"
+
+
+class Election(NamedTuple):
+    """A state of a partition as it was written to the store, and who was registered for a while then."""
+
+    state: PartitionState
+    live: frozenset[int]
+
+
+Tell = Callable[[str], None]
+
+
+class Checks:
+    """All rules that hold at every moment."""
+
+    def __init__(self, now: Callable[[], float], tell: Tell) -> None:
+        self.violations: list[Violation] = []
+        self.counts: dict[str, int] = {}
+        self.truths: dict[tuple[bytes, int], Truth] = {}
+        self.unclean_topics: set[str] = set()  # that allow it
+        self.synced_topics: set[str] = set()  # that acknowledge only what is synced
+        self._now = now
+        self._tell = tell
+        self._by_name: dict[tuple[str, int], list[Truth]] = {}
+        self._elections: dict[tuple[str, int], list[Election]] = {}
+        self._registered: dict[int, float] = {}
+        self._controller_epoch = 0
+        self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
+        self._owners: dict[tuple[str, int, str, int], str] = {}
+        self._generations: dict[str, int] = {}
+        self._offsets: dict[tuple[str, bytes | None, int], list[tuple[int, int]]] = {}  # (told at, largest so far)
+        self._deletable: dict[tuple[str, int], int] = {}
+
+    def violate(self, rule: str, text: str) -> None:
+        """This rule is broken."""
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(Violation(rule, self._now(), text))
+            self._tell(f"VIOLATION {rule} ({RULES[rule]}): {text}")
+
+    def count(self, what: str) -> None:
+        """Something noteworthy happened."""
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # -- what the run tells
+
+    def lost_power(self, broker_id: int) -> None:
+        """The machine of this broker crashed."""
+        for truth in self.truths.values():
+            shadow = truth.shadows.get(broker_id)
+            if shadow is not None:
+                shadow.lost_power = True
+
+    def records_may_go(self, topic: str, partition: int, offset: int) -> None:
+        """Somebody asks to delete the records of this partition below the offset."""
+        self._deletable[topic, partition] = max(self._deletable.get((topic, partition), 0), offset)
+
+    def topic_may_go(self, topic: str) -> None:
+        """Somebody asks to delete the topic."""
+        self._tell(f"topic {topic} is to be deleted")
+
+    # -- what replicas do
+
+    def look(self, node: WatchedNode, partition: "Partition") -> None:
+        """Something about this replica may have changed."""
+        log = partition.log
+        if log is None or log.topic_id is None:
+            return
+        truth = self._truth_of(partition, log.topic_id)
+        shadow = truth.shadows.get(node.broker_id)
+        if shadow is None:
+            shadow = truth.shadows[node.broker_id] = Shadow(node.broker_id)
+        if shadow.hosted_as is not partition:
+            self._begin(truth, shadow, node, partition)
+        elif log.segments.generation != shadow.generation or log.log_end_offset < shadow.end_offset:
+            self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
+        elif log.log_end_offset > shadow.end_offset:
+            self._take(truth, shadow, partition, read_new(log, node.disk, shadow))
+        shadow.generation, shadow.end_offset = log.segments.generation, log.log_end_offset
+        shadow.synced_offset = log.recovery_point
+        if log.log_start_offset != shadow.start_offset:
+            self._check_start(truth, shadow, log.log_start_offset)
+        if partition.is_leader and truth.leaders.get(partition.leader_epoch) != node.broker_id:
+            self._check_leader(truth, shadow, partition.leader_epoch)
+        if partition.high_watermark != shadow.high_watermark:
+            self._check_high_watermark(truth, shadow, partition)
+        shadow.relearn()
+
+    def vanished(self, node: WatchedNode, partition: "Partition") -> None:
+        """The broker, while it runs, has let go of this replica: its log may be deleted."""
+        for truth in self._by_name.get(partition.topic_partition, ()):
+            shadow = truth.shadows.get(node.broker_id)
+            if shadow is not None and shadow.hosted_as is partition:
+                shadow.is_gone, shadow.hosted_as = True, None
+
+    def _truth_of(self, partition: "Partition", topic_id: bytes) -> Truth:
+        topic, index = partition.topic_partition
+        truth = self.truths.get((topic_id, index))
+        if truth is None:
+            truth = self.truths[topic_id, index] = Truth(topic, topic_id, index)
+            self._by_name.setdefault((topic, index), []).append(truth)
+        return truth
+
+    def _begin(self, truth: Truth, shadow: Shadow, node: WatchedNode, partition: "Partition") -> None:
+        """A process hosts the replica that did not before: what has become of the log meanwhile?"""
+        log = partition.log
+        if log is None:
+            return
+        if shadow.is_gone:
+            shadow.forgotten.clear()
+        elif log.log_end_offset < shadow.end_offset:
+            kept = shadow.synced_offset if shadow.lost_power else shadow.end_offset
+            if log.log_end_offset < kept:
+                self.violate("I15", f"{truth} at {node.broker_id} ends at {log.log_end_offset}, {kept} was safe")
+            shadow.forget(log.log_end_offset, shadow.end_offset)
+            self._tell(f"{truth} at {node.broker_id} forgot {log.log_end_offset} to {shadow.end_offset}")
+            self.count("logs that forgot")
+        shadow.is_gone = shadow.lost_power = False
+        shadow.hosted_as = partition
+        self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
+        shadow.high_watermark = partition.high_watermark
+        limit = min([partition.high_watermark, *(cut.offset for cut in truth.cuts)])
+        self._compare(truth, shadow, log.log_start_offset, limit)
+        if partition.is_leader:
+            shadow.high_watermark = 0  # look at what it commits at once
+
+    def _replace(self, truth: Truth, shadow: Shadow, partition: "Partition", held: list[BatchHeader]) -> None:
+        """The log was read anew: what is the same as before is not looked at again."""
+        known = shadow.batches
+        if held and known and held[0].base_offset > known[0].base_offset:
+            known = known[shadow.index_of(held[0].base_offset) :]
+        same = first_difference(known, held)
+        if same is not None:
+            self.count("truncations")
+            end_offset = held[same - 1].last_offset + 1 if 0 < same <= len(held) else 0
+            self._tell(f"{truth} at {shadow.broker_id} is cut to {end_offset}")
+        kept = len(known) if same is None else same
+        shadow.batches = held[:kept]
+        self._take(truth, shadow, partition, held[kept:])
+
+    def _take(self, truth: Truth, shadow: Shadow, partition: "Partition", new: list[BatchHeader]) -> None:
+        """These batches are new to this replica: the leader of an epoch makes them, others must have them from it."""
+        epoch = partition.leader_epoch if partition.is_leader else -1
+        for batch in new:
+            key = batch.base_offset, batch.partition_leader_epoch
+            if batch.partition_leader_epoch == epoch:
+                if truth.known.setdefault(key, batch) != batch:
+                    self.violate("I6", f"{truth} has two batches at offset {key[0]} of epoch {key[1]}")
+            elif truth.known.get(key) != batch:
+                self.violate("I13", f"{truth} at {shadow.broker_id} holds a batch that nobody appended: {batch}")
+        shadow.batches += new
+
+    def _check_start(self, truth: Truth, shadow: Shadow, start_offset: int) -> None:
+        deletable = self._deletable.get((truth.topic, truth.partition), 0)
+        if start_offset > deletable:
+            self.violate("I17", f"{truth} at {shadow.broker_id} begins at {start_offset}; {deletable} was asked for")
+        shadow.start_offset = start_offset
+
+    def _compare(self, truth: Truth, shadow: Shadow, begin: int, end: int) -> None:
+        """What lies below a high watermark is what was committed there."""
+        first = shadow.index_of(begin)
+        held = shadow.batches[first : shadow.index_of(end)]
+        if held:
+            index = _index(truth.committed, held[0].base_offset)
+            expected = truth.committed[index : index + len(held)]
+            held = held[: len(expected)]
+            different = first_difference(held, expected)
+            if different is not None:
+                rule = "I4" if truth.leaders.get(held[different].partition_leader_epoch) == shadow.broker_id else "I5"
+                there = expected[different] if different < len(expected) else None
+                self.violate(rule, f"{truth} at {shadow.broker_id} holds {held[different]} where {there} is committed")
+
+    def _check_high_watermark(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
+        before, now = shadow.high_watermark, partition.high_watermark
+        shadow.high_watermark = now
+        epoch = partition.leader_epoch
+        if now < before:
+            if not any(cut.offset < before and cut.epoch > shadow.high_watermark_epoch for cut in truth.cuts):
+                self.violate("I2", f"{truth} at {shadow.broker_id}: high watermark {before} falls to {now}")
+            return
+        shadow.high_watermark_epoch = epoch
+        if epoch < truth.void_epoch:
+            return  # it has not heard that others lead since
+        self._compare(truth, shadow, max(before, shadow.start_offset), min(now, truth.committed_end))
+        if now <= truth.committed_end:
+            return
+        if not partition.is_leader:
+            if now > max(truth.committed_end, self._deletable.get((truth.topic, truth.partition), 0)):
+                self.violate("I5", f"{truth} at {shadow.broker_id}: high watermark {now}, no leader's passed it")
+            return
+        self._commit(truth, shadow, epoch, now)
+
+    def _commit(self, truth: Truth, shadow: Shadow, epoch: int, high_watermark: int) -> None:
+        """The leader's high watermark passed batches that were not committed before."""
+        is_internal = truth.topic == OFFSETS_TOPIC
+        for batch in shadow.batches[shadow.index_of(truth.committed_end) :]:
+            if batch.last_offset >= high_watermark:
+                break
+            wrong = truth.commit(batch, epoch, is_internal=is_internal)
+            if wrong is not None:
+                self.violate("I7", f"{truth}: a batch of producer {batch.producer_id} {wrong}")
+            if (truth.topic, truth.partition, batch.crc) in self._refused:
+                self.violate("I7", f"{truth}: the batch at {batch.base_offset} was refused for good")
+
+    # -- leaders
+
+    def _check_leader(self, truth: Truth, shadow: Shadow, epoch: int) -> None:
+        """A leader starts: everything that was committed under older epochs must be there."""
+        other = truth.leaders.setdefault(epoch, shadow.broker_id)
+        if other != shadow.broker_id:
+            self.violate("I6", f"{truth}: {other} and {shadow.broker_id} both lead in epoch {epoch}")
+        self.count("leaders")
+        self._tell(f"{truth}: {shadow.broker_id} leads in epoch {epoch}, from {shadow.end_offset}")
+        begin, end = _index(truth.committed, shadow.start_offset), truth.committed_before(epoch)
+        expected = truth.committed[begin:end]
+        if not expected:
+            return
+        first = shadow.index_of(expected[0].base_offset)
+        missing = first_difference(expected, shadow.batches[first : first + len(expected)])
+        if missing is None:
+            return
+        index = begin + missing
+        reason = self._why_permitted(truth, shadow, epoch, truth.committed[index])
+        if reason is None:
+            gone = truth.committed[index:end]
+            acked = any(batch.base_offset in truth.acked for batch in gone)
+            served = any(batch.base_offset in truth.served for batch in gone)
+            rule = "I1" if acked else "I3" if served else "I4"
+            self.violate(rule, f"{truth}: the leader {shadow.broker_id} of epoch {epoch} lacks {gone[0]}")
+            reason = "violation"
+        self.count(f"losses: {reason}")
+        cut = truth.cut(index, epoch, reason)
+        self._tell(f"{truth} loses everything from {cut.offset}: {reason}")
+        if truth.topic == OFFSETS_TOPIC:
+            self._forgive_groups(truth.partition)
+
+    def _why_permitted(self, truth: Truth, shadow: Shadow, epoch: int, batch: BatchHeader) -> str | None:
+        """Which rule permits that this leader lacks this batch."""
+        elections = self._elections.get((truth.topic, truth.partition), [])
+        started = max((each for each in truth.leaders if each < epoch), default=-1)
+        for before, after in pairwise(elections):
+            if not started < after.state.leader_epoch <= epoch or after.state.leader == paths.NO_LEADER:
+                continue
+            if after.state.leader not in before.state.isr:
+                return "unclean election" if truth.topic in self.unclean_topics else None
+            if after.state.leader_epoch == before.state.leader_epoch:
+                continue
+            if after.state.leader != shadow.broker_id or truth.topic in self.synced_topics:
+                continue
+            holders = [each for each in before.state.isr if each in after.live and each != shadow.broker_id]
+            if shadow.forgot(batch.base_offset) and not any(truth.shadows[each].holds(batch) for each in holders):
+                return "machine crash"
+        return None
+
+    # -- what the metadata store holds
+
+    def stored(self, path: str, data: bytes | None) -> None:
+        """A node was written (None: is gone)."""
+        if path.startswith(paths.TOPICS) and path.endswith("/state"):
+            self._stored_state(path, data)
+        elif path.startswith(paths.BROKER_IDS + "/"):
+            broker_id = int(path.rpartition("/")[2])
+            self._registered.pop(broker_id, None)
+            if data is not None:
+                self._registered[broker_id] = self._now()
+        elif path == paths.CONTROLLER_EPOCH and data is not None:
+            self._controller_epoch = int(data)
+
+    def _stored_state(self, path: str, data: bytes | None) -> None:
+        _, _, _, topic, _, index, _ = path.split("/")
+        key = topic, int(index)
+        if data is None:
+            self._elections.pop(key, None)
+            return
+        state = PartitionState.decode(data, path)
+        live = frozenset(each for each, since in self._registered.items() if self._now() - since > SETTLED_SECONDS)
+        history = self._elections.setdefault(key, [])
+        if history:
+            last = history[-1].state
+            if state.leader_epoch < last.leader_epoch or state.controller_epoch < last.controller_epoch:
+                self.violate("I14", f"{topic}-{index}: {state} follows {last}")
+            if state.leader_epoch == last.leader_epoch and paths.NO_LEADER != state.leader != last.leader:
+                self.violate("I14", f"{topic}-{index}: another leader in the same epoch: {state} follows {last}")
+        if state.controller_epoch < self._controller_epoch:
+            self.violate("I14", f"{topic}-{index}: {state} of an older controller than {self._controller_epoch}")
+        if state.leader != paths.NO_LEADER and state.leader not in state.isr:
+            self.violate("I14", f"{topic}-{index}: the leader is not in sync in {state}")
+        history.append(Election(state, live))
+        self._tell(f"{topic}-{index}: leader {state.leader}, epoch {state.leader_epoch}, in sync {list(state.isr)}")
+
+    # -- what clients are told
+
+    def told(self, event: Event) -> None:
+        """An event of the clients' history."""
+        if event.kind == ACKED:
+            self._told_acked(event)
+        elif event.kind == READ:
+            self._told_read(event)
+        elif event.kind == REFUSED:
+            self._refused[event.topic, event.partition, event.digest] = None
+            for truth in self._by_name.get((event.topic, event.partition), ()):
+                if any(batch.crc == event.digest for batch in truth.committed):
+                    self.violate("I7", f"{truth}: a batch of {event.producer} is there and was refused")
+        elif event.kind == OUT_OF_ORDER:
+            self._told_disorder(event)
+        elif event.kind == COMMITTED:
+            told = self._offsets.setdefault((event.group, event.topic_id, event.partition), [])
+            largest = max(event.offset, told[-1][1] if told else 0)
+            told.append((event.time_ms, largest))
+        elif event.kind == RESUMED:
+            self._told_resumed(event)
+
+    def _told_disorder(self, event: Event) -> None:
+        """The next sequence was refused: something before it is lost, or else it is in the log already (a leader that
+        read its producers from a snapshot knows only the last batch of each, and takes an older one for disorder)."""
+        truths = self._by_name.get((event.topic, event.partition), [])
+        if len(truths) != 1 or truths[0].cuts:
+            return
+        if not any(batch.crc == event.digest for batch in truths[0].known.values()):
+            where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"
+            self.violate("I7", f"{where} is refused, and everything before it was acknowledged")
+
+    def _told_acked(self, event: Event) -> None:
+        if event.acks != -1 or event.offset < 0:
+            return
+        truths = self._by_name.get((event.topic, event.partition), [])
+        for truth in truths:
+            batch = truth.committed_at(event.offset)
+            if batch is not None and batch.crc == event.digest:
+                truth.acked[event.offset] = None
+                return
+            if truth.is_lost(event.offset, event.digest):
+                return
+        where = f"{event.topic}-{event.partition} offset {event.offset}"
+        self.violate("I12", f"{where} of {event.producer}, sequence {event.sequence}, is acknowledged, not committed")
+
+    def _told_read(self, event: Event) -> None:
+        truth = self.truths.get((event.topic_id or b"", event.partition))
+        batch = None if truth is None else truth.committed_at(event.offset)
+        if truth is not None and batch is not None and batch.crc == event.digest:
+            truth.served[event.offset] = None
+        elif truth is None or not truth.is_lost(event.offset, event.digest):
+            where = f"{event.topic}-{event.partition} offset {event.offset}"
+            self.violate("I3", f"{event.producer} was served {event.digest:x} at {where}, where {batch} is committed")
+
+    # -- groups
+
+    def owns(self, group: str, generation: int, member: str, topic: str, partitions: Sequence[int]) -> None:
+        """A member was told what it owns in this generation."""
+        self._generations[group] = max(generation, self._generations.get(group, -1))
+        for partition in partitions:
+            owner = self._owners.setdefault((group, generation, topic, partition), member)
+            if owner != member:
+                self.violate(
+                    "I8", f"{topic}-{partition} in generation {generation} of {group} belongs to {owner} and {member}"
+                )
+        self._tell(f"{member} owns {list(partitions)} of {topic} in generation {generation} of {group}")
+
+    def _told_resumed(self, event: Event) -> None:
+        if event.generation < self._generations.get(event.group, -1):
+            return  # the answer may come from a coordinator that is none any more; the member will learn of it
+        told = self._offsets.get((event.group, event.topic_id, event.partition), [])
+        expected = max((offset for at, offset in told if at <= event.asked_ms), default=-1)
+        if event.offset < expected:
+            where = f"{event.topic}-{event.partition}"
+            self.violate("I9", f"{event.group} goes back to {event.offset} in {where}; {expected} was committed")
+
+    def _forgive_groups(self, partition: int) -> None:
+        """The offsets topic lost records, as the rules permit: what its groups were told is void."""
+        count = sum(truth.topic == OFFSETS_TOPIC for truth in self.truths.values())
+        for key in [key for key in self._offsets if partition_for(key[0], count) == partition]:
+            del self._offsets[key]
+        for owner in [owner for owner in self._owners if partition_for(owner[0], count) == partition]:
+            del self._owners[owner]
+
+
+def _index(batches: Sequence[BatchHeader], offset: int) -> int:
+    return bisect_left(batches, offset, key=lambda batch: batch.base_offset)
+
+
+def losses(counts: Mapping[str, int]) -> dict[str, int]:
+    """How often Kafka's rules permitted a loss, by reason."""
+    return {name.removeprefix("losses: "): count for name, count in counts.items() if name.startswith("losses: ")}

@@ -1,0 +1,195 @@
+"""Watching the brokers: what each replica holds, and when it changes.
+
+*Theory of operation.* Nothing in the broker knows that it is watched. A partition wakes its `Waiter`s whenever it is
+appended to, truncated, given a role, or its high watermark moves; the observer registers one of its own with every
+partition of every broker (`_Watch`). After each step of any task (`step`) it looks at those that were woken, so that
+the cost is in proportion to what changed. Once in `SWEEP_SECONDS` it looks at all, in case something forgets to wake.
+
+What a replica holds is read from its log file, from where reading stopped the last time; from the beginning when the
+log's segments were cut or replaced since, or when the broker is another process. It is read past the simulated disk:
+no fault hits it, and it costs no time.
+
+`Checks.look` is told what changed; it is given the shadow as it was and brings it up to date.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.broker.waiting import Waiter, Watched
+from barnabas.wire.records import BatchHeader, read_batch_header
+
+if TYPE_CHECKING:
+    from barnabas.broker.call import Broker
+    from barnabas.broker.partition import Partition
+    from barnabas.broker.replicas import Replicas
+    from barnabas.controller.store import Item, Outcome
+    from barnabas.storage.log import PartitionLog
+    from barnabas.storage.memdisk import MemDisk
+    from barnabas.testing.simulation.tree import Tree, WatchKey
+    from barnabas.testing.simulation.truth import Shadow
+
+SWEEP_SECONDS = 0.5
+
+
+class WatchedNode(Protocol):
+    """A simulated machine; its broker is None while none runs."""
+
+    broker_id: int
+
+    @property
+    def broker(self) -> "Broker | None": ...
+    @property
+    def disk(self) -> "MemDisk": ...
+
+
+class Looker(Protocol):
+    """Who is told what changed: the invariants."""
+
+    def look(self, node: WatchedNode, partition: "Partition") -> None:
+        """Something about this replica may have changed."""
+
+    def vanished(self, node: WatchedNode, partition: "Partition") -> None:
+        """The broker, while it runs, has let go of this replica."""
+
+
+class _Watch(Waiter):
+    """Registered with every partition of one broker process."""
+
+    __slots__ = ("changed", "node")
+
+    def __init__(self, node: WatchedNode, changed: "dict[Watched, WatchedNode]") -> None:
+        super().__init__()
+        self.node = node
+        self.changed = changed
+
+    def touch(self, changed: Watched) -> None:
+        self.changed[changed] = self.node
+
+
+class _Process:
+    """One broker process, and what is known of its partitions."""
+
+    __slots__ = ("hosted", "node", "replicas", "watch")
+
+    def __init__(self, node: WatchedNode, replicas: "Replicas", changed: "dict[Watched, WatchedNode]") -> None:
+        self.node = node
+        self.replicas = replicas
+        self.watch = _Watch(node, changed)
+        self.hosted: dict[Partition, None] = {}
+
+    def find_new(self, looker: Looker, changed: "dict[Watched, WatchedNode]") -> None:
+        """Register with what came since, and tell of what went."""
+        now = dict.fromkeys(self.replicas)
+        for partition in self.hosted:
+            if partition not in now:
+                partition.waiters.pop(self.watch, None)
+                changed.pop(partition, None)
+                looker.vanished(self.node, partition)
+        for partition in now:
+            if partition not in self.hosted:
+                self.watch.register([partition])
+                changed[partition] = self.node
+        self.hosted = now
+
+
+class Observer:
+    """Watches any number of nodes; `step` is to be called after each step of any task."""
+
+    def __init__(self, nodes: Callable[[], Sequence[WatchedNode]], looker: Looker, now: Callable[[], float]) -> None:
+        self.look_count = 0
+        self._nodes = nodes
+        self._looker = looker
+        self._now = now
+        self._changed: dict[Watched, WatchedNode] = {}
+        self._processes: dict[int, _Process] = {}
+        self._sweep_at = 0.0
+        self._searched_at = -1.0
+
+    def step(self) -> None:
+        """Look at whatever changed."""
+        now = self._now()
+        if now != self._searched_at:  # roles come and go with messages, and those take time
+            self._searched_at = now
+            self._search()
+        if self._changed:
+            self._look()
+        if now >= self._sweep_at:
+            self.sweep()
+
+    def _search(self) -> None:
+        """Look for brokers and partitions that are new, or gone."""
+        for node in self._nodes():
+            broker = node.broker
+            process = self._processes.get(node.broker_id)
+            if broker is None:
+                if process is not None:
+                    del self._processes[node.broker_id]
+                continue
+            if process is None or process.replicas is not broker.replicas:
+                process = self._processes[node.broker_id] = _Process(node, broker.replicas, self._changed)
+            if len(process.replicas) != len(process.hosted):
+                process.find_new(self._looker, self._changed)
+
+    def sweep(self) -> None:
+        """Look at everything."""
+        self._sweep_at = self._now() + SWEEP_SECONDS
+        for process in self._processes.values():
+            process.find_new(self._looker, self._changed)
+            self._changed.update(dict.fromkeys(process.hosted, process.node))
+        self._look()
+
+    def _look(self) -> None:
+        changed, look = dict(self._changed), self._looker.look
+        self._changed.clear()
+        self.look_count += len(changed)
+        for partition, node in changed.items():
+            look(node, partition)  # type: ignore[arg-type]  # a Waiter knows what it waits for by less than it is
+
+
+def watch_tree(tree: "Tree", stored: Callable[[str, bytes | None], None]) -> None:
+    """Tell `stored(path, data)` of every node of the metadata store that is written, or (None) gone."""
+    write, end_session = tree.write, tree.end_session
+
+    def tell(changed: "list[WatchKey]") -> None:
+        for kind, path in changed:
+            if kind == "data":
+                stored(path, None if tree.stat(path) is None else tree.get(path)[0])
+
+    def watched_write(item: "Item", session_id: int) -> "tuple[Outcome, list[WatchKey]]":
+        outcome, changed = write(item, session_id)
+        tell(changed)
+        return outcome, changed
+
+    def watched_end(session_id: int) -> "list[WatchKey]":
+        changed = end_session(session_id)
+        tell(changed)
+        return changed
+
+    tree.write = watched_write  # type: ignore[method-assign]  # watched from outside
+    tree.end_session = watched_end  # type: ignore[method-assign]  # the same
+
+
+def read_new(log: "PartitionLog", disk: "MemDisk", shadow: "Shadow") -> list[BatchHeader]:
+    """The batches behind those that the shadow knows, of which the last one ended where reading stopped."""
+    found: list[BatchHeader] = []
+    for segment in log.segments.since(shadow.end_offset if shadow.segment_base >= 0 else 0):
+        if segment.base_offset != shadow.segment_base:
+            shadow.segment_base, shadow.position = segment.base_offset, 0
+        data = disk.peek(segment.path)
+        for header in _headers(data, shadow.position, min(segment.size_bytes, len(data))):
+            found.append(header)
+            shadow.position += header.size_bytes
+    return found
+
+
+def read_all(log: "PartitionLog", disk: "MemDisk", shadow: "Shadow") -> list[BatchHeader]:
+    """Every batch of the log, and reading goes on behind them."""
+    shadow.segment_base = -1
+    return read_new(log, disk, shadow)
+
+
+def _headers(data: bytearray, position: int, end: int) -> Iterator[BatchHeader]:
+    while position < end:
+        header = read_batch_header(data, position)
+        yield header
+        position += header.size_bytes

@@ -1,0 +1,226 @@
+"""A client of the simulated cluster: its connections, and what it believes of who leads what.
+
+Every client is a `Party` of its own, with its own `Net`, so that the network can part it from some brokers and not from
+others. It does what Kafka's clients do: asks any broker for the picture of the cluster, keeps one connection a broker,
+forgets what turned out wrong and asks again. It takes a connection's loss and a silence of `ANSWER_SECONDS` for the
+same thing (`Lost`): nobody knows then what the broker did.
+
+A `Link` may have several requests under way; answers come in the order of the requests, as the protocol has it.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import trio
+
+from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS
+from barnabas.wire.asking import Question, key_of, read_response, request_frame
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.frame import FrameReader
+
+ANSWER_SECONDS = 4.0
+CONNECT_SECONDS = 2.0
+FRAME_BYTES_MAX = 64 << 20
+READ_BYTES = 1 << 16
+BACK_OFF_SECONDS = 0.1
+
+Answer = TypeVar("Answer", bound=m.Message)
+
+
+class Lost(Exception):
+    """No answer: the connection is gone, was not made, or nothing came in time."""
+
+
+class Link:
+    """One connection to one broker."""
+
+    def __init__(self, stream: Stream, client_id: str, versions: Mapping[int, int]) -> None:
+        self._stream = stream
+        self._client_id = client_id
+        self._versions = versions
+        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._asked: deque[Question] = deque()
+        self._correlation_id = 0
+        self.is_closed = False
+
+    async def send(self, request: m.Message, *, answered: bool = True) -> None:
+        """Send a request; `receive` has its answer, if it is one that is answered."""
+        key = key_of(request)
+        version = self._versions.get(key, APIS[key].max_version)
+        self._correlation_id += 1
+        if answered:
+            self._asked.append(Question(key, version, self._correlation_id))
+        await self._guarded(ANSWER_SECONDS, request_frame(request, version, self._correlation_id, self._client_id))
+
+    async def receive(self, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
+        """The answer to the oldest request that has none yet."""
+        frame = self._reader.next_frame()
+        if frame is None:
+            frame = await self._next_frame(seconds)
+        answer = read_response(frame, self._asked.popleft())
+        if not isinstance(answer, kind):
+            raise TypeError(f"{answer!r} instead of a {kind.__name__}")
+        return answer
+
+    async def ask(self, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
+        """Send a request and wait for its answer."""
+        await self.send(request)
+        return await self.receive(kind, seconds)
+
+    def close(self) -> None:
+        """No more of this connection."""
+        self.is_closed = True
+        self._stream.close()
+
+    async def _guarded(self, seconds: float, data: bytes) -> None:
+        try:
+            with trio.fail_after(seconds):
+                await self._stream.send_all(data)
+        except (ConnectionLost, trio.TooSlowError) as error:
+            self.close()
+            raise Lost(str(error)) from None
+
+    async def _next_frame(self, seconds: float) -> memoryview:
+        frame = None
+        try:
+            with trio.fail_after(seconds):
+                while frame is None:
+                    data = await self._stream.receive_some(READ_BYTES)
+                    if not data:
+                        raise ConnectionLost("the broker closed the connection")
+                    self._reader.feed(data)
+                    frame = self._reader.next_frame()
+        except (ConnectionLost, trio.TooSlowError) as error:
+            self.close()
+            raise Lost(str(error) or f"no answer in {seconds} s") from None
+        return frame
+
+
+@dataclass(slots=True)
+class Place:
+    """One partition as Metadata told it."""
+
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+
+
+@dataclass(slots=True)
+class View:
+    """What a client believes of the cluster."""
+
+    brokers: dict[int, tuple[str, int]] = field(default_factory=dict)
+    controller_id: int = -1
+    topic_ids: dict[str, bytes] = field(default_factory=dict)
+    places: dict[tuple[str, int], Place] = field(default_factory=dict)
+    epochs: dict[tuple[bytes, int], int] = field(default_factory=dict)  # the newest leader epochs heard of
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """The partitions of a topic, as far as is known."""
+        return sorted(partition for name, partition in self.places if name == topic)
+
+    def take(self, answer: m.MetadataResponse) -> None:
+        """Believe this answer, but where it tells of leaders that were replaced, as far as we know (KIP-320)."""
+        self.brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self.controller_id = answer.controller_id
+        for topic in answer.topics:
+            if topic.name is None:
+                continue
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.forget(topic.name)
+            for each in topic.partitions if topic.error_code == ErrorCode.NONE else ():
+                key = topic.topic_id, each.partition_index
+                if each.leader_epoch < self.epochs.get(key, -1):
+                    continue
+                self.epochs[key] = each.leader_epoch
+                self.topic_ids[topic.name] = topic.topic_id
+                self.places[topic.name, each.partition_index] = Place(
+                    each.leader_id, each.leader_epoch, list(each.replica_nodes), list(each.isr_nodes)
+                )
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone."""
+        self.topic_ids.pop(topic, None)
+        for key in [key for key in self.places if key[0] == topic]:
+            del self.places[key]
+
+
+class Party:
+    """One client: `name` is what the network, the history and the story know it by."""
+
+    def __init__(
+        self,
+        name: str,
+        net: Net,
+        bootstrap: Iterable[tuple[str, int]],
+        rng: random.Random,
+        versions: Mapping[int, int] | None = None,
+    ) -> None:
+        self.name = name
+        self.rng = rng
+        self.view = View()
+        self._net = net
+        self._bootstrap = list(bootstrap)
+        self._versions = versions or {}
+        self._links: dict[tuple[str, int], Link] = {}
+
+    async def pause(self, seconds: float = BACK_OFF_SECONDS) -> None:
+        """Back off for about so long."""
+        await trio.sleep(seconds * self.rng.uniform(0.5, 1.5))
+
+    async def refresh(self, *topics: str) -> None:
+        """Ask some broker how things stand; Lost when it does not say."""
+        asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+        request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        addresses = list(self.view.brokers.values()) + self._bootstrap
+        link = await self.link(*self.rng.choice(addresses))
+        self.view.take(await link.ask(request, m.MetadataResponse))
+
+    async def leader_of(self, topic: str, partition: int) -> Link:
+        """A connection to the leader as far as we know it; Lost when there is none, and then ask anew."""
+        place = self.view.places.get((topic, partition))
+        if place is None or place.leader_id not in self.view.brokers:
+            await self.refresh(topic)
+            place = self.view.places.get((topic, partition))
+        if place is None:
+            raise Lost(f"{topic}-{partition} is not known")
+        return await self.broker(place.leader_id)
+
+    async def broker(self, broker_id: int) -> Link:
+        """A connection to this broker."""
+        address = self.view.brokers.get(broker_id)
+        if address is None:
+            raise Lost(f"broker {broker_id} is not known")
+        return await self.link(*address)
+
+    async def controller(self) -> Link:
+        """A connection to the controller, as some broker names it."""
+        await self.refresh()
+        return await self.broker(self.view.controller_id)
+
+    async def link(self, host: str, port: int) -> Link:
+        """The connection to this address, made if need be."""
+        link = self._links.get((host, port))
+        if link is None or link.is_closed:
+            try:
+                with trio.fail_after(CONNECT_SECONDS):
+                    stream = await self._net.connect(host, port)
+            except (ConnectionLost, OSError, trio.TooSlowError) as error:
+                raise Lost(f"{host}:{port}: {error}") from None
+            link = self._links[host, port] = Link(stream, self.name, self._versions)
+        return link
+
+    def mistrust(self, topic: str, partition: int) -> None:
+        """What is known of this partition turned out wrong."""
+        self.view.places.pop((topic, partition), None)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for link in self._links.values():
+            link.close()

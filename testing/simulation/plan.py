@@ -1,0 +1,78 @@
+"""What a seed stands for: brokers, topics and clients, drawn with weights (pure).
+
+Every run has a topic for each promise, so that each promise is tried under each set of faults:
+
+    steady    acks=all and min.insync.replicas=2: nothing acknowledged is lost, whichever process dies
+    synced    the same with flush.messages=1: not even when machines lose their power
+    lax       one in-sync replica is enough, and an unclean election is allowed: losses are permitted, disorder is not
+    brief     deleted and made again under its name
+
+Some properties of the brokers differ from run to run, where they change which paths are taken and not what is promised.
+"""
+
+import random
+from typing import NamedTuple
+
+from barnabas.testing.simulation.admin import TopicPlan
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+STEADY, SYNCED, LAX, BRIEF = "steady", "synced", "lax", "brief"
+
+
+class RunPlan(NamedTuple):
+    """One run."""
+
+    brokers: int
+    properties: dict[str, str]
+    racks: bool
+    topics: list[TopicPlan]
+    writers: int  # for each topic
+    readers: int
+    members: int  # of each group
+    groups: int
+    write_pause_seconds: float
+    admin_pause_seconds: float
+
+
+def draw_plan(rng: random.Random) -> RunPlan:
+    """The run of a seed."""
+    segment_bytes = str(rng.choice((2048, 8192, 1 << 20)))
+    properties = {
+        "replica.lag.time.max.ms": str(rng.choice((1500, 4000, 10_000))),
+        "replica.fetch.wait.max.ms": str(rng.choice((250, 500, 1000))),
+        "replica.fetch.backoff.ms": str(rng.choice((50, 300, 1000))),
+        "replica.fetch.max.bytes": str(rng.choice((300, 4096, 1 << 20))),
+        "num.replica.fetchers": str(rng.choice((1, 1, 2))),
+        "log.segment.bytes": segment_bytes,
+        "offsets.topic.replication.factor": "3",
+        "offsets.topic.num.partitions": str(rng.choice((1, 2))),
+        "controlled.shutdown.enable": rng.choice(("true", "true", "false")),
+        "auto.leader.rebalance.enable": rng.choice(("true", "false")),
+        "leader.imbalance.check.interval.seconds": "7",
+        "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((500, 5000))),
+        "min.insync.replicas": "2",
+        "log.retention.check.interval.ms": "5000",
+        "file.delete.delay.ms": "1000",
+    }
+    racks = rng.random() < 0.5
+    if racks:
+        properties["replica.selector.class"] = RACK_AWARE
+    partitions = rng.choice((1, 1, 2))
+    topics = [
+        TopicPlan(STEADY, partitions, 3, {"min.insync.replicas": "2"}),
+        TopicPlan(SYNCED, 1, 3, {"min.insync.replicas": "2", "flush.messages": "1"}),
+        TopicPlan(LAX, 1, rng.choice((2, 3)), {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}),
+        TopicPlan(BRIEF, 1, 3, {"min.insync.replicas": rng.choice(("1", "2"))}, is_volatile=True),
+    ]
+    return RunPlan(
+        brokers=rng.choice((3, 3, 3, 4)),
+        properties=properties,
+        racks=racks,
+        topics=topics,
+        writers=1,
+        readers=1,
+        members=rng.choice((1, 2, 2, 3)),
+        groups=1,
+        write_pause_seconds=rng.choice((1.0, 2.0, 3.0)),
+        admin_pause_seconds=rng.choice((2.0, 4.0, 8.0)),
+    )

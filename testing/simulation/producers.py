@@ -1,0 +1,270 @@
+"""Producers of the simulated cluster, and what they conclude from answers.
+
+A `Writer` writes to one partition. An idempotent one behaves like Kafka's client (KIP-98): at most `in_flight` batches
+under way, each with its sequence number; what was answered with a retriable error, or not at all, is sent again with
+the *same* number, and so is everything behind it, in order. It ends in one of three ways:
+
+    acked      an answer without error (or DUPLICATE_SEQUENCE_NUMBER)
+    refused    each attempt was refused with an error that a leader gives before it appends
+    failed     anything else: the delivery time ran out after an attempt whose fate nobody knows, or after an error
+               that may come after the append
+
+After anything but "acked" the sequence has a hole, so the writer takes a new producer id, as Kafka's client takes a
+new epoch. Writers with acks=1 and acks=0 have no sequence and try once.
+
+Every value is unique, so that a batch is known again wherever it turns up.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from barnabas.testing.simulation.history import ACKED, FAILED, NO_OFFSET, OUT_OF_ORDER, REFUSED, Event, History
+from barnabas.testing.simulation.party import Link, Lost, Party
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import read_batch_header
+from barnabas.wire.records import build_batch
+
+ACKS_ALL = -1
+DELIVERY_SECONDS = 20.0
+PRODUCE_TIMEOUT_MS = 3000
+
+# Answers after which the client asks again; the first kind are given before the append, so nothing was written.
+BEFORE_APPEND = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+PERHAPS_APPENDED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # also the answer to an append whose leader resigned while it waited
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+SEQUENCE_REFUSED = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+DELIVERED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+
+class WriterPlan(NamedTuple):
+    """How a writer behaves."""
+
+    topic: str
+    partition: int
+    acks: int = ACKS_ALL
+    in_flight: int = 5
+    pause_seconds: float = 0.5  # on average, between bursts
+    records_max: int = 3
+    value_bytes: int = 40
+
+
+@dataclass(slots=True)
+class Pending:
+    """A batch on its way."""
+
+    data: bytes
+    digest: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    count: int
+    since: float
+    perhaps_appended: bool = False
+
+
+class Writer:
+    """One producer of one partition."""
+
+    def __init__(self, party: Party, history: History, plan: WriterPlan) -> None:
+        self.party = party
+        self.plan = plan
+        self.acked = 0  # batches
+        self._history = history
+        self._window: list[Pending] = []
+        self._producer_id, self._producer_epoch, self._sequence = -1, -1, 0
+        self._written = 0
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Write nothing new; what is under way is brought to an end."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Write until stopped."""
+        rng, plan = self.party.rng, self.plan
+        while not self._stopping:
+            await trio.sleep(rng.expovariate(1 / plan.pause_seconds))
+            if self._stopping:
+                break
+            if plan.acks == ACKS_ALL:
+                await self._deliver(rng.randint(1, plan.in_flight))
+            else:
+                await self._try_once(self._make())
+        self.party.close()
+
+    # -- batches
+
+    def _make(self) -> Pending:
+        plan, rng = self.plan, self.party.rng
+        count = rng.randint(1, plan.records_max)
+        records = []
+        for _ in range(count):
+            self._written += 1
+            value = f"{self.party.name}:{self._written}:".encode()
+            records.append((None, value.ljust(plan.value_bytes, b".")))
+        sequence = self._sequence if self._producer_id >= 0 else -1
+        batch = build_batch(
+            records,
+            timestamp_ms=self._history.now_ms(),
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=sequence,
+        )
+        if sequence >= 0:
+            self._sequence += count
+        digest = read_batch_header(batch.data).crc
+        now = trio.current_time()
+        return Pending(bytes(batch.data), digest, self._producer_id, self._producer_epoch, sequence, count, now)
+
+    def _request(self, pending: Pending) -> m.ProduceRequest:
+        data = m.ProduceRequest.PartitionProduceData(index=self.plan.partition, records=pending.data)
+        topic = m.ProduceRequest.TopicProduceData(name=self.plan.topic, partition_data=[data])
+        return m.ProduceRequest(acks=self.plan.acks, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic])
+
+    # -- acks=1 and acks=0
+
+    async def _try_once(self, pending: Pending) -> None:
+        try:
+            link = await self.party.leader_of(self.plan.topic, self.plan.partition)
+        except Lost:
+            self._tell(REFUSED, pending)
+            return
+        try:
+            await link.send(self._request(pending), answered=self.plan.acks != 0)
+            if self.plan.acks == 0:
+                self._tell(FAILED, pending)  # nobody says what became of it
+                return
+            row = (await link.receive(m.ProduceResponse)).responses[0].partition_responses[0]
+        except Lost:
+            self.party.mistrust(self.plan.topic, self.plan.partition)
+            self._tell(FAILED, pending)
+            return
+        if row.error_code:
+            self.party.mistrust(self.plan.topic, self.plan.partition)
+            self._tell(REFUSED if row.error_code in BEFORE_APPEND else FAILED, pending)
+        else:
+            self.acked += 1
+            self._tell(ACKED, pending, row.base_offset)
+
+    # -- acks=all, idempotent
+
+    async def _deliver(self, burst: int) -> None:
+        """Bring a burst of batches to the log, whatever it takes, or give them up."""
+        deadline = trio.current_time() + DELIVERY_SECONDS
+        while self._producer_id < 0:
+            if self._stopping or trio.current_time() > deadline:
+                return
+            await self._take_producer_id()
+        self._window = [self._make() for _ in range(burst)]
+        while self._window:
+            await self._send_window()
+            if not self._window:
+                return
+            if trio.current_time() > deadline:
+                self._give_up()
+                return
+            self.party.mistrust(self.plan.topic, self.plan.partition)
+            await self.party.pause()
+
+    async def _take_producer_id(self) -> None:
+        request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        try:
+            await self.party.refresh(self.plan.topic)
+            link = await self.party.broker(self.party.rng.choice(sorted(self.party.view.brokers)))
+            answer = await link.ask(request, m.InitProducerIdResponse)
+        except (Lost, IndexError):
+            await self.party.pause()
+            return
+        if answer.error_code:
+            await self.party.pause()
+            return
+        self._producer_id, self._producer_epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
+
+    async def _send_window(self) -> None:
+        """Send all that is not settled, in order, and take the answers; what is left then is to be sent again."""
+        try:
+            link = await self.party.leader_of(self.plan.topic, self.plan.partition)
+        except Lost:
+            return
+        sent = []
+        try:
+            for pending in self._window:
+                sent.append(pending)
+                await link.send(self._request(pending))
+            await self._take_answers(link, sent)
+        except Lost:
+            for pending in sent:
+                pending.perhaps_appended = True
+
+    async def _take_answers(self, link: Link, sent: list[Pending]) -> None:
+        waiting = list(sent)
+        while waiting:
+            row = (await link.receive(m.ProduceResponse)).responses[0].partition_responses[0]
+            pending = waiting.pop(0)
+            sent.remove(pending)
+            if pending in self._window:
+                self._settle(pending, row)
+
+    def _settle(self, pending: Pending, row: m.ProduceResponse.PartitionProduceResponse) -> None:
+        """What this answer says of the batch; a batch that stays in the window is sent again."""
+        code = row.error_code
+        if code in DELIVERED:
+            self._window.remove(pending)
+            self.acked += 1
+            self._tell(ACKED, pending, row.base_offset)
+        elif code in PERHAPS_APPENDED:
+            pending.perhaps_appended = True
+        elif code in SEQUENCE_REFUSED:
+            if pending is self._window[0]:
+                self._tell(OUT_OF_ORDER, pending)
+                self._give_up()
+        elif code not in BEFORE_APPEND:
+            pending.perhaps_appended = True
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """All that is under way failed; another producer id begins anew."""
+        for pending in self._window:
+            self._tell(FAILED if pending.perhaps_appended else REFUSED, pending)
+        self._window.clear()
+        self._producer_id = -1
+
+    def _tell(self, kind: str, pending: Pending, offset: int = NO_OFFSET) -> None:
+        self._history.note(
+            Event(
+                self._history.now_ms(),
+                kind,
+                self.plan.topic,
+                self.plan.partition,
+                offset,
+                self.party.name,
+                pending.producer_id,
+                pending.producer_epoch,
+                pending.sequence,
+                pending.digest,
+                self.plan.acks,
+            )
+        )

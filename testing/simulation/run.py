@@ -1,0 +1,245 @@
+"""One seed: a cluster, its clients, faults; then calm; then what must be true.
+
+    run_seed(17)                        60 simulated seconds of load and faults, then convergence
+    run_seed(17, bugs=("stale_fetch",)) the same with a bug planted, which the checks should find
+
+Phases: start, topics; clients and faults for `seconds`; everything is healed and started again; within
+`CONVERGE_SECONDS` the cluster must be whole and the clients must get on; clients stop; within `SETTLE_SECONDS` all
+replicas must hold the same; brokers stop; tasks and open files must be back at the baseline.
+
+A `Report` tells what was found and what it took. The trace hash is the whole history in 8 bytes.
+"""
+
+import gc
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import trio
+
+from barnabas.testing.simulation.admin import Admin
+from barnabas.testing.simulation.bugs import planted
+from barnabas.testing.simulation.cluster import Cluster, open_cluster
+from barnabas.testing.simulation.consumers import Reader, ReaderPlan
+from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_equal
+from barnabas.testing.simulation.faults import Fault, Harm
+from barnabas.testing.simulation.faults import draw_plan as draw_faults
+from barnabas.testing.simulation.groups import Member
+from barnabas.testing.simulation.history import History
+from barnabas.testing.simulation.invariants import Checks
+from barnabas.testing.simulation.observe import Observer, watch_tree
+from barnabas.testing.simulation.party import Party
+from barnabas.testing.simulation.plan import STEADY, RunPlan, draw_plan
+from barnabas.testing.simulation.producers import Writer, WriterPlan
+from barnabas.testing.simulation.schedule import Simulation, SimulationStalled, simulate
+from barnabas.testing.simulation.story import Story
+
+SECONDS = 60.0
+CONVERGE_SECONDS = 30.0
+SETTLE_SECONDS = 15.0
+LOOK_SECONDS = 0.5
+RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
+MACHINE_CRASH = "crash-machine"
+CLIENTS_END_SECONDS = 60.0
+
+
+@dataclass
+class Report:
+    """What became of one seed."""
+
+    seed: int
+    violations: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)  # the ids of the broken rules, first one first
+    events: dict[str, int] = field(default_factory=dict)  # what clients were told
+    counts: dict[str, int] = field(default_factory=dict)  # what happened to replicas
+    faults: dict[str, int] = field(default_factory=dict)
+    converged_seconds: float = -1.0
+    simulated_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    steps: int = 0
+    messages: int = 0
+    trace: str = ""
+    story: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """Everything but the story."""
+        return {name: value for name, value in asdict(self).items() if name != "story"}
+
+
+def run_seed(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()) -> Report:
+    """Run one seed; violations are in the report."""
+    report = Report(seed)
+    began = time.process_time()
+    collecting = gc.isenabled()
+    gc.disable()  # one run makes little garbage in cycles, and looking for it takes a tenth of the time
+    try:
+        with planted(bugs):
+            run = Run(seed, seconds, report)
+            try:
+                _, simulation = simulate(seed, run.main)
+            except SimulationStalled as stalled:
+                _note_end(report, "I10", str(stalled))
+            except Exception as failure:  # a broker's own mistake ended everything: that is what was looked for
+                _note_end(report, "I16", "".join(traceback.format_exception(failure)))
+            else:
+                report.steps, report.trace = simulation.trace.step_count, simulation.trace.digest()
+    finally:
+        if collecting:
+            gc.enable()
+            gc.collect()
+    report.cpu_seconds = time.process_time() - began
+    return report
+
+
+def _note_end(report: Report, rule: str, why: str) -> None:
+    """The run ended before its time."""
+    report.violations.append(f"{rule} {why}")
+    report.rules.append(rule)
+
+
+class Run:
+    """One run of one seed."""
+
+    def __init__(self, seed: int, seconds: float, report: Report) -> None:
+        self.seed = seed
+        self.seconds = seconds
+        self.report = report
+        self.clients = Clients()
+
+    async def main(self, simulation: Simulation) -> None:
+        """Everything, in virtual time."""
+        tasks_before = trio.lowlevel.current_statistics().tasks_living
+        story = Story(simulation.clock.current_time)
+        checks = Checks(lambda: story.seconds, story.tell)
+        plan = draw_plan(simulation.rng("plan"))
+        try:
+            async with open_cluster(simulation, brokers=plan.brokers) as cluster:
+                self._equip(cluster, plan)
+                self._watch(cluster, checks)
+                await self._play(cluster, plan, checks, story)
+                for bug in cluster.bugs:
+                    checks.violate("I16", bug)
+            tasks = trio.lowlevel.current_statistics().tasks_living
+            if tasks != tasks_before:
+                checks.violate("I11", f"{tasks} tasks are left, {tasks_before} were there before")
+        finally:
+            self.report.violations = [str(each) for each in checks.violations]
+            self.report.rules = [each.rule for each in checks.violations]
+            self.report.counts = checks.counts
+            self.report.simulated_seconds = story.seconds
+            self.report.story = list(story)
+
+    # -- set-up
+
+    @staticmethod
+    def _equip(cluster: Cluster, plan: RunPlan) -> None:
+        for number, node in enumerate(cluster.nodes.values()):
+            node.properties |= plan.properties
+            if plan.racks:
+                node.properties["broker.rack"] = f"rack-{number}"
+
+    @staticmethod
+    def _watch(cluster: Cluster, checks: Checks) -> None:
+        nodes = list(cluster.nodes.values())
+        observer = Observer(lambda: nodes, checks, cluster.simulation.clock.current_time)
+        cluster.on_step(observer.step)
+        watch_tree(cluster.store.tree, checks.stored)
+
+    def _party(self, cluster: Cluster, name: str) -> Party:
+        bootstrap = [(node.name, 9092) for node in cluster.nodes.values()]
+        return Party(name, cluster.client_net(name), bootstrap, cluster.simulation.rng(name))
+
+    def _hire(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> Clients:
+        """The clients of the plan."""
+        clients = self.clients
+        for topic in plan.topics:
+            checks.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
+            checks.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
+            for partition in range(topic.partitions):
+                writing = WriterPlan(topic.name, partition, pause_seconds=plan.write_pause_seconds)
+                party = self._party(cluster, f"writer-{topic.name}-{partition}")
+                clients.writers.append(Writer(party, history, writing))
+            for number in range(plan.readers):
+                rack = f"rack-{number}" if plan.racks else ""
+                party = self._party(cluster, f"reader-{topic.name}-{number}")
+                clients.readers.append(Reader(party, history, ReaderPlan(topic.name, rack=rack)))
+        for acks in (1, 0):
+            writing = WriterPlan(plan.topics[acks].name, 0, acks=acks, pause_seconds=2 * plan.write_pause_seconds)
+            clients.writers.append(Writer(self._party(cluster, f"writer-acks-{acks}"), history, writing))
+        for number in range(plan.groups):
+            for each in range(plan.members):
+                party = self._party(cluster, f"member-{number}-{each}")
+                clients.members.append(Member(party, history, f"group-{number}", STEADY, checks.owns))
+        return clients
+
+    # -- the phases
+
+    async def _play(self, cluster: Cluster, plan: RunPlan, checks: Checks, story: Story) -> None:
+        history = History(cluster.now_ms)
+        history.watchers.append(checks.told)
+        await cluster.start()
+        admin = Admin(self._party(cluster, "admin"), plan.topics, checks)
+        await admin.create_all()
+        clients = self._hire(cluster, plan, checks, history)
+        async with trio.open_nursery() as talking:
+            for client in clients.everybody():
+                talking.start_soon(client.run)
+            talking.start_soon(admin.run, plan.admin_pause_seconds)
+            await self._trouble(cluster, checks, story)
+            admin.stop()
+            with trio.move_on_after(CONVERGE_SECONDS):
+                await admin.ended.wait()
+            story.tell("the faults are over")
+            async with trio.open_nursery() as keeping:
+                keeping.start_soon(admin.keep_all)
+                await self._converge(cluster, clients, checks, story)
+                keeping.cancel_scope.cancel()
+            admin.party.close()
+            self.report.events = history.counts
+            for client in clients.everybody():
+                client.stop()
+            talking.cancel_scope.deadline = trio.current_time() + CLIENTS_END_SECONDS
+        await self._settle(cluster, checks)
+        await cluster.stop()
+        self.report.messages = sum(self.report.events.values())
+        if cluster.open_files:
+            checks.violate("I11", f"{cluster.open_files} files are left open")
+
+    async def _trouble(self, cluster: Cluster, checks: Checks, story: Story) -> None:
+        """Faults for the time of the run; at the end everything is healed and every broker runs."""
+        rng = cluster.simulation.rng("faults")
+        brokers = [node.name for node in cluster.nodes.values()]
+        clients = [each.party.name for each in self.clients.everybody()]
+        faults = draw_faults(rng, brokers=brokers, clients=clients, seconds=self.seconds)
+
+        def on_fault(fault: Fault) -> None:
+            story.tell(f"fault: {fault.kind} {fault.target} {fault.other}, for {fault.lasts_seconds:.2f} s")
+            if fault.kind == MACHINE_CRASH:
+                checks.lost_power(harm.node(fault.target).broker_id)
+
+        # Where any number of machines may crash, the rules tell which losses are permitted.
+        harm = Harm(cluster, faults, rng.random() < RECKLESS_SHARE, on_fault=on_fault)
+        self.report.faults = harm.counts
+        await harm.run()
+
+    async def _converge(self, cluster: Cluster, clients: Clients, checks: Checks, story: Story) -> None:
+        began, before = trio.current_time(), clients.progress()
+        while True:
+            why = why_not_converged(cluster, clients, before)
+            if why is None:
+                self.report.converged_seconds = round(trio.current_time() - began, 3)
+                story.tell(f"the cluster is whole again after {self.report.converged_seconds} s")
+                return
+            if trio.current_time() - began > CONVERGE_SECONDS:
+                checks.violate("I10", f"after {CONVERGE_SECONDS} s: {why}")
+                return
+            await trio.sleep(LOOK_SECONDS)
+
+    async def _settle(self, cluster: Cluster, checks: Checks) -> None:
+        began = trio.current_time()
+        while (why := why_not_equal(cluster, checks)) is not None:
+            if trio.current_time() - began > SETTLE_SECONDS:
+                checks.violate("I10", f"nobody writes, and after {SETTLE_SECONDS} s: {why}")
+                return
+            await trio.sleep(LOOK_SECONDS)

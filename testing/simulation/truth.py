@@ -1,0 +1,177 @@
+"""What one partition of one incarnation of a topic is known to hold (pure).
+
+*Theory of operation.* A record is committed when the high watermark of a leader has passed it; from then on it may be
+acknowledged and served, and must be found where any newer leader starts. So the checks keep one `Truth` a partition:
+
+    known       every batch that some leader appended, by (base offset, leader epoch)
+    committed   what high watermarks have passed, in the order of the offsets: one list, which only grows
+    shadows     what each broker holds, as its log file says, batch by batch
+
+A batch is its header of 61 bytes: base offset, leader epoch, producer, sequence, and the checksum of the rest. Two
+batches are the same if their headers are.
+
+Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while nobody else
+was left), the list is *cut* at the first lost offset, and what was behind it becomes `lost`: it may have been
+acknowledged and read, and never need turn up again. Leaders of older epochs who have not heard of it yet go on for a
+while; what they commit is void.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+from barnabas.wire.records import BatchHeader
+
+_base = attrgetter("base_offset")
+
+
+class Cut(NamedTuple):
+    """A permitted loss: from `offset` on, at the start of the leader of `epoch`."""
+
+    offset: int
+    epoch: int
+    reason: str
+
+
+@dataclass(eq=False, slots=True)
+class Shadow:
+    """What one broker holds of the partition, whether it runs or not."""
+
+    broker_id: int
+    batches: list[BatchHeader] = field(default_factory=list)
+    end_offset: int = 0
+    start_offset: int = 0
+    high_watermark: int = 0
+    high_watermark_epoch: int = -1  # the leader epoch under which it last rose
+    synced_offset: int = 0  # a machine crash keeps what lies below
+    forgotten: list[tuple[int, int]] = field(default_factory=list)  # [from, to) that machine crashes took and ...
+    generation: int = -1  # of the log's segments
+    segment_base: int = -1  # where the log was read up to: a segment, and a position in it
+    position: int = 0
+    is_gone: bool = False  # the broker was told to let go of it
+    lost_power: bool = False  # the machine crashed since the broker was last seen with it
+    hosted_as: object = None  # the Partition that was looked at last: another one is another process
+
+    def index_of(self, offset: int) -> int:
+        """The first batch that begins at this offset or later."""
+        return bisect_left(self.batches, offset, key=_base)
+
+    def holds(self, batch: BatchHeader) -> bool:
+        """Whether this very batch is there."""
+        index = self.index_of(batch.base_offset)
+        return index < len(self.batches) and self.batches[index] == batch
+
+    def forget(self, from_offset: int, to_offset: int) -> None:
+        """A machine crash took these offsets."""
+        self.forgotten.append((from_offset, to_offset))
+
+    def forgot(self, offset: int) -> bool:
+        """Whether a machine crash took this offset, ever since the broker last had it."""
+        return any(begin <= offset < end for begin, end in self.forgotten)
+
+    def relearn(self) -> None:
+        """What was fetched again is not forgotten any more."""
+        if self.forgotten:
+            self.forgotten = [
+                (max(begin, self.end_offset), end) for begin, end in self.forgotten if end > self.end_offset
+            ]
+
+
+class Truth:
+    """What is known of one partition."""
+
+    def __init__(self, topic: str, topic_id: bytes, partition: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.known: dict[tuple[int, int], BatchHeader] = {}
+        self.committed: list[BatchHeader] = []
+        self.commit_epochs: list[int] = []  # under which leader epoch each was committed, rising
+        self.committed_end = 0
+        self.acked: dict[int, None] = {}  # base offsets, with acks=all
+        self.served: dict[int, None] = {}
+        self.lost: dict[tuple[int, int], BatchHeader] = {}  # (base offset, checksum)
+        self.cuts: list[Cut] = []
+        self.leaders: dict[int, int] = {}
+        self.deletable_end = 0  # somebody asked to delete what lies below
+        self.shadows: dict[int, Shadow] = {}
+        self._sequences: dict[int, tuple[int, int]] = {}  # producer -> epoch, last sequence
+        self._unnumbered: dict[tuple[int, int, int], int] = {}  # batches without a producer id -> offset
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def void_epoch(self) -> int:
+        """What leaders of epochs below this one commit, they commit in vain."""
+        return self.cuts[-1].epoch if self.cuts else -1
+
+    def committed_at(self, offset: int) -> BatchHeader | None:
+        """The committed batch that begins at this offset."""
+        index = bisect_left(self.committed, offset, key=_base)
+        found = self.committed[index] if index < len(self.committed) else None
+        return found if found is not None and found.base_offset == offset else None
+
+    def committed_before(self, epoch: int) -> int:
+        """How many batches were committed under leaders older than this epoch."""
+        return bisect_left(self.commit_epochs, epoch)
+
+    def is_lost(self, offset: int, checksum: int) -> bool:
+        """Whether the rules permit that this batch is not there: it was cut off, or committed in vain."""
+        if (offset, checksum) in self.lost:
+            return True
+        cut_epoch = max((cut.epoch for cut in self.cuts if cut.offset <= offset), default=-1)
+        return any(
+            (batch := self.known.get((offset, epoch))) is not None and batch.crc == checksum
+            for epoch in range(cut_epoch)
+        )
+
+    # -- changes
+
+    def commit(self, batch: BatchHeader, epoch: int, *, is_internal: bool) -> str | None:
+        """The next batch is committed, under the leader of this epoch; what is wrong with it, if anything is."""
+        self.committed.append(batch)
+        self.commit_epochs.append(max(epoch, self.commit_epochs[-1] if self.commit_epochs else epoch))
+        self.committed_end = batch.last_offset + 1
+        return None if is_internal else self._follow_producer(batch)
+
+    def cut(self, index: int, epoch: int, reason: str) -> Cut:
+        """The rules permit that everything from the committed batch of this index on is lost."""
+        cut = Cut(self.committed[index].base_offset, epoch, reason)
+        for batch in self.committed[index:]:
+            self.lost[batch.base_offset, batch.crc] = batch
+            self.acked.pop(batch.base_offset, None)
+            self.served.pop(batch.base_offset, None)
+        del self.committed[index:], self.commit_epochs[index:]
+        self.committed_end = cut.offset
+        self.cuts.append(cut)
+        self._sequences, self._unnumbered = {}, {}
+        for batch in self.committed:
+            self._follow_producer(batch)
+        return cut
+
+    def _follow_producer(self, batch: BatchHeader) -> str | None:
+        """Each producer's sequence rises within its epoch; a batch without a producer is there once."""
+        if batch.producer_id < 0:
+            content = batch.crc, batch.batch_length, batch.base_timestamp
+            before = self._unnumbered.setdefault(content, batch.base_offset)
+            return None if before == batch.base_offset else f"is there twice: at {before} and {batch.base_offset}"
+        epoch, sequence = self._sequences.get(batch.producer_id, (-1, -1))
+        self._sequences[batch.producer_id] = batch.producer_epoch, batch.last_sequence
+        if (batch.producer_epoch, batch.base_sequence) > (epoch, sequence):
+            return None
+        return (
+            f"at {batch.base_offset} has epoch {batch.producer_epoch} and sequence {batch.base_sequence}"
+            f" behind epoch {epoch} and sequence {sequence}"
+        )
+
+
+def first_difference(expected: Sequence[BatchHeader], held: Iterable[BatchHeader]) -> int | None:
+    """The index of the first expected batch that is not what is held there; None when all are."""
+    count = -1
+    for count, (wanted, there) in enumerate(zip(expected, held, strict=False)):
+        if wanted != there:
+            return count
+    return count + 1 if count + 1 < len(expected) else None

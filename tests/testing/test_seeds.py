@@ -1,0 +1,64 @@
+"""Seeds of the simulated cluster: clean ones, and for each planted bug one that catches it.
+
+The number of clean seeds comes from BARNABAS_SIM_SEEDS; `make sim` runs thousands. What a seed means changes with
+the code, so a clean seed is a sample and no more. A bug that its seed no longer catches needs another one: `make
+sim-bite` looks for it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from barnabas.testing.simulation.bugs import BUGS, planted
+from barnabas.testing.simulation.run import run_seed
+
+ROOT = Path(__file__).parents[2]
+CLEAN_SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "4"))
+BITES = Path(__file__).with_name("bites.json")
+
+
+def explain(report) -> str:
+    told = "\n".join(report.story[-80:])
+    return f"{told}\n\n{report.violations[0]}\nagain: python -m barnabas.testing.simulation --seed {report.seed}"
+
+
+@pytest.mark.parametrize("seed", range(1, CLEAN_SEEDS + 1))
+def test_a_seed_breaks_no_rule(seed):
+    report = run_seed(seed)
+    assert report.violations == [], explain(report)
+    assert report.events["acked"] > 20 and report.events["read"] > 20, "a run in which nothing happens proves nothing"
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_caught(bug):
+    bites = json.loads(BITES.read_text()) if BITES.exists() else {}
+    if bug not in bites:
+        pytest.skip(f"no seed is known that catches {bug}")
+    assert run_seed(bites[bug]["seed"], bugs=[bug]).violations, "it is not caught any more: make sim-bite"
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_taken_out_again(bug):
+    with planted([bug]):
+        inside = [(owner, name, getattr(owner, name)) for owner, name, _ in BUGS[bug]()]
+    assert all(getattr(owner, name) is not wrong for owner, name, wrong in inside)
+
+
+def test_a_seed_is_one_history_whatever_the_hashes():
+    code = "from barnabas.testing.simulation.run import run_seed; print(run_seed(5, 8.0).trace)"
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert traces[0] == traces[1] != "\n"

@@ -1,0 +1,79 @@
+"""What the simulator knows of a partition: the books that its rules are checked with."""
+
+from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
+from barnabas.wire.records import BatchHeader
+
+TOPIC_ID = bytes(15) + b"\1"
+
+
+def batch(offset, *, count=1, epoch=0, producer=-1, sequence=-1, crc=None):
+    """A batch's header; what is not said follows from the offset."""
+    crc = 1000 + offset if crc is None else crc
+    return BatchHeader(offset, 100, epoch, 2, crc, 0, count - 1, 0, 0, producer, 0, sequence, count)
+
+
+def truth_of(*batches, epoch=0):
+    truth = Truth("t", TOPIC_ID, 0)
+    for each in batches:
+        truth.known[each.base_offset, each.partition_leader_epoch] = each
+        truth.commit(each, epoch, is_internal=False)
+    return truth
+
+
+def test_what_is_committed_is_found_by_its_offset():
+    truth = truth_of(batch(0, count=3), batch(3))
+    assert truth.committed_end == 4
+    assert truth.committed_at(3) == batch(3)
+    assert truth.committed_at(1) is None
+
+
+def test_a_leader_is_asked_only_for_what_older_leaders_committed():
+    truth = truth_of(batch(0))
+    truth.commit(batch(1), 2, is_internal=False)
+    assert truth.committed_before(1) == 1
+    assert truth.committed_before(2) == 1
+    assert truth.committed_before(3) == 2
+
+
+def test_a_sequence_must_rise():
+    truth = truth_of(batch(0, producer=7, sequence=0, count=2))
+    assert truth.commit(batch(2, producer=7, sequence=2), 0, is_internal=False) is None
+    assert "sequence 1 behind" in truth.commit(batch(3, producer=7, sequence=1), 0, is_internal=False)
+
+
+def test_a_batch_without_a_producer_is_there_once():
+    truth = truth_of(batch(0, crc=5))
+    assert "is there twice" in truth.commit(batch(1, crc=5), 0, is_internal=False)
+
+
+def test_what_is_cut_is_lost_and_its_producer_may_write_it_again():
+    truth = truth_of(batch(0, producer=7, sequence=0), batch(1, producer=7, sequence=1))
+    truth.cut(1, epoch=3, reason="unclean election")
+    assert truth.committed_end == 1
+    assert truth.is_lost(1, 1001)
+    assert not truth.is_lost(0, 1000)
+    assert truth.commit(batch(1, epoch=3, producer=7, sequence=1), 3, is_internal=False) is None
+
+
+def test_what_an_older_leader_still_appends_after_a_cut_is_lost_too():
+    truth = truth_of(batch(0), batch(1))
+    truth.cut(1, epoch=3, reason="unclean election")
+    truth.known[2, 0] = batch(2)
+    assert truth.is_lost(2, 1002)
+
+
+def test_a_shadow_knows_what_a_power_failure_took_until_it_is_fetched_again():
+    shadow = Shadow(1, [batch(0), batch(1)], end_offset=2)
+    shadow.forget(2, 5)
+    assert shadow.forgot(2) and shadow.forgot(4) and not shadow.forgot(1)
+    shadow.end_offset = 4
+    shadow.relearn()
+    assert not shadow.forgot(3) and shadow.forgot(4)
+
+
+def test_the_first_difference_is_where_something_else_is_or_nothing():
+    held = [batch(0), batch(1), batch(2)]
+    assert first_difference(held, held) is None
+    assert first_difference(held[:2], held) is None
+    assert first_difference(held, held[:2]) == 2
+    assert first_difference(held, [batch(0), batch(1, epoch=1), batch(2)]) == 1
