@@ -2,6 +2,8 @@
 
 It asks the controller to move leadership to others in sync, again while the answer names partitions that it still
 leads, and goes on to stop in any case. A broker that knows of no other has nobody to hand over to, and stops at once.
+The controller may be another broker, and may change meanwhile: the link to it goes on asking, and when nobody answers
+for as long as a request may take, nobody is asked again.
 """
 
 import logging
@@ -30,7 +32,11 @@ async def hand_over(broker: Broker, controller: Controller) -> None:
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
         if attempt > 1:
             await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
-        problem = await _ask(broker, controller)
+        try:
+            problem = await _ask(broker, controller)
+        except PeerLost as error:
+            logger.warning("stopping though no controller answers: %s", error)
+            return
         if problem is None:
             logger.info("everything that others can lead is handed over")
             return
@@ -39,12 +45,9 @@ async def hand_over(broker: Broker, controller: Controller) -> None:
 
 
 async def _ask(broker: Broker, controller: Controller) -> str | None:
-    """One attempt: what is wrong or left, or None."""
+    """One attempt: what is wrong or left, or None; PeerLost when nobody answers."""
     request = m.ControlledShutdownRequest(broker_id=broker.broker_id, broker_epoch=broker.replicas.broker_epoch)
-    try:
-        response = await controller.ask(request, broker.config.controller_socket_timeout_ms)
-    except PeerLost as error:
-        return f"the controller does not answer: {error}"
+    response = await controller.ask(request, broker.config.controller_socket_timeout_ms)
     if not isinstance(response, m.ControlledShutdownResponse):
         raise TypeError(f"{response!r} answers ControlledShutdown")
     if response.error_code:

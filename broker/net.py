@@ -300,7 +300,7 @@ class OsNet:
         try:
             addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             connected = await _connect_to_any(addresses)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for what is no name at all
             raise ConnectionLost(f"{host}:{port}: {error}") from error
         self.buffers.apply(connected)
         return OsStream(connected, host)

@@ -17,9 +17,10 @@ Versions (reference section 0): the controller, fetchers and a stopping broker a
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple
 
 import trio
 
@@ -29,8 +30,11 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.dispatch import answer
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.broker.world import World, run_inline
+from barnabas.controller.channels import Peer
 from barnabas.controller.paths import Endpoint
 from barnabas.controller.state import LiveBroker
+from barnabas.storage.disk import InThread
 from barnabas.wire import asking
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, inter_broker_versions
@@ -42,17 +46,7 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES = 1 << 16
 LARGE_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
 CORRELATION_IDS = 1 << 31
-RESPONSE_BYTES_MAX = 1 << 30
-
-
-class Peer(Protocol):
-    """Another broker, or this one."""
-
-    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
-        """The response; PeerLost when it does not come within `deadline_ms`."""
-
-    def close(self) -> None:
-        """Nothing more is asked."""
+FAILURES_COUNTED_MAX = 10
 
 
 class SelfPeer:
@@ -85,8 +79,17 @@ class SelfPeer:
         """There is nothing to close."""
 
 
+class Bounds(NamedTuple):
+    """How long a connection may take to be opened and to be used again, and how large an answer may be."""
+
+    connect_seconds: float = 10.0
+    connect_seconds_max: float = 30.0  # to which the former grows with every failure
+    idle_seconds: float = math.inf  # one that was not used for so long may be gone: another is opened at once
+    response_bytes: int = 1 << 30
+
+
 class RemotePeer:
-    """Another broker. `versions`: the version of each request, or None to negotiate them; `limits`: none above."""
+    """Another broker. `versions`: that of each request, or None to negotiate them, none above its `versions_max`."""
 
     def __init__(
         self,
@@ -95,37 +98,44 @@ class RemotePeer:
         client_id: str,
         versions: Mapping[int, int] | None = None,
         *,
-        limits: Mapping[int, int] | None = None,
-        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        versions_max: Mapping[int, int] | None = None,
+        bounds: Bounds | None = None,
+        in_thread: InThread = run_inline,
         on_close: Callable[["RemotePeer"], None] = lambda peer: None,
     ) -> None:
         self._net = net
         self._where = where
         self._client_id = client_id
         self._versions = versions
-        self._limits = limits or {}
-        self._response_bytes_max = response_bytes_max
+        self._versions_max = versions_max or {}
+        self._bounds = bounds or Bounds()
+        self._in_thread = in_thread
         self._on_close = on_close
         self._turn = trio.StrictFIFOLock()
         self._connection: _Connection | None = None
         self._is_closed = False
+        self._failures = 0  # to connect, one after the other
 
     async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included.
 
         It is asked in the version that is due, if none is said.
         """
-        name = type(request).__name__
         with trio.move_on_after(deadline_ms / 1000):
-            async with self._turn:
-                try:
-                    return await self._ask(request, version)
-                except ConnectionLost as error:
-                    raise PeerLost(f"{name}: {error}") from error
-                except ProtocolViolation as violation:
-                    logger.warning("closing the connection to %s: %s", self._where(), violation)
-                    raise PeerLost(f"{name}: {violation}") from violation
-        raise PeerLost(f"{name} was not answered within {deadline_ms:.0f} ms")
+            try:
+                self._turn.acquire_nowait()  # nearly always: it saves a round of the scheduler
+            except trio.WouldBlock:
+                await self._turn.acquire()
+            try:
+                return await self._ask(request, version)
+            except ConnectionLost as error:
+                raise PeerLost(f"{type(request).__name__}: {error}") from error
+            except ProtocolViolation as violation:
+                logger.warning("closing the connection to %s: %s", self._where(), violation)
+                raise PeerLost(f"{type(request).__name__}: {violation}") from violation
+            finally:
+                self._turn.release()
+        raise PeerLost(f"{type(request).__name__} was not answered within {deadline_ms:.0f} ms")
 
     def close(self) -> None:
         """Close the connection, and open no other: whoever is asking, or asks later, is told PeerLost."""
@@ -140,6 +150,9 @@ class RemotePeer:
 
     async def _ask(self, request: m.Message, version: int | None) -> m.Message:
         is_answered = False
+        connection = self._connection
+        if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
+            self._disconnect()
         try:
             connection = self._connection or await self._connect()
             response = await connection.ask(request, version)
@@ -155,13 +168,25 @@ class RemotePeer:
             raise ConnectionLost("nobody knows where it is")
         if self._is_closed:
             raise ConnectionLost("nothing more is asked of it")
-        stream = await self._net.connect(endpoint.host, endpoint.port)
-        connection = self._connection = _Connection(stream, self._client_id, self._versions, self._response_bytes_max)
+        stream = await self._open_stream(endpoint)
+        connection = self._connection = _Connection(
+            stream, self._client_id, self._versions, self._bounds.response_bytes, self._in_thread
+        )
         if self._is_closed:  # meanwhile
             raise ConnectionLost("nothing more is asked of it")
         if self._versions is None:
-            connection.versions = asking.at_most(await connection.ask_versions(), self._limits)
+            connection.versions = asking.at_most(await connection.ask_versions(), self._versions_max)
         return connection
+
+    async def _open_stream(self, endpoint: Endpoint) -> Stream:
+        """A connection; ConnectionLost when there is none in time, which is longer after each failure."""
+        seconds = min(self._bounds.connect_seconds * 2**self._failures, self._bounds.connect_seconds_max)
+        self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
+        with trio.move_on_after(seconds):
+            stream = await self._net.connect(endpoint.host, endpoint.port)
+            self._failures = 0
+            return stream
+        raise ConnectionLost(f"{endpoint} does not take a connection within {seconds:.0f} s")
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -173,10 +198,17 @@ class _Connection:
     """One connection, from the connect to the first thing that goes wrong."""
 
     def __init__(
-        self, stream: Stream, client_id: str, versions: Mapping[int, int] | None, response_bytes_max: int
+        self,
+        stream: Stream,
+        client_id: str,
+        versions: Mapping[int, int] | None,
+        response_bytes_max: int,
+        in_thread: InThread,
     ) -> None:
         self.stream = stream
         self.versions = versions or {}
+        self.used_at = trio.current_time()
+        self._in_thread = in_thread
         self._client_id = client_id
         self._reader = FrameReader(response_bytes_max)
         self._correlation_id = -1
@@ -204,7 +236,7 @@ class _Connection:
         """Send one request; the next frame, which is to be its answer."""
         self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
         question = asking.Question(asking.key_of(request), version, self._correlation_id)
-        await self.stream.send_all(asking.request_frame(request, version, self._correlation_id, self._client_id))
+        await self.stream.send_all(await self._encode(request, version))
         reader = self._reader
         while (frame := reader.next_frame()) is None:
             is_large = reader.needed_bytes > RECEIVE_BYTES
@@ -212,17 +244,26 @@ class _Connection:
             if not data:
                 raise ConnectionLost("it closed the connection")
             reader.feed(data)
+        self.used_at = trio.current_time()
         return frame, question
+
+    async def _encode(self, request: m.Message, version: int) -> bytes:
+        if asking.is_large(request):  # it would hold the loop for milliseconds
+            frame: bytes = await self._in_thread(
+                asking.request_frame, request, version, self._correlation_id, self._client_id
+            )
+            return frame
+        return asking.request_frame(request, version, self._correlation_id, self._client_id)
 
 
 class Peers:
     """The other brokers as this one asks them, over the listener that brokers use among themselves."""
 
     def __init__(
-        self, net: Net, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int, myself: SelfPeer
+        self, world: World, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int, myself: SelfPeer
     ) -> None:
         self.myself = myself
-        self._net = net
+        self._world = world
         self._config = config
         self._metadata = metadata
         self._broker_id = broker_id
@@ -256,16 +297,23 @@ class Peers:
     def _remote(
         self, where: Callable[[], Endpoint | None], client_id: str, versions: Mapping[int, int] | None
     ) -> RemotePeer:
-        # What a broker answers at most: so many bytes of records as a follower asks for or, if that is larger, the one
-        # batch that comes first, which once was in a request; with everything around them.
-        response_bytes_max = self._config.socket_request_max_bytes + self._config.replica_fetch_response_max_bytes
+        config = self._config
+        bounds = Bounds(
+            config.socket_connection_setup_timeout_ms / 1000,
+            config.socket_connection_setup_timeout_max_ms / 1000,
+            config.connections_max_idle_ms / 2000,  # the other side's limit, which is most likely ours
+            # What a broker answers at most: so many bytes of records as a follower asks for or, if that is larger, the
+            # one batch that comes first, which once was in a request; with everything around them.
+            config.socket_request_max_bytes + config.replica_fetch_response_max_bytes,
+        )
         peer = RemotePeer(
-            self._net,
+            self._world.net,
             where,
             client_id,
             versions,
-            limits=self._versions,
-            response_bytes_max=response_bytes_max,
+            versions_max=self._versions,
+            bounds=bounds,
+            in_thread=self._world.in_thread,
             on_close=self._forget,
         )
         self._open[peer] = None

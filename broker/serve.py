@@ -141,6 +141,7 @@ async def _serve(
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.fetchers.run)
             await background.start(broker.groups.run)
+            await background.start(broker.controller_link.run)
             await background.start(broker.producer_ids.run)
             background.start_soon(broker.isr_changes.watch, broker.replicas)
             background.start_soon(
@@ -165,9 +166,7 @@ def _build(
     """The broker's live parts, in the order in which they need each other."""
     metadata = ClusterMetadata()
     isr_changes = IsrChanges(identity.broker_id, config, metadata)
-    peers = Peers(
-        world.net, config, metadata, identity.broker_id, SelfPeer(lambda: broker, config.control_plane_listener)
-    )
+    peers = Peers(world, config, metadata, identity.broker_id, SelfPeer(lambda: broker, config.control_plane_listener))
     fetchers = _fetchers(lambda: replicas.broker_epoch, config, world, identity, logs, flusher, peers, metadata)
     replicas = Replicas(
         broker_id=identity.broker_id,

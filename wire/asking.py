@@ -19,6 +19,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, response_class, response_header_version
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
 
+LARGE_PARTITIONS = 250  # a request that speaks of more of them takes above a millisecond to encode
+
 _LENGTH = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 
@@ -47,6 +49,13 @@ def request_frame(request: m.Message, version: int, correlation_id: int, client_
     head = m.encode(header, request_header_version(key, version))
     body = m.encode(request, version)
     return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+
+
+def is_large(request: m.Message) -> bool:
+    """Whether this is one of those in which a controller speaks of many partitions at once."""
+    topics = getattr(request, "topic_states", ())
+    ungrouped = getattr(request, "ungrouped_partition_states", ())
+    return len(ungrouped) + sum(len(topic.partition_states) for topic in topics) > LARGE_PARTITIONS
 
 
 def read_response(frame: m.Buffer, question: Question) -> m.Message:

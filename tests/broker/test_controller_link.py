@@ -17,7 +17,7 @@ Live = m.UpdateMetadataRequest.UpdateMetadataBroker
 
 
 class Peer:
-    """Gives its answer, an exception or a response, after a while."""
+    """Gives its answer: an exception, a response, or None for none at all."""
 
     def __init__(self, broker_id, answer):
         self.broker_id = broker_id
@@ -28,6 +28,8 @@ class Peer:
     async def ask(self, request, deadline_ms):
         self.asked_at.append(trio.current_time())
         await trio.lowlevel.checkpoint()
+        if self.answer is None:
+            await trio.sleep_forever()
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -69,6 +71,13 @@ async def test_the_controller_that_metadata_names_is_asked(autojump_clock, broke
     assert [peer.broker_id for peer in brokers.opened] == [2]
 
 
+async def test_a_broker_that_refuses_a_controlled_shutdown_is_not_the_controller(autojump_clock, brokers):
+    brokers.answers[2] = m.ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    brokers.name_controller(2)
+    with pytest.raises(PeerLost, match="not the controller"):
+        await brokers.ask(m.ControlledShutdownRequest(), 1000)
+
+
 async def test_a_question_waits_until_a_controller_is_named(autojump_clock, brokers, nursery):
     brokers.answers[3] = BLOCK
 
@@ -97,9 +106,26 @@ async def test_who_is_it_no_longer_is_left_for_the_next(autojump_clock, brokers,
     assert former.is_closed
 
 
+async def test_who_hangs_is_left_as_soon_as_there_is_another(autojump_clock, brokers, nursery):
+    brokers.answers |= {2: None, 3: BLOCK}
+    brokers.name_controller(2)
+    await nursery.start(brokers.link.run)
+
+    async def name_another_later():
+        await trio.sleep(1)
+        brokers.name_controller(2, live=(1, 2))  # that changes nothing about the controller
+        await trio.sleep(2)
+        brokers.name_controller(3)
+
+    nursery.start_soon(name_another_later)
+    assert await brokers.ask() == BLOCK
+    assert trio.current_time() == 3
+    assert [peer.broker_id for peer in brokers.opened] == [2, 3]
+
+
 async def test_attempts_at_one_broker_become_rare(autojump_clock, brokers):
     brokers.name_controller(2)
-    with pytest.raises(PeerLost, match="no longer"):
+    with pytest.raises(PeerLost, match="not the controller"):
         await brokers.ask(deadline_ms=5_000)
     at = brokers.opened[0].asked_at
     assert [round(after - before, 3) for before, after in pairwise(at)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1, 1, 1]

@@ -53,7 +53,7 @@ async def test_one_answer_that_leaves_nothing_is_enough(autojump_clock):
     assert controller.asked == [(0.0, 1, 77, 30_000)]
 
 
-@pytest.mark.parametrize("answer", [LEFT, MOVED, PeerLost("gone")])
+@pytest.mark.parametrize("answer", [LEFT, MOVED])
 async def test_what_is_left_is_asked_for_again(autojump_clock, answer):
     controller = Controller(answer, DONE)
     assert await stop(controller) == 5
@@ -65,6 +65,13 @@ async def test_after_some_attempts_it_stops_anyway(autojump_clock, caplog):
     assert await stop(controller) == 10
     assert len(controller.asked) == 3
     assert "t-3 first" in caplog.text and "not handed over" in caplog.text
+
+
+async def test_without_a_controller_it_stops_when_the_first_attempt_is_over(autojump_clock, caplog):
+    controller = Controller(PeerLost("nobody"), DONE)
+    assert await stop(controller) == 0
+    assert len(controller.asked) == 1
+    assert "no controller answers: nobody" in caplog.text
 
 
 async def test_attempts_and_pauses_are_configured(autojump_clock):

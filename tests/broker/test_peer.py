@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from barnabas.broker.net import ConnectionLost
-from barnabas.broker.peer import RemotePeer
+from barnabas.broker.peer import Bounds, RemotePeer
 from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
@@ -51,6 +51,12 @@ class Other:
             )
         return frame_of(ANSWER, version=header.api_version, correlation_id=header.correlation_id)
 
+    async def is_closed(self, number):
+        """Whether the client's end of one of the connections is."""
+        with trio.fail_after(1), suppress(ConnectionLost):
+            return await self.streams[number].receive_some(1) == b""
+        return True
+
     async def run(self, task_status=trio.TASK_STATUS_IGNORED):
         listener = await self.net.listen("127.0.0.1", 9092, backlog=1)
         async with trio.open_nursery() as nursery:
@@ -90,7 +96,7 @@ async def other(net, nursery):
 
 @pytest.fixture
 def peer(net):
-    return RemotePeer(net, lambda: HERE, "1", {SHUTDOWN: 3}, response_bytes_max=1000)
+    return RemotePeer(net, lambda: HERE, "1", {SHUTDOWN: 3}, bounds=Bounds(response_bytes=1000))
 
 
 async def lost(peer, deadline_ms=1000):
@@ -195,6 +201,51 @@ async def test_closing_ends_the_question_under_way_and_all_later_ones(autojump_c
     assert len(other.streams) == 1
 
 
+async def test_a_connection_that_was_quiet_for_long_is_not_relied_on(autojump_clock, net, other):
+    peer = RemotePeer(net, lambda: HERE, "1", {SHUTDOWN: 3}, bounds=Bounds(idle_seconds=60))
+    for quiet_seconds in (0, 59, 61):
+        await trio.sleep(quiet_seconds)
+        assert await peer.ask(asked(), 1000) == ANSWER
+    assert len(other.streams) == 2
+    assert await other.is_closed(0)
+
+
+async def test_a_connect_that_hangs_is_given_up_and_then_given_more_time(autojump_clock, net):
+    class DeafNet:
+        async def connect(self, host, port):
+            await trio.sleep_forever()
+
+    peer = RemotePeer(DeafNet(), lambda: HERE, "1", {SHUTDOWN: 3})
+    took = []
+    for _ in range(4):
+        began = trio.current_time()
+        assert "does not take a connection" in await lost(peer, 60_000)
+        took.append(round(trio.current_time() - began))
+    assert took == [10, 20, 30, 30]
+
+
+async def test_a_request_about_many_partitions_is_encoded_in_a_thread(autojump_clock, net, other):
+    threads = []
+
+    async def in_thread(function, *args):
+        threads.append(function.__name__)
+        await trio.sleep(0.01)
+        return function(*args)
+
+    def about(count):
+        states = [m.StopReplicaRequest.StopReplicaPartitionState(partition_index=index) for index in range(count)]
+        topic = m.StopReplicaRequest.StopReplicaTopicState(topic_name="t", partition_states=states)
+        return m.StopReplicaRequest(topic_states=[topic])
+
+    other.answer = lambda request, header: frame_of(
+        m.StopReplicaResponse(), key=5, version=4, correlation_id=header.correlation_id
+    )
+    peer = RemotePeer(net, lambda: HERE, "1", {5: 4}, in_thread=in_thread)
+    for count in (1, 250, 251):
+        assert await peer.ask(about(count), 1000) == m.StopReplicaResponse()
+    assert threads == ["request_frame"]
+
+
 # -- hostile answers
 
 
@@ -241,7 +292,7 @@ async def test_an_answer_that_drips_is_given_up_at_the_deadline(autojump_clock, 
 
 
 async def test_a_frame_that_never_ends_takes_no_more_than_what_came(autojump_clock, net, other):
-    peer = RemotePeer(net, lambda: HERE, "1", {SHUTDOWN: 3}, response_bytes_max=1 << 30)
+    peer = RemotePeer(net, lambda: HERE, "1", {SHUTDOWN: 3}, bounds=Bounds(response_bytes=1 << 30))
     other.answer = lambda request, header: struct.pack(">i", 1 << 30) + bytes(100)
     await lost(peer)
     assert not peer.is_connected
@@ -257,7 +308,7 @@ async def test_versions_are_asked_once_a_connection_and_the_highest_common_one_i
 
 
 async def test_no_version_is_above_its_limit(autojump_clock, net, other):
-    peer = RemotePeer(net, lambda: HERE, "1", limits={SHUTDOWN: 1})
+    peer = RemotePeer(net, lambda: HERE, "1", versions_max={SHUTDOWN: 1})
     await peer.ask(asked(), 1000)
     assert other.asked == [(None, 4), (1, 1)]
 
