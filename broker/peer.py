@@ -131,7 +131,8 @@ class RemotePeer:
             except ConnectionLost as error:
                 raise PeerLost(f"{type(request).__name__}: {error}") from error
             except ProtocolViolation as violation:
-                logger.warning("closing the connection to %s: %s", self._where(), violation)
+                about = {"peer": str(self._where())}
+                logger.warning("closing the connection to %s: %s", about["peer"], violation, extra=about)
                 raise PeerLost(f"{type(request).__name__}: {violation}") from violation
             finally:
                 self._turn.release()

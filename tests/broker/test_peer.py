@@ -1,12 +1,13 @@
 """Asking another broker: in order, in time, and what happens to a connection on which something goes wrong."""
 
+import os
 import struct
 from contextlib import closing, suppress
 
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost
+from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.broker.peer import Bounds, RemotePeer
 from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
@@ -58,7 +59,9 @@ class Other:
         return True
 
     async def run(self, task_status=trio.TASK_STATUS_IGNORED):
-        listener = await self.net.listen("127.0.0.1", 9092, backlog=1)
+        await self.run_at(await self.net.listen("127.0.0.1", 9092, backlog=1), task_status)
+
+    async def run_at(self, listener, task_status=trio.TASK_STATUS_IGNORED):
         async with trio.open_nursery() as nursery:
             task_status.started()
             await listener.serve(self._serve, nursery)
@@ -317,3 +320,58 @@ async def test_a_broker_that_does_not_serve_the_request_is_lost(autojump_clock, 
     peer = RemotePeer(net, lambda: HERE, "1")
     with pytest.raises(PeerLost, match="no version of AllocateProducerIds"):
         await peer.ask(m.AllocateProducerIdsRequest(), 1000)
+
+
+# -- real sockets
+
+
+def open_files():
+    return len(os.listdir("/dev/fd"))
+
+
+async def late(request, header):
+    await trio.sleep(0.2)
+    return frame_of(ANSWER, correlation_id=header.correlation_id)
+
+
+async def test_whatever_happens_no_socket_is_left_open(nursery):
+    net = OsNet()
+    listener = await net.listen("127.0.0.1", 0, backlog=10)
+    other = Other(net)
+    await nursery.start(other.run_at, listener)
+    peer = RemotePeer(net, lambda: HERE._replace(port=listener.port), "1", {SHUTDOWN: 3})
+    assert await peer.ask(asked(), 10_000) == ANSWER
+    peer.close()
+    before = open_files()
+    answers = [
+        late,
+        lambda request, header: struct.pack(">i", 100) + bytes(50),  # a half
+        lambda request, header: frame_of(ANSWER, correlation_id=99),
+        lambda request, header: b"\xff" * 1000,
+    ]
+    for number in range(40):
+        peer = RemotePeer(net, lambda: HERE._replace(port=listener.port), "1", {SHUTDOWN: 3})
+        other.answer = answers[number % len(answers)]
+        with trio.move_on_after(0.02 if number % 3 else 10):
+            await lost(peer, 20)
+        peer.close()
+    gone = RemotePeer(net, lambda: HERE._replace(port=1), "1", {SHUTDOWN: 3})
+    assert "refused" in await lost(gone, 10_000)
+    with trio.fail_after(10):
+        while open_files() > before:  # the other side hears of it a moment later
+            await trio.sleep(0.01)
+
+
+async def test_a_whole_answer_of_many_megabytes_arrives(nursery):
+    net = OsNet()
+    listener = await net.listen("127.0.0.1", 0, backlog=10)
+    other = Other(net)
+    await nursery.start(other.run_at, listener)
+    records = bytes(range(256)) * (5 << 12)
+    row = m.FetchResponse.PartitionData(partition_index=0, records=records)
+    answer = m.FetchResponse(responses=[m.FetchResponse.FetchableTopicResponse(topic="t", partitions=[row])])
+    other.answer = lambda request, header: frame_of(answer, key=1, version=12, correlation_id=header.correlation_id)
+    peer = RemotePeer(net, lambda: HERE._replace(port=listener.port), "1", {1: 12})
+    fetched = await peer.ask(m.FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 60_000)
+    assert fetched.responses[0].partitions[0].records == records
+    peer.close()
