@@ -430,6 +430,8 @@ class Fetcher:
             self._is_in_line(followed)
         elif before == (log.log_end_offset, log.epochs.latest_epoch):
             self._rest(followed, ErrorCode.NONE)  # the same question would have the same answer
+        else:
+            self._wake.set()  # there is another question to ask
 
     def _is_in_line(self, followed: Followed) -> None:
         self._truncating.pop(followed, None)

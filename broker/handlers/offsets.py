@@ -169,10 +169,11 @@ async def _find(
         return RecordTime(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp == LATEST_TIERED:
         return NOTHING
+    search = broker.replicas.logs.truncation.search
     if timestamp == MAX_TIMESTAMP:
-        found = await broker.world.in_thread(log.offset_of_largest_timestamp)
+        found = await search(log, log.offset_of_largest_timestamp)
     else:
-        found = await broker.world.in_thread(log.offset_for_timestamp, timestamp, log.log_end_offset)
+        found = await search(log, log.offset_for_timestamp, timestamp, log.log_end_offset)
     if found is None:
         return NOTHING
     return found if found.offset < end_offset else uncertain or NOTHING

@@ -3,10 +3,10 @@
 The controller knows nothing of the topics that are made here: a test says who leads and who follows, in its name, so
 that each step of a story is exactly what the story needs.
 
-    group = await Group(nursery).start()
-    topic = await group.topic("t")
+    group = await Group.start(nursery)
+    topic = group.topic("t")
     await topic.led_by(1)
-    await group.produce(topic, b"a")
+    await topic.produce(b"a")
     await topic.is_copied_to(2, 3)
 """
 
@@ -17,43 +17,29 @@ from barnabas.storage.entries import walk_buffer
 from barnabas.wire import messages as m
 from barnabas.wire.records import read_all_records
 from barnabas.wire.topics import TopicPartition
-from tests.broker.harness import PATIENCE_SECONDS, Client, Machine, produce_request
-from tests.broker.memnet import MemNet
+from tests.broker.clusters import FIRST_PORT, machines_of_cluster
+from tests.broker.harness import PATIENCE_SECONDS, Client, deletion_request, produce_request
 
 LISTENER = "PLAINTEXT"
-
-
-class Broker(Machine):
-    """One of several machines on a network: its death takes only its own listener away."""
-
-    async def _die(self, disk):
-        self._scope.cancel()
-        await self.ended()
-        self.disk = disk
 
 
 class Group:
     """The machines, by broker id, and a connection to each that lives."""
 
-    def __init__(self, nursery, *, count: int = 3, **properties: str) -> None:
-        self.net = MemNet()
-        self.ids = range(1, count + 1)
-        self.machines = {each: self._machine(nursery, each, properties) for each in self.ids}
+    def __init__(self, machines) -> None:
+        self.machines = dict(enumerate(machines, 1))
         self.clients: dict[int, Client] = {}
         self._topics = 0
 
-    def _machine(self, nursery, broker_id: int, properties) -> Broker:
-        own = {"broker_id": str(broker_id), "listeners": f"{LISTENER}://127.0.0.1:{9090 + broker_id}"}
-        return Broker(nursery, net=self.net, seed=broker_id, **own, **properties)
-
-    async def start(self) -> "Group":
-        for broker_id in self.ids:
-            await self.start_broker(broker_id)
-        return self
+    @classmethod
+    async def start(cls, nursery, *, count: int = 3, **properties: str) -> "Group":
+        group = cls(await machines_of_cluster(nursery, count, **properties))
+        for broker_id in group.machines:
+            await group.start_broker(broker_id)
+        return group
 
     async def start_broker(self, broker_id: int, **properties: str) -> None:
         machine = self.machines[broker_id]
-        machine._database = self.machines[1]._database
         await machine.start(**properties)
         self.clients[broker_id] = await machine.connect()
         await trio.sleep(1)  # everybody has heard of it
@@ -159,7 +145,7 @@ class Topic:
                 id=each,
                 endpoints=[
                     request.UpdateMetadataEndpoint(
-                        port=9090 + each, host="127.0.0.1", listener=LISTENER, security_protocol=0
+                        port=FIRST_PORT + each - 1, host="127.0.0.1", listener=LISTENER, security_protocol=0
                     )
                 ],
             )
@@ -176,11 +162,22 @@ class Topic:
         """Produce these one after the other at the leader; their offsets."""
         offsets = []
         for value in [records] if records is not None else values:
-            answer = await self.group.clients[self.leader].ask(produce_request(self.name, value, acks=acks))
+            request = produce_request(self.name, value, acks=acks)
+            if acks == 0:
+                await self.group.clients[self.leader].send(request)
+                continue
+            answer = await self.group.clients[self.leader].ask(request)
             row = answer.responses[0].partition_responses[0]
             assert row.error_code == 0, row
             offsets.append(row.base_offset)
         return offsets
+
+    async def delete_records(self, offset: int) -> int:
+        """DeleteRecords at the leader, which must succeed; the low watermark."""
+        answer = await self.group.clients[self.leader].ask(deletion_request((self.name, 0, offset)))
+        row = answer.topics[0].partitions[0]
+        assert row.error_code == 0, row
+        return row.low_watermark
 
     def log_bytes(self, broker_id: int) -> bytes:
         """All segments of this replica's log."""
@@ -198,7 +195,11 @@ class Topic:
         """The base offsets of its batches."""
         return [span.base_offset for span, _ in walk_buffer(memoryview(self.log_bytes(broker_id)))]
 
-    def high_watermark(self, broker_id: int) -> int:
+    def replica(self, broker_id: int):
+        """The partition as this broker has it."""
+        return self.group.machines[broker_id].broker.replicas.get(self.name, 0)
+
+    def written_high_watermark(self, broker_id: int) -> int:
         """What this replica wrote down last."""
         path = "/data/replication-offset-checkpoint"
         return read_checkpoint(self.group.machines[broker_id].disk, path)[self.key]
