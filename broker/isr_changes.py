@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.isr import UNKNOWN_BROKER_EPOCH, LagLimits
+from barnabas.broker.pacing import paced
 from barnabas.broker.partition import RECOVERED, AskedIsr, Partition
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
@@ -99,7 +100,7 @@ class IsrChanges:
         """Look twice in `replica.lag.time.max.ms` who is stuck or slow."""
         while True:
             await trio.sleep(self._config.replica_lag_time_max_ms / 2000)
-            for partition in partitions:
+            async for partition in paced(list(partitions)):
                 partition.shrink()
 
     async def run(self, ask: Ask, broker_epoch: Callable[[], int]) -> None:

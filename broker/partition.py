@@ -409,9 +409,16 @@ class Partition:
         return follower
 
     def shrink(self) -> None:
-        """Ask for an ISR without the followers that are stuck or too slow. Asked in regular intervals."""
+        """Ask for an ISR without the followers that are stuck or too slow. Called in regular intervals.
+
+        The time that passed may also have freed the high watermark from one that was as good as in sync.
+        """
         log = self.log
-        if not self.is_leader or log is None or self.asked_isr is not None:
+        if not self.is_leader or log is None:
+            return
+        if self._advance_high_watermark():
+            wake(self, log_grew=False)
+        if self.asked_isr is not None:
             return
         watch = self._watch
         left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)

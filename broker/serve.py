@@ -38,6 +38,7 @@ from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.isr_changes import IsrChanges
+from barnabas.broker.isr_writer import ALTER_PARTITION_LEVEL, IsrWriter
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.membership import Membership
@@ -58,6 +59,7 @@ from barnabas.controller.store import MetadataStore, SessionExpired, StoreError,
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
+from barnabas.wire.apis import level_reaches
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
 
 logger = logging.getLogger(__name__)
@@ -143,10 +145,7 @@ async def _serve(
             await background.start(broker.groups.run)
             await background.start(broker.controller_link.run)
             await background.start(broker.producer_ids.run)
-            background.start_soon(broker.isr_changes.watch, broker.replicas)
-            background.start_soon(
-                broker.isr_changes.run, broker.controller_link.ask, lambda: broker.replicas.broker_epoch
-            )
+            _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             join = partial(_join_cluster, broker, advertised, background)
             await _serve_connections(broker, listeners, advertised, join, stop, task_status)
@@ -235,6 +234,18 @@ def _surroundings(
         now_ms=world.now_ms,
         rng=world.rng,
     )
+
+
+def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
+    """Let leaders change their ISRs: by asking the controller or, as brokers did before 2.7, by writing them."""
+    changes = broker.isr_changes
+    ask: Callable[[m.Message], Awaitable[m.Message]] = broker.controller_link.ask
+    if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
+        writer = IsrWriter(broker.store, broker.replicas)
+        background.start_soon(writer.run)
+        ask = writer.ask
+    background.start_soon(changes.run, ask, lambda: broker.replicas.broker_epoch)
+    background.start_soon(changes.watch, broker.replicas)
 
 
 async def _allocate_producer_ids(

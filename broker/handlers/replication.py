@@ -9,7 +9,7 @@ Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-
     flag, 3+ per partition), UpdateMetadata 0-8 (0-4 flat, 5+ by topic). AlterPartition 0-3: 2+ by topic id, and knows
     INELIGIBLE_REPLICA; 3 names the ISR's members with their broker epochs. ControlledShutdown 0-3: 2+ with the broker
     epoch.
-Not done: asking AlterPartition. This broker is in no cluster with others yet, so no ISR of its changes.
+Not done: nothing that is known. This broker's own AlterPartition is asked by `broker/isr_changes.py`.
 """
 
 from collections.abc import Iterable, Iterator

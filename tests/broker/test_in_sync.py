@@ -94,6 +94,17 @@ def test_the_high_watermark_waits_for_a_caught_up_follower_before_it_is_in():
     assert scene.partition.high_watermark == 3
 
 
+def test_the_timer_frees_the_high_watermark_from_a_follower_that_was_as_good_as_in():
+    scene = Scene().lead(isr=(ME,))
+    scene.partition.follower_fetched(OTHER, 0, log_start_offset=0)
+    scene.partition.isr_refused(scene.partition.asked_isr)
+    scene.append(1)
+    assert scene.partition.high_watermark == 0
+    scene.time_ms += LAG_MS + 1
+    scene.partition.shrink()
+    assert scene.partition.high_watermark == 1
+
+
 def test_one_change_is_asked_at_a_time():
     scene = Scene().lead()
     fetches(scene, OTHER, 0)

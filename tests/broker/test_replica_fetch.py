@@ -182,6 +182,18 @@ async def test_a_stuck_follower_leaves_and_comes_back_when_it_has_caught_up(nurs
     assert await leader.isr() == [ME, OTHER]
 
 
+async def test_before_2_7_a_leader_writes_the_isr_itself_and_notes_it(nursery, autojump_clock):
+    leader = await leading(nursery, properties={"inter_broker_protocol_version": "2.7-IV1"})
+    await leader.client.produce("t", b"v", acks=1)
+    await trio.sleep(16)
+    assert (await leader.isr(), await leader.high_watermark()) == ([ME, OTHER], 1)  # nobody has said so yet
+    await trio.sleep(10)
+    assert await leader.isr() == [ME]
+    await leader.fetch(1)
+    await trio.sleep(10)
+    assert await leader.isr() == [ME, OTHER]
+
+
 @pytest.mark.parametrize(("lag_time_ms", "isr"), [("4000", [ME]), ("30000", [ME, OTHER])])
 async def test_replica_lag_time_max_ms_says_how_long(nursery, autojump_clock, lag_time_ms, isr):
     leader = await leading(nursery, properties={"replica_lag_time_max_ms": lag_time_ms})

@@ -1,0 +1,196 @@
+"""Leaders that die, stop and move in a cluster of three, and what producers, consumers and groups keep."""
+
+import pytest
+import trio
+
+from barnabas.broker.topics import GROUP_TOPIC
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.clusters import cluster, create_topic, leader_of, until
+
+LAG = {"replica_lag_time_max_ms": "10000", "replica_fetch_wait_max_ms": "500", "min_insync_replicas": "2"}
+GROUPS = {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
+
+
+def isr_of(machine, topic, partition=0) -> list[int]:
+    return sorted(machine.broker.metadata.partition(topic, partition).in_sync_replicas)
+
+
+async def full_isr(machines, topic) -> None:
+    await until(lambda: all(isr_of(each, topic) == [1, 2, 3] for each in machines), 60)
+
+
+async def produced(client, *values) -> list[int]:
+    """Offsets of these, one after the other with acks=all."""
+    offsets = []
+    for value in values:
+        row = await client.produce("t", value)
+        assert row.error_code == 0, row
+        offsets.append(row.base_offset)
+    return offsets
+
+
+# -- partitions
+
+
+async def test_what_was_acknowledged_outlives_its_leader(nursery, autojump_clock):
+    async with cluster(nursery, 3, **LAG) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [2, 3, 1])
+        assert await produced(await two.connect(), b"a", b"b") == [0, 1]
+        await two.crash()
+        leader = await leader_of([one, three], "t")
+        client = await leader.connect()
+        assert await produced(client, b"c") == [2]
+        assert await client.read_values("t") == [b"a", b"b", b"c"]
+        await two.start()
+        await full_isr(machines, "t")
+        logs = {each.broker.replicas.get("t", 0).log.log_end_offset for each in machines}
+        assert logs == {3}
+
+
+async def test_a_stop_of_the_leader_loses_nothing_and_nobody_waits_long(nursery, autojump_clock):
+    async with cluster(nursery, 3, **LAG) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [2, 3, 1])
+        await produced(await two.connect(), b"a")
+        began = trio.current_time()
+        two.ask_to_stop()
+        leader = await leader_of([one, three], "t")
+        assert trio.current_time() < began + 0.5
+        client = await leader.connect()
+        assert await produced(client, b"b") == [1]
+        assert await client.read_values("t") == [b"a", b"b"]
+        await two.ended()
+
+
+async def test_a_follower_that_dies_leaves_the_isr_and_comes_back(nursery, autojump_clock):
+    async with cluster(nursery, 3, **LAG) as machines:
+        one, _, three = machines
+        await create_topic(await one.connect(), "t", [1, 2, 3])
+        client = await one.connect()
+        await produced(client, b"a")
+        await three.crash()
+        await produced(client, b"b")
+        await until(lambda: isr_of(one, "t") == [1, 2], 60)
+        await three.start()
+        await full_isr(machines, "t")
+
+
+async def test_with_too_few_in_sync_acks_all_is_refused_and_acks_1_is_not_committed(nursery, autojump_clock):
+    async with cluster(nursery, 3, **LAG) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [1, 2, 3])
+        client = await one.connect()
+        await produced(client, b"a")
+        for machine in (two, three):
+            await machine.crash()
+        await until(lambda: isr_of(one, "t") == [1], 60)
+        assert (await client.produce("t", b"b")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (await client.produce("t", b"c", acks=1)).base_offset == 1
+        assert (await client.fetch("t", 1, max_wait_ms=0)).high_watermark == 1
+        await two.start()
+        await until(lambda: isr_of(one, "t") == [1, 2], 60)
+        assert await client.read_values("t") == [b"a", b"c"]
+
+
+async def test_consumers_of_a_cut_off_epoch_are_fenced(nursery, autojump_clock):
+    async with cluster(nursery, 3, **LAG) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [2, 3, 1])
+        await produced(await two.connect(), b"a")
+        epoch = one.broker.metadata.partition("t", 0).leader_epoch
+        await two.crash()
+        leader = await leader_of([one, three], "t")
+        client = await leader.connect()
+        assert (await client.fetch("t", leader_epoch=epoch)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert (await client.fetch("t", leader_epoch=epoch + 9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+# -- groups
+
+
+def commit_request(offset: int, group="g") -> m.OffsetCommitRequest:
+    row = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[row])
+    return m.OffsetCommitRequest(group_id=group, topics=[topic])
+
+
+async def commit(client, offset: int) -> int:
+    answer = await client.ask(commit_request(offset), 8)
+    return answer.topics[0].partitions[0].error_code
+
+
+async def committed(client) -> tuple[int, int]:
+    """(error, offset)"""
+    topic = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    answer = await client.ask(m.OffsetFetchRequest(group_id="g", topics=[topic]), 7)
+    if answer.error_code:
+        return answer.error_code, -1
+    return 0, answer.topics[0].partitions[0].committed_offset
+
+
+async def with_group(machines):
+    """The group topic is there, everybody in sync; its leader."""
+    client = await machines[0].connect()
+    await create_topic(client, "t", [1])
+    await client.ask(m.FindCoordinatorRequest(key="g"), 3)
+    await until(lambda: all(GROUP_TOPIC in each.broker.metadata.topics for each in machines))
+    await full_isr(machines, GROUP_TOPIC)
+    return await leader_of(machines, GROUP_TOPIC)
+
+
+@pytest.mark.parametrize("ends", ["dies", "stops"])
+async def test_no_committed_offset_is_lost_when_the_coordinator_goes(nursery, autojump_clock, ends):
+    async with cluster(nursery, 3, **GROUPS) as machines:
+        coordinator = await with_group(machines)
+        client = await coordinator.connect()
+        for offset in (1, 2, 3):
+            assert await commit(client, offset) == 0
+        if ends == "dies":
+            await coordinator.crash()
+        else:
+            await coordinator.stop()
+        left = [each for each in machines if each is not coordinator]
+        other = await leader_of(left, GROUP_TOPIC)
+        client = await other.connect()
+        with trio.fail_after(10):
+            while (await committed(client))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                await trio.sleep(0.1)
+        assert await committed(client) == (0, 3)
+        assert await commit(client, 4) == 0
+        await coordinator.start()
+        await full_isr(machines, GROUP_TOPIC)
+        assert await committed(await coordinator.connect()) == (ErrorCode.NOT_COORDINATOR, -1)
+        assert await committed(client) == (0, 4)
+
+
+async def test_a_coordinator_that_became_a_follower_knows_its_groups_no_more(nursery, autojump_clock):
+    async with cluster(nursery, 3, **GROUPS) as machines:
+        coordinator = await with_group(machines)
+        client = await coordinator.connect()
+        assert await commit(client, 5) == 0
+        broker_id = coordinator.serving.broker_id
+        await coordinator.stop()
+        await coordinator.start()
+        await full_isr(machines, GROUP_TOPIC)
+        new = await leader_of(machines, GROUP_TOPIC)
+        assert new is not coordinator
+        assert await commit(await new.connect(), 6) == 0
+        elect = m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=GROUP_TOPIC, partitions=[0])],
+            timeout_ms=10_000,
+        )
+        controller = next(each for each in machines if each.broker.candidate.is_active)
+        answer = await (await controller.connect()).ask(elect)
+        assert answer.error_code == 0
+        back = await leader_of([coordinator], GROUP_TOPIC)
+        assert back.serving.broker_id == broker_id
+        assert await committed(await new.connect()) == (ErrorCode.NOT_COORDINATOR, -1)
+        client = await back.connect()
+        with trio.fail_after(10):
+            while (await committed(client))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                await trio.sleep(0.1)
+        assert await committed(client) == (0, 6)
+        assert list(new.broker.groups._shards) == []
