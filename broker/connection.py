@@ -66,6 +66,11 @@ class Connection:
         self.api_key = NO_REQUEST  # of the latest one
         self.sending = False  # its answer is on its way, which depends on the client
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is being closed."""
+        return self.scope.cancel_called
+
     def is_stalled(self, now: float) -> bool:
         """Whether it holds a part of a frame, and its client has not gone on for long."""
         return self.held_bytes > 0 and not self.waiting and self.progress_at < now - STALLED_SECONDS
@@ -90,8 +95,16 @@ class Connections:
         return len(self._open)
 
     async def admit(self, stream: Stream, listener: str) -> Connection | None:
-        """Take a connection in; None when its address has too many. Waits while `max.connections` are open."""
+        """Take a connection in; None when its address has too many. Waits while `max.connections` are open.
+
+        Other brokers do not wait if they have a listener of their own: the client that was quiet for longest makes room
+        for them, or clients could keep brokers from replicating (KIP-402).
+        """
+        is_brokers_own = self._is_brokers_own(listener)
         while not (full := self._has_too_many(stream.peer_address)) and len(self._open) >= self._config.max_connections:
+            if is_brokers_own:
+                self._close_quietest_client()
+                break
             if self._slot.is_set():
                 self._slot = trio.Event()
             await self._slot.wait()
@@ -105,6 +118,16 @@ class Connections:
     def _has_too_many(self, address: str) -> bool:
         allowed = self._config.connection_limits.get(address, self._config.max_connections_per_ip)
         return self._by_address.get(address, 0) >= allowed
+
+    def _is_brokers_own(self, listener: str) -> bool:
+        return listener == self._config.inter_broker_listener and len(self._config.listener_endpoints) > 1
+
+    def _close_quietest_client(self) -> None:
+        clients = [each for each in self._open if not self._is_brokers_own(each.listener) and not each.is_leaving]
+        if clients:
+            quietest = min(clients, key=lambda each: each.progress_at)
+            logger.info("closing the connection of %s: max.connections is reached", quietest.address)
+            quietest.scope.cancel()
 
     def leave(self, connection: Connection) -> None:
         """The connection ended."""
@@ -177,7 +200,8 @@ class Connections:
         while True:
             await trio.sleep(SWEEP_SECONDS)
             now = trio.current_time()
-            idle_before = now - self._config.connections_max_idle_ms / 1000
+            max_idle_ms = self._config.connections_max_idle_ms
+            idle_before = now - max_idle_ms / 1000 if max_idle_ms >= 0 else -math.inf
             full = self._is_full
             self._slot.set()  # whoever waits for one looks again: there may be more than there were
             for connection in list(self._open):

@@ -302,7 +302,8 @@ class Peers:
         bounds = Bounds(
             config.socket_connection_setup_timeout_ms / 1000,
             config.socket_connection_setup_timeout_max_ms / 1000,
-            config.connections_max_idle_ms / 2000,  # the other side's limit, which is most likely ours
+            # The other side's limit, which is most likely ours; below 0 there is none.
+            config.connections_max_idle_ms / 2000 if config.connections_max_idle_ms >= 0 else math.inf,
             # What a broker answers at most: so many bytes of records as a follower asks for or, if that is larger, the
             # one batch that comes first, which once was in a request; with everything around them.
             config.socket_request_max_bytes + config.replica_fetch_response_max_bytes,

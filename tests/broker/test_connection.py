@@ -208,6 +208,30 @@ async def settled(machine, address):
     return client
 
 
+async def test_below_zero_no_connection_is_idle_for_too_long(nursery, autojump_clock):
+    machine = await Machine(nursery, connections_max_idle_ms="-1").start()
+    client = await machine.connect()
+    assert await client.is_quiet(3600)
+
+
+async def test_above_max_connections_the_quietest_client_makes_room_for_a_broker(nursery, autojump_clock):
+    listeners = {
+        "listeners": "OUT://127.0.0.1:9092,IN://127.0.0.1:9093",
+        "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
+        "inter_broker_listener_name": "IN",
+    }
+    machine = await Machine(nursery, max_connections="3", **listeners).start()
+    clients = [await machine.connect("OUT") for _ in range(3)]
+    for client in (clients[1], clients[2], clients[0]):
+        await trio.sleep(1)
+        await client.metadata("t")
+    for brokers in (1, 2):
+        broker = await machine.connect("IN")
+        await broker.metadata("t")
+        assert [await client.is_closed(1) for client in clients] == [False, True, brokers == 2]
+    assert not await (await machine.connect("OUT")).is_closed(1)  # it waits, as before
+
+
 async def test_above_max_connections_a_connection_waits_until_another_one_ends(nursery, autojump_clock):
     machine = await Machine(nursery, max_connections="1").start()
     first, second = [await settled(machine, "127.0.0.1") for _ in range(2)]
