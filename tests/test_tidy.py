@@ -82,6 +82,7 @@ PURE = {
     "controller/steps.py",
     "controller/requests.py",
     "broker/isr.py",
+    "broker/preferred_replica.py",
     "broker/following.py",
     "broker/security/scram.py",
     "broker/client_quotas.py",

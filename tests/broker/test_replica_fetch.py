@@ -39,10 +39,14 @@ class Leader:
     async def high_watermark(self) -> int:
         return (await self.consume()).high_watermark
 
-    async def isr(self) -> list[int]:
+    async def isr(self, partition: int = 0) -> list[int]:
         """What the controller has said to all."""
-        ((topic),) = (await self.client.metadata("t")).values()
-        return list(topic.partitions[0].isr_nodes)
+        (topic,) = (await self.client.metadata("t")).values()
+        return list(topic.partitions[partition].isr_nodes)
+
+    def follower(self, partition: int = 0):
+        """What the leader knows of broker 2."""
+        return self.machine.broker.replicas.get("t", partition).followers[OTHER]
 
 
 async def leading(nursery, partitions=1, *, properties=None, **configs) -> Leader:
@@ -113,11 +117,14 @@ async def test_a_commit_wakes_a_waiting_consumer(nursery, autojump_clock):
 async def test_what_a_follower_gets_after_it_waited_is_no_progress_until_it_asks_for_more(nursery, autojump_clock):
     leader = await leading(nursery)
     follower = await leader.machine.connect()
+    asked_at = trio.current_time()
     await follower.send(fetch_request([("t", 0, 0)], replica_id=OTHER, max_wait_ms=60_000), 12)
     await trio.sleep(1)
     await leader.client.produce("t", b"v", acks=1)
     assert values_in(only_row(await follower.receive())) == [b"v"]
     assert await leader.high_watermark() == 0
+    known = leader.follower()
+    assert (known.last_fetch_ms, known.leader_end_offset) == (asked_at * 1000, 0)
 
 
 @pytest.mark.parametrize("offset", [-1, 9])
@@ -221,7 +228,30 @@ async def test_a_session_keeps_a_follower_in_sync_in_quiet_partitions(nursery, a
         await session.rows(replica_id=OTHER)
     await leader.client.produce("t", b"v", partition=1, acks=1)
     await trio.sleep(5)
-    assert await leader.isr() == [ME, OTHER]
+    assert await leader.isr(1) == [ME, OTHER]
+
+
+async def test_a_fetch_that_is_not_in_order_keeps_nobody_in_sync(nursery, autojump_clock):
+    leader = await leading(nursery)
+    session = Session(await leader.machine.connect())
+    await session.rows([("t", 0, 0)], replica_id=OTHER)
+    await leader.client.produce("t", b"v", acks=1)
+    for _ in range(16):
+        await trio.sleep(1)
+        rows = await session.rows([("t", 0, 9)], replica_id=OTHER)
+        assert rows[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert await leader.isr() == [ME]
+
+
+async def test_a_fetch_that_moves_the_high_watermark_looks_at_a_partition_once(nursery, autojump_clock):
+    leader = await leading(nursery)
+    session = Session(await leader.machine.connect())
+    await session.rows([("t", 0, 0)], replica_id=OTHER)
+    await leader.client.produce("t", b"v", acks=1)
+    await session.rows(replica_id=OTHER)
+    assert (await session.rows([("t", 0, 1)], replica_id=OTHER))[0].high_watermark == 1
+    (kept,) = leader.machine.broker.fetch_sessions._sessions.values()
+    assert (kept.waiter.dirty, kept.due) == ({}, {})
 
 
 async def test_a_partition_that_a_follower_forgets_ages_though_its_session_goes_on(nursery, autojump_clock):

@@ -53,3 +53,18 @@ async def test_after_unregistering_nothing_is_heard(autojump_clock: object) -> N
 async def wake_after(seconds: float, place: Place) -> None:
     await trio.sleep(seconds)
     wake(place)
+
+
+async def test_a_follower_sleeps_through_commits_and_finds_them_when_it_wakes(autojump_clock: object) -> None:
+    place, waiter = Place(), Waiter(sleeps_through_commits=True)
+    waiter.register([place])
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _() -> None:
+            await trio.sleep(1)
+            wake(place, log_grew=False)
+
+        assert await waiter.wait(trio.current_time() + 3)
+    assert trio.current_time() == 3
+    assert waiter.take_dirty() == [place]
