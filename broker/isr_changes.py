@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05  # as Kafka
+SHORTEST_INTERVAL_SECONDS = 0.01  # between two looks at followers, whatever is configured
 
 # What is certainly not done.
 NOT_DONE = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
@@ -99,7 +100,7 @@ class IsrChanges:
     async def watch(self, partitions: Iterable[Partition]) -> None:
         """Look twice in `replica.lag.time.max.ms` who is stuck or slow."""
         while True:
-            await trio.sleep(self._config.replica_lag_time_max_ms / 2000)
+            await trio.sleep(max(self._config.replica_lag_time_max_ms / 2000, SHORTEST_INTERVAL_SECONDS))
             async for partition in paced(list(partitions)):
                 partition.shrink()
 
