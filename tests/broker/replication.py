@@ -21,6 +21,7 @@ from tests.broker.clusters import FIRST_PORT, machines_of_cluster
 from tests.broker.harness import PATIENCE_SECONDS, Client, deletion_request, produce_request
 
 LISTENER = "PLAINTEXT"
+BROKER = 4  # the type of a resource that has a configuration
 
 
 class Group:
@@ -29,6 +30,7 @@ class Group:
     def __init__(self, machines) -> None:
         self.machines = dict(enumerate(machines, 1))
         self.clients: dict[int, Client] = {}
+        self.also_alive: list[int] = []  # brokers that are no machines
         self._topics = 0
 
     @classmethod
@@ -61,6 +63,13 @@ class Group:
         self.clients.pop(broker_id).close()
         await self.machines[broker_id].stop()
         await trio.sleep(1)
+
+    async def alter_brokers(self, name: str, value: str) -> None:
+        """Set a property of all brokers."""
+        config = m.IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=0, value=value)
+        resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=BROKER, configs=[config])
+        answer = await self.clients[1].ask(m.IncrementalAlterConfigsRequest(resources=[resource]))
+        assert answer.responses[0].error_code == 0, answer
 
     async def controller_epoch(self) -> int:
         return await self.machines[1].controller_epoch()
@@ -149,7 +158,7 @@ class Topic:
                     )
                 ],
             )
-            for each in self.group.clients
+            for each in [*self.group.clients, *self.group.also_alive]
         ]
         topic = request.UpdateMetadataTopicState(topic_name=self.name, topic_id=self.topic_id, partition_states=[state])
         return request(
