@@ -84,6 +84,7 @@ class Replicas:
         self._now_ms = now_ms
         self._watch = watch
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._names: dict[bytes, str] = {}  # of the topics that partitions here belong to, by id
         self._turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
 
     # -- lookups
@@ -97,6 +98,11 @@ class Replicas:
         if self._metadata.partition(topic, partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic that has this id: as metadata says, or LeaderAndIsr, which comes before the picture of a cluster
+        with a new topic; followers, who have heard as much, ask at once."""
+        return self._metadata.topic_name(topic_id) or self._names.get(topic_id)
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -261,7 +267,9 @@ class Replicas:
         except StorageError as error:
             self._storage_failed(partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if not partition.is_leader and partition.log is not None:
+        if log.topic_id is not None:
+            self._names[log.topic_id] = key.topic
+        if not partition.is_leader:
             self._fetchers.follow(partition)
         self._tell_coordinator(partition, led)
         return ErrorCode.NONE
@@ -298,9 +306,12 @@ class Replicas:
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._fetchers.leave([key])
+        log = self.logs.get(key)
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
             del self._partitions[key]
+            if delete and log is not None and log.topic_id is not None:
+                self._names.pop(log.topic_id, None)
         if delete:
             try:
                 await self.logs.delete(key)

@@ -483,7 +483,7 @@ def _wanted_partitions(request: m.FetchRequest, version: int) -> list[Wanted]:
 
 def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
     if isinstance(wanted.topic, bytes):
-        name = broker.metadata.topic_name(wanted.topic)
+        name = broker.replicas.topic_name(wanted.topic)
         if name is None:
             return _why_id_is_gone(broker, wanted)
         wanted.name = name

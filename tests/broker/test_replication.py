@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tests.broker.clusters import until
+from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import CrashRecorder, batch_of
 from tests.broker.replication import Group
 
@@ -26,6 +26,15 @@ async def test_followers_copy_the_leaders_log(nursery, autojump_clock):
     await topic.produce(b"c")
     await topic.is_copied_to(2, 3, within_seconds=2)
     assert topic.values(3) == [b"a", b"b", b"c"]
+
+
+async def test_followers_of_a_new_topic_need_not_wait_until_the_leader_hears_of_it_twice(nursery, autojump_clock):
+    async with cluster(nursery, 3) as machines:
+        client = await machines[0].connect()
+        await create_topic(client, "new", [2, 3, 1])
+        leader = await (await leader_of(machines, "new")).connect()
+        with trio.fail_after(0.5):
+            assert (await leader.produce("new", b"a")).error_code == 0
 
 
 async def test_a_follower_that_was_away_catches_up(nursery, autojump_clock):
