@@ -92,10 +92,7 @@ class Topic:
         self.epoch = -1
         self.isr = replicas
         self.key = TopicPartition(name, 0)
-
-    @property
-    def path(self) -> str:
-        return f"/data/{self.key}"
+        self.path = f"/data/{self.key}"
 
     # -- roles
 

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import CrashRecorder, batch_of
 from tests.broker.replication import Group
@@ -99,6 +100,20 @@ async def test_a_topic_without_an_id_is_fetched_by_its_name(nursery, autojump_cl
         await each.produce(b"a")
     await topic.is_copied_to(2, 3)
     await old.is_copied_to(2, 3)
+
+
+async def test_a_follower_writes_its_high_watermark_down_and_starts_from_it(nursery, autojump_clock):
+    group = await Group.start(nursery)
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    await topic.produce(b"a", b"b", b"c", acks=-1)
+    await trio.sleep(6)
+    assert topic.written_high_watermark(2) == 3
+    await group.crash(2)
+    await group.crash(1)
+    await group.start_broker(2)
+    await topic.tell(2)
+    assert (topic.replica(2).is_leader, topic.replica(2).high_watermark) == (False, 3)
 
 
 # -- logs that went different ways
@@ -343,3 +358,23 @@ async def test_a_truncation_that_a_power_failure_interrupts_is_done_again(nurser
         await topic.is_copied_to(1, within_seconds=2)
         assert topic.values(1) == [b"a", b"b"]
         await group.crash(1)
+
+
+async def test_a_disk_that_fails_takes_its_partitions_from_their_fetcher_and_leaves_it_the_others(
+    nursery, autojump_clock
+):
+    group = await Group.start(nursery, log_dirs="/data,/spare")
+    topic, other = group.topic(replicas=[1, 2]), group.topic("u", replicas=[1, 2])
+    for each in (topic, other):
+        await each.led_by(1)
+        await each.produce(b"a")
+    other.path = "/spare/u-0"
+    await topic.is_copied_to(2)
+    await other.is_copied_to(2)
+    group.machines[2].disk.fail_next("write", path_part="t-0")
+    await topic.produce(b"b")
+    await until(lambda: topic.replica(2) == ErrorCode.KAFKA_STORAGE_ERROR)
+    await other.produce(b"b")
+    await other.is_copied_to(2, within_seconds=2)
+    assert topic.values(2) == [b"a"]
+    assert len(group.machines[2].broker.fetchers) == 1

@@ -18,6 +18,7 @@ from tests.broker.clusters import FIRST_PORT, until
 from tests.broker.replication import Group
 
 FETCH = 1
+LATEST, EARLIEST = -1, -2
 
 
 class WrittenLeader:
@@ -26,6 +27,7 @@ class WrittenLeader:
     def __init__(self) -> None:
         self.asked: list[tuple[float, int, m.FetchRequest]] = []
         self.connections = 0
+        self.offsets = {LATEST: 0, EARLIEST: 0}
         self.answer: Callable[[m.FetchRequest], m.FetchResponse | None] = nothing_new
 
     async def serve(self, net, nursery, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
@@ -52,15 +54,19 @@ class WrittenLeader:
 
     async def _answer(self, stream, number: int, frame: bytes) -> None:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
-        assert key == FETCH
         _, position = m.decode_from(m.RequestHeader, request_header_version(key, version), frame, 0)
-        request = m.decode(m.FetchRequest, version, frame, position)
-        self.asked.append((trio.current_time(), number, request))
-        response = self.answer(request)
-        if response is None:
-            return
-        if not any(topic.partitions and topic.partitions[0].error_code for topic in response.responses):
-            await trio.sleep(request.max_wait_ms / 1000)
+        if key == FETCH:
+            request = m.decode(m.FetchRequest, version, frame, position)
+            self.asked.append((trio.current_time(), number, request))
+            response = self.answer(request)
+            if response is None:
+                return
+            if not any(topic.partitions and topic.partitions[0].error_code for topic in response.responses):
+                await trio.sleep(request.max_wait_ms / 1000)
+        else:
+            request = m.decode(m.ListOffsetsRequest, version, frame, position)
+            (asked,) = request.topics[0].partitions
+            response = offset_answer(request.topics[0].name, self.offsets[asked.timestamp])
         header = m.encode(m.ResponseHeader(correlation_id=correlation_id), response_header_version(key, version))
         body = header + m.encode(response, version)
         await stream.send_all(struct.pack(">i", len(body)) + body)
@@ -91,8 +97,33 @@ def nothing_new(request: m.FetchRequest, **row) -> m.FetchResponse:
     )
 
 
+def offset_answer(topic: str, offset: int) -> m.ListOffsetsResponse:
+    row = m.ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=offset)
+    return m.ListOffsetsResponse(topics=[m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic, partitions=[row])])
+
+
+def out_of_range(request: m.FetchRequest) -> m.FetchResponse:
+    return nothing_new(request, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
 def does_not_lead(request: m.FetchRequest) -> m.FetchResponse:
     return nothing_new(request, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def out_of_range_of(nursery, *, latest: int, earliest: int):
+    """A broker with the offsets 0 to 4, whose leader says that this is out of its range."""
+    group = await Group.start(nursery, count=1)
+    leader = WrittenLeader()
+    leader.answer, leader.offsets = out_of_range, {LATEST: latest, EARLIEST: earliest}
+    group.also_alive = [2]
+    await nursery.start(leader.serve, group.machines[1].net, nursery)
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    await topic.produce(*[b"%d" % number for number in range(5)])
+    await topic.led_by(2)
+    await until(lambda: leader.asked)
+    leader.answer = nothing_new if latest < 5 or earliest > 5 else out_of_range
+    return topic, leader
 
 
 async def following(nursery, topics: int = 1, **properties):
@@ -193,3 +224,28 @@ async def test_the_broker_epoch_and_the_log_start_are_reported(nursery, autojump
     assert said.replica_state.replica_id == 1
     assert said.replica_state.replica_epoch == await group.machines[1].broker_epoch()
     assert said.topics[0].partitions[0].log_start_offset == 0
+
+
+# -- out of range
+
+
+async def test_a_log_that_ends_behind_its_leaders_is_cut_there(nursery, autojump_clock):
+    topic, leader = await out_of_range_of(nursery, latest=3, earliest=0)
+    await until(lambda: len(leader.asked) > 1)
+    assert leader.last.topics[0].partitions[0].fetch_offset == 3
+    assert topic.values(1) == [b"0", b"1", b"2"]
+
+
+async def test_a_log_that_ends_before_its_leaders_starts_begins_anew_there(nursery, autojump_clock):
+    topic, leader = await out_of_range_of(nursery, latest=20, earliest=9)
+    await until(lambda: len(leader.asked) > 1)
+    said = leader.last.topics[0].partitions[0]
+    assert (said.fetch_offset, said.last_fetched_epoch, said.log_start_offset) == (9, -1, 9)
+    assert topic.values(1) == []
+
+
+async def test_a_log_that_is_in_range_after_all_is_kept_and_asked_for_in_no_hurry(nursery, autojump_clock):
+    topic, leader = await out_of_range_of(nursery, latest=5, earliest=0)
+    await trio.sleep(10)
+    assert 9 <= len(leader.asked) <= 12
+    assert len(topic.values(1)) == 5
