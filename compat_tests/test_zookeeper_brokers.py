@@ -1,12 +1,15 @@
 """Brokers as processes on a running ZooKeeper: what they do when it goes away, and when their sessions do."""
 
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.client import KazooClient
 
 from barnabas.testing.errors import LocalBrokerError
@@ -99,7 +102,8 @@ def test_a_cluster_outlives_its_zookeeper(brokers: list[BrokerProcess], zookeepe
     create_topic(brokers, "t")
     leader, _ = eventually(lambda: leadership(brokers[0], "t"), lambda seen: seen[1] == [1, 2, 3])
     zookeeper.kill()
-    assert produce(brokers[leader - 1], "t", acks=1) == ErrorCode.NONE
+    for acks in (1, -1):
+        assert produce(brokers[leader - 1], "t", acks) == ErrorCode.NONE
     in_office = metadata(brokers[0]).controller_id
     zookeeper.start()
     create_topic(brokers, "after")
@@ -118,7 +122,7 @@ def test_a_broker_whose_session_expired_comes_back(brokers: list[BrokerProcess])
         await_brokers(other, COUNT)
         await_brokers(silent, COUNT)
         create_topic(brokers, f"after-{silent.port}")
-        eventually(lambda: leadership(other, "t")[0], lambda leader: leader > 0)  # noqa: B023
+        eventually(lambda: leadership(other, "t")[1], lambda in_sync: in_sync == [1, 2, 3])  # noqa: B023
     assert all(broker.log_path.read_text().count("it expired") == 1 for broker in brokers)
 
 
@@ -182,3 +186,60 @@ def test_a_session_that_somebody_else_closes_is_replaced(start: Start, zookeeper
     assert witness.exists("/brokers/ids/1").czxid == before.czxid
     witness.stop()
     witness.close()
+
+
+def test_one_broker_becomes_three_without_losing_anything(
+    start_broker: Start, start: Start, zookeeper: ZooKeeperProcess, tmp_path: Path
+) -> None:
+    alone = start_broker(offsets_topic_num_partitions=1)
+    bootstrap = {"bootstrap.servers": alone.bootstrap}
+    producer = Producer(bootstrap)
+    for number in range(10):
+        producer.produce("t", b"%d" % number)
+    producer.flush()
+    consumer = Consumer({**bootstrap, "group.id": "g"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
+    consumer.close()
+    assert alone.stop() == 0
+    chroot = zookeeper.bootstrap + fresh_chroot()
+    nodes = str(tmp_path / "nodes.json")
+    assert run_barnabas("store", "export", "--data-dir", str(alone.data_dir), nodes).returncode == 0
+    assert run_barnabas("store", "import", "--zookeeper", chroot, nodes).returncode == 0
+
+    first = BrokerProcess(alone.directory, zookeeper_connect=chroot, zookeeper_session_timeout_ms=SESSION_MS).start()
+    others = [start(broker_id=number, zookeeper_connect=chroot) for number in (1, 2)]
+    await_brokers(others[0], COUNT)
+    replicas = [1, 2, int(first.ready_line.split("broker ")[1].split(" at ")[0])]
+    for topic in ("t", "__consumer_offsets"):
+        move(others[0], topic, replicas)
+    for topic in ("t", "__consumer_offsets"):
+        eventually(lambda: leadership(others[0], topic)[1], lambda in_sync: in_sync == replicas)  # noqa: B023
+    first.kill()
+    shutil.rmtree(first.data_dir)
+    await_brokers(others[0], COUNT - 1)
+    reader = Consumer({"bootstrap.servers": others[0].bootstrap, "group.id": "g", "auto.offset.reset": "error"})
+    assert reader.committed([TopicPartition("t", 0)], timeout=20)[0].offset == 7
+    reader.assign([TopicPartition("t", 0, 0)])
+    read: list[Any] = []
+    while len(read) < 10:
+        message = reader.poll(20)
+        assert message is not None and message.error() is None
+        read.append(message.value())
+    assert read == [b"%d" % number for number in range(10)]
+    reader.close()
+
+
+def move(broker: BrokerProcess, topic: str, replicas: list[int]) -> None:
+    """Give the topic's partition these replicas."""
+    request = m.AlterPartitionReassignmentsRequest
+    partition = request.ReassignablePartition(partition_index=0, replicas=replicas)
+    moved = request(topics=[request.ReassignableTopic(name=topic, partitions=[partition])], timeout_ms=15_000)
+
+    def code() -> int:
+        found = metadata(broker)
+        (in_office,) = [each for each in found.brokers if each.node_id == found.controller_id]
+        with RawClient(in_office.port) as client:
+            answer = ask(client, moved, 0)
+            return int(answer.error_code or answer.responses[0].partitions[0].error_code)
+
+    eventually(code, lambda code: code == ErrorCode.NONE)

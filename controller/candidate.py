@@ -137,7 +137,7 @@ class Candidate:
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
-                await self._remove_office(found)  # of a term that failed, and could not remove it
+                await self._remove_office()  # of a term that failed, and could not remove it
             else:
                 return None
 
@@ -175,9 +175,14 @@ class Candidate:
         data, stat = await self._store.get(paths.CONTROLLER_EPOCH)
         return ControllerEpoch.decode(data).epoch, stat.version
 
-    async def _remove_office(self, found: Stat) -> None:
+    async def _remove_office(self) -> None:
+        """Remove the node of this session. Fenced: asked again after a lost answer, it would remove a successor's."""
+        _, version = await self._read_epoch()
+        found = await self._store.exists(paths.CONTROLLER)
+        if found is None or found.owner != self._store.session_id:
+            return
         try:
-            await self._store.delete(paths.CONTROLLER, version=found.version)
+            await self._store.multi([Check(paths.CONTROLLER_EPOCH, version), Delete(paths.CONTROLLER)])
         except NodeError as error:
             logger.debug("the office changed in the meantime: %s", error)
 
