@@ -27,7 +27,7 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.controller import paths
 from barnabas.controller.entity_configs import BROKERS, TOPICS, read_entity
 from barnabas.controller.paths import DEFAULT_ENTITY, ConfigChange
-from barnabas.controller.store import MetadataStore, NoNode, StoreError
+from barnabas.controller.store import MetadataStore, NoNode, SessionExpired, StoreError
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -126,6 +126,9 @@ class ConfigChanges:
             self._touched = trio.Event()
             try:
                 await self._take(await self._store.children(paths.CONFIG_CHANGES, self._touched.set))
+            except SessionExpired:  # the candidate begins another one
+                await trio.sleep(RETRY_SECONDS)
+                continue
             except StoreError as error:
                 logger.warning("changes of configuration cannot be followed: %s", error, extra={"peer": "store"})
                 await trio.sleep(RETRY_SECONDS)

@@ -3,9 +3,10 @@
 Theory of operation
 -------------------
 kazoo keeps the connection, pings, reconnects, and remembers watches, all in threads of its own. A request is handed to
-it here on the loop, which takes no time; its completion comes home by `AsyncResult.rawlink` and
-`TrioToken.run_sync_soon`, and so do changes of the connection's state and watches. Whatever a session knows, it changes
-on the loop alone, but for the number of the connection, which is counted where kazoo says that one is lost.
+it here on the loop, which takes no time; what becomes of it comes home by `TrioToken.run_sync_soon`, and so do changes
+of the connection's state and watches. (kazoo's own result, with its lock and its thread for completions, would cost as
+much again as the rest, so it is given ours.) Whatever a session knows, it changes on the loop alone, but for the number
+of the connection, which is counted where kazoo says that one is lost.
 
 *Order.* Calls wait in one queue, and at most as many of them are with kazoo as `zookeeper.max.in.flight.requests` says.
 ZooKeeper carries out what one connection sends in the order of sending.
@@ -25,6 +26,8 @@ begins a session by itself; one object of this file is one session.
 """
 
 import logging
+import select
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +37,7 @@ from typing import Protocol, TypeVarTuple
 import trio
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss, SessionExpiredError
-from kazoo.interfaces import IAsyncResult
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
@@ -68,10 +71,12 @@ _REFUSALS: dict[int, type[NodeError]] = {
     -111: NotEmpty,
 }
 
-IN_FLIGHT_MAX = 200  # each wakes kazoo by a byte in a socket pair, whose buffer holds some 270: the loop must not block
+IN_FLIGHT_MAX = 200  # each wakes kazoo by a byte in a socket pair, whose buffer holds some 270
 CLOSE_SECONDS = 5.0  # kazoo cannot be interrupted while it connects; then its thread is left to end by itself
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 1.0
+CONNECTIONS_TRIED_IN_A_SESSION = 3  # to each server
+CONNECT_MIN_SECONDS = 0.25
 
 EPHEMERAL, SEQUENTIAL = 1, 2  # of a create's flags
 ROLLED_BACK, RUNTIME_INCONSISTENCY = 0, -2  # of a multi's operations before and after the one that was refused
@@ -132,7 +137,11 @@ class Session:
         self._on_over = on_over
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
-            hosts, timeout=session_timeout_ms / 1000, connection_retry=retry, logger=kazoo_logger
+            hosts,
+            timeout=session_timeout_ms / 1000,
+            handler=_handler(session_timeout_ms / 1000, hosts.count(",") + 1),
+            connection_retry=retry,
+            logger=kazoo_logger,
         )
         self._client.add_listener(self._state_changed)
         self._token = trio.lowlevel.current_trio_token()
@@ -250,10 +259,8 @@ class Session:
                 continue
             call.connection = self._connection
             self._in_flight[call] = None
-            asked = self._client.handler.async_result()
             call.request.serialize = partial(self._serialize, call.serialize, self._connection)
-            self._client._call(call.request, asked)
-            asked.rawlink(partial(self._completed, call))
+            self._client._call(call.request, _Completion(self, call))
 
     def _settle(self, call: Call, answer: object, failure: Exception | None) -> None:
         if self.is_over:
@@ -264,6 +271,7 @@ class Session:
             self._finish("it expired")
             return
         if isinstance(failure, ConnectionLoss):
+            self._is_connected = False  # what is sent now would be failed at once, again and again, until kazoo says so
             self._unanswered.append(call)
             if not self._in_flight:
                 self._waiting.extendleft(reversed(self._unanswered))
@@ -306,9 +314,6 @@ class Session:
         except trio.RunFinishedError:
             return  # there is nobody left who could want to know
 
-    def _completed(self, call: Call, asked: IAsyncResult) -> None:
-        self._tell(self._settle, call, asked.value, asked.exception)
-
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._tell(self._begin, self._client.client_id[0], self._connections_lost)
@@ -334,12 +339,89 @@ _ENDS = {KeeperState.EXPIRED_SESSION: "it expired", KeeperState.AUTH_FAILED: "Zo
 
 
 @dataclass(frozen=True, slots=True)
+class _Completion:
+    """What kazoo takes for one of its results; called in the thread that keeps the connection."""
+
+    session: Session
+    call: Call
+
+    def set(self, value: object = None) -> None:
+        self.session._tell(self.session._settle, self.call, value, None)
+
+    def set_exception(self, failure: Exception) -> None:
+        self.session._tell(self.session._settle, self.call, None, failure)
+
+
+@dataclass(frozen=True, slots=True)
 class _Watcher:
     session: Session
     watch: Watch
 
     def __call__(self, _: object) -> None:
         self.session._tell(self.session._fire, self.watch)
+
+
+def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHandler:
+    """kazoo's handler of threads, but for three things.
+
+    Its `select` makes and closes a selector each time, a third of what a request costs. It lets one server that does
+    not answer have as long to take a connection as the session lasts, which then is over before another is tried. And
+    the byte that wakes its thread would stop the loop when that thread, busy connecting, has left too many unread.
+    """
+    handler = SequentialThreadingHandler()
+    handler.select = _select
+    handler.create_socket_pair = _socket_pair
+    connect_seconds = max(session_seconds / CONNECTIONS_TRIED_IN_A_SESSION / host_count, CONNECT_MIN_SECONDS)
+    create_connection = handler.create_connection
+
+    def create_connection_in_time(*args: object, timeout: float, **options: object) -> object:
+        return create_connection(*args, timeout=min(timeout, connect_seconds), **options)
+
+    handler.create_connection = create_connection_in_time
+    return handler
+
+
+class _Bell:
+    """The writing end of kazoo's socket pair; what is full rings already."""
+
+    def __init__(self, writer: socket.socket) -> None:
+        writer.setblocking(False)
+        self._writer = writer
+        self.close = writer.close
+
+    def send(self, data: bytes) -> int:
+        try:
+            return self._writer.send(data)
+        except BlockingIOError:
+            return len(data)
+
+
+def _socket_pair() -> tuple[socket.socket, _Bell]:
+    reader, writer = socket.socketpair()
+    return reader, _Bell(writer)
+
+
+Ready = tuple[list[socket.socket], list[socket.socket], list[socket.socket]]
+
+
+def _select(
+    readers: Sequence[socket.socket],
+    writers: Sequence[socket.socket],
+    _: Sequence[socket.socket],
+    timeout: float | None = None,
+) -> Ready:
+    """As select.select, for any number of descriptors."""
+    poll = select.poll()
+    for each in readers:
+        poll.register(each, select.POLLIN)
+    for each in writers:
+        poll.register(each, select.POLLOUT)
+    ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
+    return (
+        [each for each in readers if each.fileno() in ready],
+        [each for each in writers if each.fileno() in ready],
+        [],
+    )
 
 
 # -- requests
