@@ -1,4 +1,4 @@
-# make serve | test | check | sim | sim-bite | compat | cluster | bench | clean
+# make serve | test | check | sim | sim-bite | compat | cluster | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 
-.PHONY: serve test check sim sim-bite compat cluster bench clean
+.PHONY: serve test check sim sim-bite compat cluster bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -41,6 +41,10 @@ cluster: $(VENV)/made-dev
 
 bench: $(VENV)/made-dev
 	$(BIN)/python -m bench $(ARGS)
+
+# The image and a cluster of it, on any base image with Python and (for ZooKeeper's) Debian's packages: BASE=image.
+docker-check: $(VENV)/made-dev
+	$(BIN)/python docker/check.py
 
 clean:
 	rm -rf $(VENV) $(KIO) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
