@@ -1,6 +1,6 @@
 """`make docker-check`: build the image on whatever base is given, start the cluster, and use it from outside.
 
-    make docker-check [BASE=image] [ZOOKEEPER_IMAGE=image] [BUILD_NETWORK=host]
+    make docker-check [BASE=image] [ZOOKEEPER_IMAGE=image] [BUILD_NETWORK=host] [SUBNET=172.31.250.0/24]
 
 Three brokers with the properties of cluster.properties and the addresses of compose.yaml, and ZooKeeper, become
 healthy; a topic with three replicas is made and written from outside, and written again after the container that leads
@@ -8,9 +8,11 @@ it was killed, and after it came back; every record is read. Whatever was built 
 
 It says `docker run` and not `docker compose`, which not every docker client has. ZOOKEEPER_IMAGE defaults to an image
 of Debian's package, built on BASE, so that one base image is enough where no registry can be reached. BUILD_NETWORK is
-docker's `build --network`, for machines whose containers cannot reach the registries of packages.
+docker's `build --network`, for machines whose containers cannot reach the registries of packages. With SUBNET the
+containers have fixed addresses there and know each other by them, for a daemon without iptables has no name server.
 """
 
+import ipaddress
 import os
 import pathlib
 import subprocess
@@ -25,6 +27,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BASE = os.environ.get("BASE") or "python:3.13-slim"
 RUN = f"barnabas-check-{uuid.uuid4().hex[:8]}"
 OUTSIDE = {1: 19092, 2: 29092, 3: 39092}
+NAMES = ("zookeeper", *(f"broker{broker_id}" for broker_id in OUTSIDE))
 HEALTHY_SECONDS = 120
 TOPIC = "letters"
 
@@ -59,15 +62,25 @@ def container(name: str) -> str:
 
 def start(zookeeper_image: str) -> None:
     """ZooKeeper and the brokers."""
-    docker("network", "create", RUN)
+    subnet = os.environ.get("SUBNET")
+    docker("network", "create", *(["--subnet", subnet] if subnet else []), RUN)
     run = ["run", "--detach", "--network", RUN]
-    docker(*run, "--network-alias", "zookeeper", "--name", container("zookeeper"), zookeeper_image)
+    docker(*run, *known_as("zookeeper", subnet), zookeeper_image)
     for broker_id, port in OUTSIDE.items():
         name = f"broker{broker_id}"
         advertised = f"advertised.listeners=INSIDE://{name}:9092,OUTSIDE://localhost:{port}"
         properties = ["/etc/barnabas/cluster.properties", "--set", f"broker.id={broker_id}", "--set", advertised]
-        named = ["--network-alias", name, "--name", container(name), "--publish", f"{port}:19092"]
-        docker(*run, *named, RUN, *properties)
+        docker(*run, *known_as(name, subnet), "--publish", f"{port}:19092", RUN, *properties)
+
+
+def known_as(name: str, subnet: str | None) -> list[str]:
+    """The container's name, and how the others find it."""
+    named = ["--name", container(name), "--network-alias", name]
+    if subnet:
+        addresses = dict(zip(NAMES, list(ipaddress.ip_network(subnet).hosts())[10:], strict=False))
+        named += ["--ip", str(addresses[name])]
+        named += [f"--add-host={each}:{address}" for each, address in addresses.items()]
+    return named
 
 
 def await_health() -> None:
@@ -116,7 +129,7 @@ def write(bootstrap: list[str], when: str) -> None:
 
 def remove() -> None:
     """Whatever was started or built."""
-    names = [container(each) for each in ("zookeeper", *(f"broker{broker_id}" for broker_id in OUTSIDE))]
+    names = [container(each) for each in NAMES]
     for command in (
         ["rm", "--force", "--volumes", *names],
         ["network", "rm", RUN],
