@@ -180,7 +180,9 @@ async def test_two_machines_that_lost_power_do_not_keep_different_records_at_one
     await group.start_broker(2)
     await topic.led_by(1)
     await topic.produce(b"m2", acks=-1)
+    await trio.sleep(6)
     await group.crash(1)
+    assert topic.written_high_watermark(1) == 2
     await group.cut_power(2, seed=LOSES_M2)
     await group.start_broker(2)
     assert topic.values(2) == [b"m1"]
