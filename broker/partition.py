@@ -409,9 +409,10 @@ class Partition:
         return follower
 
     def shrink(self) -> None:
-        """Ask for an ISR without the followers that are stuck or too slow. Called in regular intervals.
+        """Ask for an ISR without the followers that are stuck or too slow, else with one that may join.
 
-        The time that passed may also have freed the high watermark from one that was as good as in sync.
+        Called in regular intervals: the time that passed may also have freed the high watermark from one that was as
+        good as in sync.
         """
         log = self.log
         if not self.is_leader or log is None:
@@ -424,6 +425,8 @@ class Partition:
         left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
         if len(left) < len(self.in_sync_replicas):
             self._ask_isr(left)
+        else:
+            self._expand_by_waiting()
 
     def isr_changed(
         self, asked: AskedIsr, in_sync_replicas: list[int], partition_epoch: int, leader_recovery_state: int
@@ -435,6 +438,7 @@ class Partition:
         self.in_sync_replicas = in_sync_replicas
         self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
         self._advance_high_watermark()
+        self._expand_by_waiting()
         wake(self)
 
     def isr_refused(self, asked: AskedIsr) -> None:
@@ -453,6 +457,15 @@ class Partition:
             and self._watch.is_alive(replica)
         ):
             self._ask_isr([*self.in_sync_replicas, replica])
+
+    def _expand_by_waiting(self) -> None:
+        """Ask for a follower that could not be asked for when it fetched: it was not known to be alive, or another
+        change was on its way. It goes on fetching, but while nothing is written here, this partition does not see it.
+        """
+        watch = self._watch
+        for follower in self.followers.values():
+            if watch.now_ms() - follower.last_fetch_ms <= watch.limits.time_ms:
+                self._expand(follower)
 
     def _ask_isr(self, in_sync_replicas: list[int]) -> None:
         self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch)
