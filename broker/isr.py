@@ -39,6 +39,7 @@ class Pulse:
     nothing changed. So a quiet partition costs nothing, and yet it is known that its follower is alive."""
 
     last_fetch_ms: float = NEVER
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # that it said then: it may have registered anew
 
 
 @dataclass(slots=True)
@@ -69,6 +70,11 @@ class Follower:
         """It does not fetch this partition in that session any more, though perhaps others."""
         self.last_caught_up_ms, self.fetched_ms = self.caught_up_ms, self.last_fetch_ms
         self.pulse = Pulse()
+
+    @property
+    def member_epoch(self) -> int:
+        """The broker epoch that it named last, under which it may become a member of the ISR."""
+        return max(self.broker_epoch, self.pulse.broker_epoch)
 
     @property
     def last_fetch_ms(self) -> float:

@@ -174,7 +174,7 @@ def alter_partition_request(
 
 def _epoch_of(partition: Partition, replica: int) -> int:
     follower = partition.followers.get(replica)
-    return UNKNOWN_BROKER_EPOCH if follower is None else follower.broker_epoch
+    return UNKNOWN_BROKER_EPOCH if follower is None else follower.member_epoch
 
 
 def _rows(response: m.AlterPartitionResponse) -> dict[Key, m.AlterPartitionResponse.PartitionData]:

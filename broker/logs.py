@@ -546,7 +546,8 @@ class Logs:
     # -- the end
 
     async def close(self) -> None:
-        """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more."""
+        """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more, or wants to be told."""
+        self._on_directory_failed = None
         if not self._loaded:
             self.abandon()  # of logs that were not opened nothing can be said
             return

@@ -17,7 +17,9 @@ for: it was away in between, and may have lost records. It *bounced*. (A session
 the same. That broker leaves the ISR and joins it again, which costs a few round trips.)
 
 `bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
-Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies.
+Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies. If that
+is the leader itself, it leads under a new epoch (`leader_bounced`), which Kafka does not see to: the offsets that it
+lost it gives to other records, and followers that have the former ones tell them apart by nothing but the epoch.
 
       ISR     registered after the state was written     alive        the new controller drops
       1 2 3   2                                          1 2 3        2
@@ -47,3 +49,10 @@ def bounced_members(image: ClusterImage, topic_partition: TopicPartition, writte
     live = [member for member in isr if image.is_reachable(topic_partition, member)]
     bounced = {member: None for member in live if image.brokers[member].epoch > written_zxid}
     return bounced if len(bounced) < len(live) else {}
+
+
+def leader_bounced(image: ClusterImage, topic_partition: TopicPartition, written_zxid: int) -> bool:
+    """Whether the leader named by a state that was written at this zxid has been away since, and is back."""
+    leadership = image.partition(topic_partition).leadership
+    leader = None if leadership is None else image.brokers.get(leadership.state.leader)
+    return leader is not None and leader.epoch > written_zxid

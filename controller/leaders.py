@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.controller import paths
-from barnabas.controller.bounces import bounced_members
+from barnabas.controller.bounces import bounced_members, leader_bounced
 from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
 from barnabas.controller.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
@@ -54,10 +54,11 @@ def decide_leaders(
     topic_partitions: Iterable[TopicPartition],
     rules: LeaderRules,
     distrusted: Mapping[TopicPartition, Mapping[int, None]] = NOBODY,
+    bounced_leaders: Container[TopicPartition] = (),
 ) -> Decision:
     """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without.
 
-    `distrusted` members leave the ISR as if they were dead.
+    `distrusted` members leave the ISR as if they were dead; a leader that bounced and stays gets a new epoch.
     """
     decision = Decision()
     parents: dict[str, None] = {}
@@ -73,7 +74,8 @@ def decide_leaders(
                 decision.steps.append(_first_leader(topic_partition, online, rules))
         else:
             without = distrusted.get(topic_partition, {})
-            step = _next_leader(image, topic_partition, leadership, rules, without)
+            renewed = topic_partition in bounced_leaders
+            step = _next_leader(image, topic_partition, leadership, rules, without, renewed=renewed)
             if step is not None:
                 decision.steps.append(step)
     decision.prepare += [Create(path) for path in parents]
@@ -89,7 +91,8 @@ def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> C
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
         wanted = list(topic_partitions)
         bounced = {each: bounced_members(image, each, written_zxids[each]) for each in wanted if each in written_zxids}
-        return decide_leaders(image, wanted, rules, bounced)
+        leaders = {each for each in written_zxids if leader_bounced(image, each, written_zxids[each])}
+        return decide_leaders(image, wanted, rules, bounced, leaders)
 
     return decide
 
@@ -132,8 +135,10 @@ def _next_leader(
     leadership: Leadership,
     rules: LeaderRules,
     without: Mapping[int, None],
+    *,
+    renewed: bool,
 ) -> Step | None:
-    """The step to a state that fits the live replicas; None when the present one does."""
+    """The step to a state that fits the live replicas; None when the present one does, and need not be `renewed`."""
     state, reachable = leadership.state, image.reachable_replicas(topic_partition)
     leader, recovery = state.leader, state.leader_recovery_state
     trusted = tuple(replica for replica in state.isr if replica not in without)
@@ -147,7 +152,7 @@ def _next_leader(
         else:
             leader, isr = elected.leader, elected.isr
             recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
-    if (leader, isr) == (state.leader, state.isr):
+    if (leader, isr) == (state.leader, state.isr) and not renewed:
         return None
     changed = state._replace(leader=leader, isr=isr, leader_recovery_state=recovery)
     return next_epoch(

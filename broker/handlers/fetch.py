@@ -391,6 +391,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
     deadline = trio.current_time() + request.max_wait_ms / 1000
     due: list[Wanted] = []
     plan.pulse = session.pulse
+    session.pulse.broker_epoch = plan.broker_epoch
     began_ms = plan.broker.isr_changes.now_ms()
     try:
         while True:

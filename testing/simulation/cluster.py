@@ -35,6 +35,7 @@ from barnabas.testing.simulation.store import START_MS, StoreServer
 
 # What the simulation sets differently from Kafka's defaults: small files, few internal partitions, short sessions.
 PROPERTIES = {
+    "zookeeper.connect": "store:2181",
     "zookeeper.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "10000",
     "offsets.topic.num.partitions": "2",
@@ -74,8 +75,8 @@ class Cluster:
         self.simulation.on_step(callback)
 
     def client_net(self, name: str) -> Net:
-        """The network as a client sees it that is a party of its own."""
-        return self.net.party(name)
+        """The network as a client sees it that is a party of its own; the same for the same name."""
+        return self.net.parties.get(name) or self.net.party(name)
 
     @property
     def controller(self) -> Node | None:

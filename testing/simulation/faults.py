@@ -27,9 +27,10 @@ from barnabas.testing.simulation.cluster import Cluster
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.store import STORE
 
-RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.5, 12.0  # the mean time between two faults of a history
+RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 LOOK_SECONDS = 0.5  # how often the supervisor looks
+RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
 
 Undo = Callable[[], None]
 
@@ -131,7 +132,8 @@ class Harm:
             await trio.sleep(LOOK_SECONDS)
             self._isrs_were_full = self._isrs_were_full or self.cluster.every_isr_is_full()
             for node in self.cluster.nodes.values():
-                if not node.is_running and node not in self.down:
+                is_due = node.ended_at <= trio.current_time() - RESTART_SECONDS
+                if is_due and not node.is_running and node not in self.down:
                     node.disk.heal()
                     node.launch(self.cluster.nursery)
 

@@ -6,6 +6,7 @@ that moment, connections break, the session falls silent. What is left of the ol
 in the background: it can reach nothing any more, neither the new disk nor the network nor the store.
 """
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class Node:
         } | properties
         self.clock_skew_ms = 0
         self.failure: Exception | None = None  # why the latest life ended by itself
+        self.ended_at = -math.inf  # when, on the virtual clock, the latest life ended or crashed
         self.lives = 0
         self.zombies = 0  # crashed lives that have not come to their end yet
         self.on_built: list[Callable[[Broker], None]] = []
@@ -147,6 +149,9 @@ class Node:
         """
         while True:
             life = self._life or self.launch(nursery)
+            if life.stop.is_set():
+                await life.ended.wait()
+                continue
             await life.ready_or_ended.wait()
             if life.serving is not None or life.crashed or self.failure is None:
                 return
@@ -198,6 +203,7 @@ class Node:
         if life is None:
             return
         life.crashed = True
+        self.ended_at = self._simulation.clock.now
         for session in life.sessions:
             session.die()
         life.scope.cancel()
@@ -214,6 +220,7 @@ class Node:
                 self.zombies -= 1
             else:
                 self._life = None
+                self.ended_at = self._simulation.clock.now
                 self._net.crash(self.name, machine=False)
                 for session in life.sessions:
                     session.die()
@@ -252,7 +259,7 @@ class Node:
     async def _open_store(self, life: Life, config: StoreConfig, embedded_path: str) -> MetadataStore:
         session = StoreSession(self._store, life.process, config.zookeeper_session_timeout_ms / 1000)
         life.sessions.append(session)
-        return await session.open()
+        return await session.open((config.zookeeper_connection_timeout_ms or math.inf) / 1000)
 
 
 class _Ready:

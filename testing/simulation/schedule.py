@@ -194,8 +194,19 @@ def _wait_message() -> object:
 # -- the run
 
 
+class _AfterSteps(trio.abc.Instrument):
+    """Calls somebody after each task step. Of its own, since a run that nobody watches need not pay for it."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """For trio."""
+        self._callback()
+
+
 class Simulation(trio.abc.Instrument):
-    """One run: its seed, clock and trace. `on_step` callbacks are called after each task step.
+    """One run: its seed, clock and trace.
 
     Chance comes in streams, one for each name, so that drawing more in one part changes nothing in another.
     """
@@ -204,15 +215,14 @@ class Simulation(trio.abc.Instrument):
         self.seed = seed
         self.clock = VirtualClock()
         self.trace = Trace(self.clock.current_time, keep=keep_trace)
-        self.after_step: list[Callable[[], None]] = []
 
     def rng(self, name: str) -> random.Random:
         """A source of chance of its own for each name; the same for the same seed."""
         return random.Random(f"{self.seed} {name}")
 
     def on_step(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` after every task step. It must be quick where nothing changed."""
-        self.after_step.append(callback)
+        """Call `callback()` after every task step from now on. It must be quick where nothing changed."""
+        trio.lowlevel.add_instrument(_AfterSteps(callback))
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         """For trio."""
@@ -223,11 +233,6 @@ class Simulation(trio.abc.Instrument):
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         """For trio."""
         self.trace.step(task.name)
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """For trio."""
-        for callback in self.after_step:
-            callback()
 
 
 def simulate(

@@ -1,19 +1,20 @@
-"""One broker's session with the simulated metadata store: kazoo's part, and the `MetadataStore` that brokers see.
+"""One broker's session with the simulated metadata store, behaving as `controller/zkclient.py` does with ZooKeeper.
 
 Theory of operation
 -------------------
 The session speaks to the server over two wires, pings, gives a connection up when nothing is heard for two thirds of
-the timeout, and connects again for as long as it lives. When a connection is lost, reads that were on their way are
-asked again, and a write that was on its way raises StoreUnavailable, for nobody knows whether it was carried out. What
-is called while there is no connection waits for one.
+the timeout, and connects again for as long as it lives. When a connection is lost, every watch fires, and what had no
+answer is asked again over the next one, in its order: so a write may be carried out twice, and a conditional one is
+then refused the second time. What is called while there is no connection waits for one. Each item of a batch is a
+request of its own, so that a connection may break between two of them.
 
-Watches are kept here, with the zxid of the read that armed them, and told to the server anew after each connection:
-what changed meanwhile fires at once, so none is lost. They may come late (`StoreServer.watch_delay_seconds`).
+Watches may come late (`StoreServer.watch_delay_seconds`).
 
 A session belongs to a process: while that is paused it neither pings nor hears, and what came meanwhile is heard when
 it goes on. It needs no task: everything but the callers' waiting happens in timers.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,8 +49,7 @@ Answer = TypeVar("Answer")
 @dataclass(eq=False, slots=True)
 class _Call:
     request: Request
-    watch: Watch | None
-    on_its_way: bool = False
+    watch: Watch | None = None
     failure: SessionExpired | StoreUnavailable | None = None
     done: trio.Event = field(default_factory=trio.Event)
 
@@ -63,7 +63,7 @@ class StoreSession(MetadataStore):
         self._timeout_seconds = timeout_seconds
         self._session_id = 0  # none yet
         self._calls: dict[_Call, None] = {}
-        self._watches: dict[WatchKey, tuple[int, dict[Watch, None]]] = {}
+        self._watches: dict[WatchKey, dict[Watch, None]] = {}
         self._on_expired: list[Callable[[], None]] = []
         self._connection: Connection | None = None  # that is used, or being made
         self._is_connected = False
@@ -71,23 +71,26 @@ class StoreSession(MetadataStore):
         self._is_expired = False
         self._is_over = False  # closed, or its process died
         self._begun = trio.Event()
+        self._patience_seconds = math.inf
 
-    async def open(self) -> "StoreSession":
-        """Begin the session; waits until the server is reached."""
+    async def open(self, within_seconds: float = math.inf) -> "StoreSession":
+        """Begin the session; StoreUnavailable when the server is not reached in time."""
+        self._patience_seconds = within_seconds
         self._connect()
         self._tick()
-        await self._begun.wait()
+        try:
+            await self._reached()
+        except StoreUnavailable:
+            self.die()
+            raise
         return self
 
     def die(self) -> None:
-        """The process crashed: nothing more comes from here, and the server waits for the timeout."""
+        """The process crashed: nothing more goes from here or comes, and the server waits for the timeout."""
         self._is_over = True
         self._begun.set()
         if self._connection is not None:
             self._connection.close()
-        for call in self._calls:
-            call.failure = StoreUnavailable(STORE, "the session is closed")
-            call.done.set()
 
     # -- the store's methods
 
@@ -112,13 +115,14 @@ class StoreSession(MetadataStore):
         for item in written:
             for op in item if isinstance(item, Sequence) else (item,):
                 check_op(op)
-        session_id, outcomes = self._session_id, list[Outcome]()
+        session_id, outcomes = self._session_id, dict[int, Outcome]()
 
-        def work(_: Tree) -> None:
-            outcomes.extend(self._server.write(written, session_id))
+        def write(index: int, _: Tree) -> None:
+            outcomes[index] = self._server.write(written[index], session_id)
 
-        await self._ask(_Call(Request(work, is_write=True), None))
-        return outcomes
+        calls = [_Call(Request(partial(write, index), is_write=True)) for index in range(len(written))]
+        await self._ask(*calls)
+        return [outcomes[index] for index in range(len(written))]
 
     def on_expired(self, callback: Callable[[], None]) -> None:
         self._on_expired.append(callback)
@@ -128,9 +132,7 @@ class StoreSession(MetadataStore):
             self._is_expired, self._begun = False, trio.Event()
             self._session_id = 0
             self._connect()
-        await self._begun.wait()
-        if self._is_over:
-            raise SessionExpired(self._session_id)
+        await self._reached()
 
     async def close(self) -> None:
         connection = self._connection
@@ -140,6 +142,17 @@ class StoreSession(MetadataStore):
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_SECONDS):
                 await ended.wait()
         self.die()
+        for call in self._calls:
+            call.failure = SessionExpired(self._session_id)
+            call.done.set()
+
+    async def _reached(self) -> None:
+        with trio.move_on_after(self._patience_seconds) as patience:
+            await self._begun.wait()
+        if self._is_over:
+            raise SessionExpired(self._session_id)
+        if patience.cancelled_caught:
+            raise StoreUnavailable(STORE, f"no session within {self._patience_seconds} s")
 
     # -- asking
 
@@ -149,33 +162,36 @@ class StoreSession(MetadataStore):
         await self._ask(_Call(request, watch))
         return answers[-1]
 
-    async def _ask(self, call: _Call) -> None:
+    async def _ask(self, *calls: _Call) -> None:
         if self._is_over or self._is_expired:
             await trio.lowlevel.checkpoint()
             raise SessionExpired(self._session_id)
-        self._calls[call] = None
-        self._transmit(call)
+        for call in calls:
+            self._calls[call] = None
+            self._transmit(call)
         try:
-            await call.done.wait()
+            for call in calls:
+                await call.done.wait()
         finally:
-            self._calls.pop(call, None)
-        if call.failure is not None:
-            raise call.failure
-        if call.request.error is not None:
-            raise call.request.error
+            for call in calls:
+                self._calls.pop(call, None)
+        for call in calls:
+            if call.failure is not None:
+                raise call.failure
+            if call.request.error is not None:
+                raise call.request.error
 
     def _transmit(self, call: _Call) -> None:
         connection = self._connection
         if self._is_connected and connection is not None:
-            call.on_its_way = True
             settle = partial(self._hear, connection, self._settle, call)
             connection.up.send(partial(self._server.carry_out, self._session_id, call.request, settle))
 
-    def _settle(self, call: _Call, zxid: int) -> None:
+    def _settle(self, call: _Call) -> None:
         key = call.request.watched
         if call.request.error is None and key is not None and call.watch is not None:
-            _, watches = self._watches.setdefault(key, (zxid, {}))
-            watches[call.watch] = None
+            self._watches.setdefault(key, {})[call.watch] = None
+        self._calls.pop(call, None)
         call.done.set()
 
     # -- the connection
@@ -206,8 +222,7 @@ class StoreSession(MetadataStore):
         if session_id == 0:
             session_id = server.begin(self._process.name, connection, self._timeout_seconds, self._on_watch)
         else:
-            armed = {key: zxid for key, (zxid, _) in self._watches.items()}
-            is_known = server.resume(session_id, connection, armed)
+            is_known = server.resume(session_id, connection)
         connection.down.send(partial(self._hear, connection, self._meet_client, session_id, is_known))
 
     def _meet_client(self, session_id: int, is_known: bool) -> None:
@@ -250,17 +265,13 @@ class StoreSession(MetadataStore):
             connection.up.send(partial(self._server.ping, self._session_id, pong))
 
     def _lose(self, connection: Connection) -> None:
-        """This connection is dead: what was written on it has an unknown fate."""
+        """This connection is dead: every watch fires, and what had no answer is asked again on the next one."""
         if connection is not self._connection or self._is_over or self._is_expired:
             return
         connection.close()
         self._is_connected, self._heard_at = False, self._server.clock.now
-        for call in list(self._calls):
-            if call.on_its_way and call.request.is_write:
-                call.failure = StoreUnavailable(STORE, "the connection was lost")
-                call.done.set()
-                del self._calls[call]
-            call.on_its_way = False
+        for key in list(self._watches):
+            self._on_watch(key)
         self._server.clock.call_in(self._server.rng.random() * PAUSE_SECONDS_MAX, self._connect_again, connection)
 
     def _connect_again(self, lost: Connection) -> None:
@@ -289,8 +300,7 @@ class StoreSession(MetadataStore):
     def _fire(self, key: WatchKey) -> None:
         if self._is_over or self._is_expired:
             return
-        _, watches = self._watches.pop(key, (0, {}))
-        for watch in watches:
+        for watch in self._watches.pop(key, {}):
             watch()
 
 

@@ -83,7 +83,6 @@ class StoreServer:
         self._trace = simulation.trace
         self._sessions: dict[int, _Session] = {}
         self._next_session_id = 0x1000
-        self._touched: dict[WatchKey, int] = {}  # the zxid of the latest change
         self._loses_answer_of: dict[str, None] = {}
         net.party(STORE)
 
@@ -131,22 +130,14 @@ class StoreServer:
         self.clock.call_in(timeout_seconds, self._check_expiry, session)
         return session_id
 
-    def resume(self, session_id: int, connection: Connection, armed: dict[WatchKey, int]) -> bool:
-        """A session's client is here again, with the watches that it waits for; False when the session is over.
-
-        `armed` tells the zxid of the read that armed each watch: what changed since then fires now.
-        """
+    def resume(self, session_id: int, connection: Connection) -> bool:
+        """A session's client is here again, with no watch armed; False when the session is over."""
         session = self._sessions.get(session_id)
         if session is None:
             return False
         session.connection.close()
         session.connection, session.heard_at = connection, self.clock.now
         session.watches.clear()
-        for key, zxid in armed.items():
-            if self._touched.get(key, 0) > zxid:
-                self._answer(session, partial(session.on_watch, key))
-            else:
-                session.watches[key] = None
         return True
 
     def end(self, session_id: int) -> None:
@@ -161,11 +152,12 @@ class StoreServer:
         if session is not None:
             self._answer(session, settle)
 
-    def carry_out(self, session_id: int, request: Request, settle: Callable[[int], None]) -> None:
-        """Do what is asked; `settle(zxid)` is called at the client."""
+    def carry_out(self, session_id: int, request: Request, settle: Message) -> None:
+        """Do what is asked; `settle()` is called at the client."""
         session = self._hear(session_id)
         if session is None:
             return  # over: the client is told when it connects
+        request.error = None
         try:
             request.work(self.tree)
         except NodeError as refusal:
@@ -179,18 +171,15 @@ class StoreServer:
             self._disconnect(session)
             return
         seconds = self.rng.uniform(SYNC_SECONDS_MIN, SYNC_SECONDS_MAX) if request.is_write else 0.0
-        self._answer(session, partial(settle, self.tree.zxid), seconds)
+        self._answer(session, settle, seconds)
 
-    def write(self, items: Sequence[Item], session_id: int) -> list[Outcome]:
-        """Carry out every item, and tell those whose watches it met."""
-        outcomes: list[Outcome] = []
-        for item in items:
-            outcome, changed = self.tree.write(item, session_id)
-            outcomes.append(outcome)
-            refusal = f" {type(outcome).__name__}" if isinstance(outcome, NodeError) else ""
-            self._trace.note(f"store {session_id:x} {self.tree.zxid} {_describe(item)}{refusal}")
-            self._changed(changed)
-        return outcomes
+    def write(self, item: Item, session_id: int) -> Outcome:
+        """Carry out one operation or a multi, and tell those whose watches it met."""
+        outcome, changed = self.tree.write(item, session_id)
+        refusal = f" {type(outcome).__name__}" if isinstance(outcome, NodeError) else ""
+        self._trace.note(f"store {session_id:x} {self.tree.zxid} {_describe(item)}{refusal}")
+        self._changed(changed)
+        return outcome
 
     # -- parts
 
@@ -202,7 +191,6 @@ class StoreServer:
 
     def _changed(self, keys: Sequence[WatchKey]) -> None:
         for key in keys:
-            self._touched[key] = self.tree.zxid
             for session in self._sessions.values():
                 if key in session.watches:
                     del session.watches[key]

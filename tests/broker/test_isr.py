@@ -65,6 +65,15 @@ def test_a_quiet_partition_is_caught_up_whenever_its_follower_fetches_others_in_
     assert follower.caught_up_ms == 900
 
 
+def test_a_follower_that_registered_anew_says_so_for_its_quiet_partitions_too():
+    pulse = Pulse()
+    follower = fetching((5, 10, 10), pulse=pulse)
+    follower.broker_epoch = pulse.broker_epoch = 33
+    assert follower.member_epoch == 33
+    pulse.broker_epoch = 44
+    assert follower.member_epoch == 44
+
+
 def test_a_partition_that_a_follower_fetches_no_more_ages_though_others_are_fetched():
     pulse = Pulse()
     follower = fetching((5, 10, 10), pulse=pulse)

@@ -127,3 +127,16 @@ async def test_every_acknowledged_record_is_there_once_and_in_order_after_an_eve
         assert written == [b"%d.%d" % (number, sequence) for sequence in range(life.BATCHES)]
     await trio.sleep(10)
     assert life.seen == logs
+
+
+async def test_a_disk_that_fails_while_the_broker_stops_does_not_spoil_the_stop(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", b"kept")
+    machine.disk.fail_next("sync", path_part="/data/t-0")
+    await machine.stop()
+    assert machine.failure is None
+    await machine.start()
+    (record,) = records_in(await (await machine.connect()).fetch("t"))
+    assert record.value == b"kept"

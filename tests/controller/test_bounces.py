@@ -89,11 +89,11 @@ async def test_a_leader_that_bounced_unseen_follows_one_that_did_not(cluster):
     assert not cluster.brokers[1].leads("orders")
 
 
-async def test_where_all_in_sync_bounced_the_first_of_them_leads_as_before(cluster):
+async def test_where_all_in_sync_bounced_the_first_of_them_leads_under_a_new_epoch(cluster):
     await cluster.start(0, 1, 2, 3)
     await cluster.create("orders", [[1, 2, 3]])
     await fail_over_after(cluster, 1, 2, 3)
-    assert await leader_and_isr(cluster, "orders") == (1, (1, 2, 3), 0)
+    assert await leader_and_isr(cluster, "orders") == (1, (1, 2, 3), 1)
     assert cluster.brokers[1].leads("orders")
 
 
@@ -102,7 +102,7 @@ async def test_the_only_member_in_sync_leads_again_though_it_bounced(cluster):
     await cluster.create("orders", [[1, 2]])
     await cluster.change_isr("orders", 0, 1)
     await fail_over_after(cluster, 1)
-    assert await leader_and_isr(cluster, "orders") == (1, (1,), 0)
+    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
 
 
 async def test_who_is_vouched_for_after_it_came_back_is_in_sync(cluster):

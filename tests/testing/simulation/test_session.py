@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.controller.store import SessionExpired, StoreUnavailable
+from barnabas.controller.store import Create, Created, NodeExists, SessionExpired, StoreUnavailable
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.schedule import Process, simulate
 from barnabas.testing.simulation.session import StoreSession
@@ -35,13 +35,45 @@ def mend(server):
     server.net.mend(STORE, "a")
 
 
-def test_a_write_whose_answer_is_lost_was_carried_out_and_the_session_goes_on():
+def test_a_write_whose_answer_is_lost_is_carried_out_a_second_time():
     async def scenario(server, process, session):
         server.lose_next_answer("a")
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(NodeExists):
             await session.create("/x", b"1", ephemeral=True)
         assert (await session.get("/x"))[0] == b"1"
         assert (await session.exists("/x")).owner == session.session_id
+
+    on_a_store(scenario)
+
+
+def test_a_connection_may_break_between_two_items_of_a_batch():
+    async def scenario(server, process, session):
+        server.lose_next_answer("a")
+        outcomes = await session.batch([Create("/1"), Create("/2"), Create("/3")])
+        assert [type(outcome) for outcome in outcomes] == [NodeExists, Created, Created]
+
+    on_a_store(scenario)
+
+
+def test_every_watch_fires_when_a_connection_is_lost():
+    async def scenario(server, process, session):
+        fired = trio.Event()
+        await session.exists("/x", fired.set)
+        server.lose_next_answer("a")
+        with pytest.raises(NodeExists):
+            await session.create("/other")
+        await fired.wait()
+
+    on_a_store(scenario)
+
+
+def test_a_session_that_cannot_begin_in_time_says_so():
+    async def scenario(server, process, session):
+        server.net.cut("b", STORE)
+        begin = trio.current_time()
+        with pytest.raises(StoreUnavailable):
+            await StoreSession(server, Process("b"), TIMEOUT_SECONDS).open(within_seconds=5.0)
+        assert trio.current_time() - begin == 5.0
 
     on_a_store(scenario)
 
@@ -81,22 +113,6 @@ def test_a_session_that_is_cut_off_expires_at_the_server_first(both):
         await session.renew()
         assert session.session_id != before
         await session.create("/e", ephemeral=True)
-
-    on_a_store(scenario)
-
-
-def test_a_watch_of_something_that_changed_while_cut_off_fires_after_it():
-    async def scenario(server, process, session):
-        fired = trio.Event()
-        await session.create("/x", b"1")
-        await session.get("/x", fired.set)
-        other = await StoreSession(server, Process("b"), TIMEOUT_SECONDS).open()
-        cut(server)
-        await other.set("/x", b"2")
-        await trio.sleep(4)
-        assert not fired.is_set()
-        mend(server)
-        await fired.wait()
 
     on_a_store(scenario)
 
