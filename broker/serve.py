@@ -5,11 +5,13 @@
     ├── candidate -> controller while elected
     └── connections: listeners, sweep, one task each           the innermost: it ends first
 
-Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound and
-served. Only then the broker registers, the controller finds it and sends it roles and the picture of the cluster; when
-that has come, the ready line is told. (Whoever asks earlier is told what a broker knows that knows nothing yet.) A stop
-goes the other way round: leadership is handed over, no new connections, requests in hand get `STOP_SECONDS`, the
-background ends, logs are closed (so that the next start need not look into them), the store is left last.
+Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Then the
+broker registers, and only then are connections served: until it has a broker epoch of its own it would take for its own
+what the controller still sends to its former life. The controller finds it and sends it roles and the picture of the
+cluster; when that has come, the ready line is told. (Whoever asks earlier is told what a broker knows that knows
+nothing yet.) A stop goes the other way round: leadership is handed over, no new connections, requests in hand get
+`STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into them), the store is left
+last.
 
 This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
 any part ends all of them, and the first cause is raised.
@@ -147,8 +149,9 @@ async def _serve(
             await background.start(broker.producer_ids.run)
             _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
-            join = partial(_join_cluster, broker, advertised, background)
-            await _serve_connections(broker, listeners, advertised, join, stop, task_status)
+            await broker.membership.join(advertised)
+            background.start_soon(broker.candidate.run)
+            await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 
 
@@ -369,10 +372,8 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
     return tuple(advertised)
 
 
-async def _join_cluster(broker: Broker, advertised: tuple[Endpoint, ...], background: trio.Nursery) -> None:
-    """Register, take part in the election, and wait until the controller has told this broker about the cluster."""
-    await broker.membership.join(advertised)
-    background.start_soon(broker.candidate.run)
+async def _settle(broker: Broker) -> None:
+    """Wait, not too long, until the controller has told this broker about the cluster."""
     topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
     with trio.move_on_after(SETTLE_SECONDS):
         while broker.broker_id not in broker.metadata.brokers or not topics <= broker.metadata.topics.keys():
@@ -422,14 +423,10 @@ async def _serve_connections(
     broker: Broker,
     listeners: dict[str, Listener],
     advertised: tuple[Endpoint, ...],
-    join: Callable[[], Awaitable[None]],
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest.
-
-    Connections are served before the broker has joined: the controller's requests come over one of them.
-    """
+    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest."""
     connections = Connections(broker.config)
 
     def load() -> int:
@@ -441,7 +438,7 @@ async def _serve_connections(
                 handle = partial(serve_connection, broker, connections, name)
                 accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(connections.sweep)
-            await join()
+            await _settle(broker)
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()

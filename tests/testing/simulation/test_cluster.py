@@ -4,7 +4,9 @@ import pytest
 import trio
 
 from barnabas.testing.simulation.cluster import open_cluster
+from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.schedule import simulate
+from tests.broker.harness import Client, new_topics
 
 SESSION_SECONDS = 6.0
 PATIENCE_SECONDS = 30.0
@@ -91,5 +93,28 @@ def test_crashed_lives_come_to_their_end_unheard():
         await trio.sleep(30)
         assert [node.zombies for node in cluster.nodes.values()] == [0, 0, 0]
         assert all(node.lives > 3 for node in cluster.nodes.values())
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_that_waits_for_the_end_of_its_former_life_takes_no_role_that_is_meant_for_that():
+    async def scenario(cluster):
+        first = cluster.controller
+        client = Client(await cluster.client_net("admin").connect(first.name, PORT))
+        request = new_topics("t", 3)
+        request.topics[0].replication_factor = 3
+        assert (await client.ask(request)).topics[0].error_code == 0
+        bounced = next(node for node in cluster.nodes.values() if node is not first)
+        first.crash_process()
+        await trio.sleep(SESSION_SECONDS / 2)
+        bounced.crash_process()
+        bounced.launch(cluster.nursery)
+        before = cluster.controller
+        while not bounced.is_ready:
+            await trio.sleep(0.05)
+            broker = bounced.broker
+            assert broker is None or broker.replicas.broker_epoch >= 0 or len(broker.replicas) == 0
+        assert before is None  # and another one was elected while it waited
+        assert cluster.controller is not None
 
     on_a_cluster(scenario)
