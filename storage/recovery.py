@@ -293,10 +293,10 @@ class _Loading:
 
     def start_over(self) -> None:
         """Nothing that is there lies in the log any more."""
+        self._remove_snapshots_above(-1)  # first, for the one at a segment's beginning goes with that, too
         for segment in reversed(self.segments):
             self.store.remove_segment(segment.base_offset)
         self.store.disk.sync_directory(self.store.directory)
-        self._remove_snapshots_above(-1)
         self.producers.clear()
         self.epochs.clear()
         self.start_empty(self.log_start_offset)

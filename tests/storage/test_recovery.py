@@ -257,6 +257,16 @@ def three_segments(new_world):
     return world
 
 
+def test_a_log_that_ends_before_it_starts_begins_anew(new_world):
+    world = three_segments(new_world)
+    world.put("00000000000000000000.snapshot", world.content("00000000000000000002.snapshot"))
+    world.log_start_offset = 9
+    log = world.open()
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert world.names(".log") == ["00000000000000000009.log"]
+    assert "00000000000000000000.snapshot" not in world.names(".snapshot")
+
+
 def test_an_interrupted_swap_is_completed(new_world, offsets_of):
     world = three_segments(new_world)
     cleaned = world.content(FIRST_LOG)[: len(world.batch().data)] + world.content("00000000000000000002.log")
