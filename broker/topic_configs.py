@@ -6,10 +6,12 @@ broker's own value holds: a topic must not become unreadable because of its conf
 """
 
 import logging
+from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.controller.entity_configs import TOPICS, list_entities, read_entity
+from barnabas.controller.loading import read_topic_configs
 from barnabas.controller.store import MetadataStore
 
 logger = logging.getLogger(__name__)
@@ -51,9 +53,16 @@ class TopicConfigs:
 
     async def load_all(self) -> list[TopicConfig]:
         """Every topic's view, for the logs that are opened at start."""
-        return [await self.load(name) for name in await list_entities(self._store, TOPICS)]
+        names = await list_entities(self._store, TOPICS)
+        found = await read_topic_configs(self._store, names)
+        views = []
+        for name in names:
+            view = self.get(name)
+            view.update(self._readable(name, found.get(name, {})))
+            views.append(view)
+        return views
 
-    def _readable(self, topic: str, overrides: dict[str, str]) -> dict[str, str]:
+    def _readable(self, topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
         good = {name: text for name, text in overrides.items() if not self._wrong(name, text)}
         for name in overrides.keys() - good.keys():
             logger.warning("topic %s: %s=%s in the store is not valid and is ignored", topic, name, overrides[name])
