@@ -25,6 +25,7 @@ from barnabas.testing.simulation.run import SECONDS, Report, run_seed
 MODULE = "barnabas.testing.simulation"
 BITE_SEEDS_MAX = 500
 BITES_FILE = Path("tests/testing/bites.json")
+UNCERTAIN_RULES = {"I10", "I11"}
 SEEDS_A_PROCESS = 50  # then another one begins, with another PYTHONHASHSEED
 
 
@@ -147,14 +148,17 @@ def _bite(arguments: argparse.Namespace) -> int:
 
 
 def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:
-    """The report of the first seed, in their order, that catches this bug."""
+    """The report of the first seed, in their order, that catches this bug, and finds nothing without it.
+
+    That the cluster did not come to rest is no proof: any bug may delay it.
+    """
     work = partial(run_seed, seconds=arguments.seconds, bugs=[bug])
     step = 4 * arguments.processes
     for first in range(1, BITE_SEEDS_MAX + 1, step):
         seeds = range(first, min(first + step, BITE_SEEDS_MAX + 1))
         reports = {report.seed: report for report in _in_processes(work, seeds, arguments.processes)}
         for seed in seeds:
-            if reports[seed].violations:
+            if set(reports[seed].rules) - UNCERTAIN_RULES and not run_seed(seed, arguments.seconds).violations:
                 return reports[seed]
     return None
 

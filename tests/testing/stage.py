@@ -46,7 +46,7 @@ def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed:
             cluster.on_step(Observer(lambda: nodes, checks, simulation.clock.current_time).step)
             watch_tree(cluster.store.tree, checks.stored)
             await cluster.start()
-            await story(Stage(cluster, checks))
+            await story(Stage(cluster, checks, lines))
         found.append((checks, list(lines)))
 
     simulate(seed, main)
@@ -58,8 +58,9 @@ def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed:
 class Stage:
     """What a story needs: who holds what, who is in sync, and hands to write and to do harm."""
 
-    def __init__(self, cluster, checks: Checks) -> None:
+    def __init__(self, cluster, checks: Checks, lines: Story) -> None:
         self.cluster = cluster
+        self.lines = lines
         self.checks = checks
         self.net = cluster.net
         bootstrap = [(node.name, 9092) for node in cluster.nodes.values()]
@@ -151,7 +152,7 @@ class Stage:
         """Wait until something is so; how long that took."""
         began = self.now
         while not is_so():
-            assert self.now - began < seconds, f"not so after {seconds} s"
+            assert self.now - began < seconds, "\n".join([*list(self.lines)[-40:], f"not so after {seconds} s"])
             await trio.sleep(0.01)
         return self.now - began
 
@@ -182,13 +183,24 @@ class Stage:
 
     async def read(self, offset: int = 0) -> list[str]:
         """What the leader serves to a consumer from an offset on."""
+        began = self.now
+        while True:
+            try:
+                return await self._read_once(offset)
+            except Lost:
+                assert self.now - began < PATIENCE_SECONDS, "nobody serves it"
+                self.client.mistrust(self.topic, 0)
+                await trio.sleep(0.05)
+
+    async def _read_once(self, offset: int) -> list[str]:
         link = await self.client.leader_of(self.topic, 0)
         asked = m.FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         topic_id = self.client.view.topic_ids[self.topic]
         topic = m.FetchRequest.FetchTopic(topic=self.topic, topic_id=topic_id, partitions=[asked])
         answer = await link.ask(m.FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=[topic]), m.FetchResponse)
         row = answer.responses[0].partitions[0]
-        assert row.error_code == ErrorCode.NONE, row.error_code
+        if row.error_code != ErrorCode.NONE:
+            raise Lost(f"error {row.error_code}")
         return [record.value.decode() for _, record in read_all_records(row.records)]
 
     # -- harm
