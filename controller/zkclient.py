@@ -178,7 +178,17 @@ class Session:
     async def write(self, multis: Sequence[Sequence[Op]]) -> list[list[Result] | NodeError]:
         """Carry out each of them, in order; what becomes of each."""
         answers = await self._perform([Multi(ops, self.root) for ops in multis])
-        return [self._outcome(ops, answer) for ops, answer in zip(multis, answers, strict=True)]
+        outcomes = [self._outcome(ops, answer) for ops, answer in zip(multis, answers, strict=True)]
+        for outcome in outcomes:
+            if not isinstance(outcome, NodeError):
+                outcome[:] = [await self._told(result) for result in outcome]
+        return outcomes
+
+    async def _told(self, result: Result) -> Result:
+        """A result with its stat, which ZooKeeper 3.8.0 (Debian's) leaves out where a multi creates a node."""
+        if not isinstance(result, Created) or result.stat is not UNTOLD:
+            return result
+        return Created(result.path, await self.exists(result.path, None) or UNTOLD)
 
     def _outcome(self, ops: Sequence[Op], answer: object) -> list[Result] | NodeError:
         if isinstance(answer, list) and answer and isinstance(answer[0], Refusal):
@@ -430,7 +440,8 @@ def _select(
 class Multi:
     """A transaction, answered by the results of its operations, or by a `Refusal` of one.
 
-    kazoo's own takes no null data, and its creates tell no stat: here they are requests of the kind "create2".
+    kazoo's own takes no null data, and its creates tell no stat: here they are requests of the kind "create2". Some
+    servers (3.8.0) answer those inside a multi as if they were of the old kind: without a stat.
     """
 
     type = serialization.Transaction.type
@@ -450,6 +461,9 @@ class Multi:
                 path, offset = serialization.read_string(data, offset)
                 found, offset = _read_stat(data, offset)
                 result = Created(path[self._root_length :], found)
+            elif header.type == serialization.Create.type:
+                path, offset = serialization.read_string(data, offset)
+                result = Created(path[self._root_length :], UNTOLD)
             elif header.type == serialization.SetData.type:
                 result, offset = _read_stat(data, offset)
             elif header.type == _ERROR:
@@ -462,6 +476,7 @@ class Multi:
         return results
 
 
+UNTOLD = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)  # of a node that is gone before it could be read
 _ERROR = -1  # the kind of a result that is an error's code
 
 

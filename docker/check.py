@@ -101,7 +101,7 @@ def use() -> None:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(TOPIC, num_partitions=3, replication_factor=3)])
     write(bootstrap, "before")
-    leader = next(each["leader"] for each in admin.describe_topics([TOPIC])[0]["partitions"])
+    leader = next(each["leader_id"] for each in admin.describe_topics([TOPIC])[0]["partitions"])
     print(f"killing broker {leader}")
     docker("kill", container(f"broker{leader}"))
     write(bootstrap, "after")
