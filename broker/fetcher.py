@@ -43,6 +43,7 @@ from barnabas.broker.following import (
     epochs_request,
     fetch_request,
     fetcher_index,
+    first_offset_of,
     judge,
     judge_epoch_end,
     offset_of,
@@ -321,7 +322,7 @@ class Fetcher:
     async def _append(self, followed: Followed, sent: Append) -> None:
         """Append what the leader sent, a piece at a time, and take over what it says of its log."""
         for piece in pieces(sent.records, PIECE_BYTES):
-            if not self._is_current(followed) or not self._append_piece(followed, piece):
+            if not self._is_current(followed) or not await self._append_or_begin_with(followed, piece):
                 return
             self._appended_bytes += len(piece)
             if self._appended_bytes >= PIECE_BYTES:
@@ -334,6 +335,25 @@ class Fetcher:
                 log.raise_log_start(start_offset)
                 self._touched[followed.key] = None
             followed.partition.follow_to(sent.high_watermark)
+
+    async def _append_or_begin_with(self, followed: Followed, piece: memoryview) -> bool:
+        """Append a piece. An empty log may have to begin with it.
+
+        Where the leader's log begins in the midst of a batch, as records were deleted, it sends all of that batch.
+        """
+        log, first_offset = followed.partition.log, first_offset_of(piece)
+        if log is None or first_offset is None or not log.log_start_offset == log.log_end_offset > first_offset:
+            return self._append_piece(followed, piece)
+        start_offset, appended = log.log_start_offset, False
+
+        def append() -> None:
+            nonlocal appended
+            appended = self._append_piece(followed, piece)
+            log.raise_log_start(min(start_offset, log.log_end_offset))
+            followed.partition.truncated()
+
+        await self._cut(followed, first_offset, start_over=True, on_cut=append)
+        return appended
 
     def _append_piece(self, followed: Followed, piece: memoryview) -> bool:
         """One step of it; False if it could not be done."""
@@ -438,7 +458,9 @@ class Fetcher:
         followed.is_truncating = False
         self._touched[followed.key] = None
 
-    async def _cut(self, followed: Followed, offset: int, *, start_over: bool = False) -> None:
+    async def _cut(
+        self, followed: Followed, offset: int, *, start_over: bool = False, on_cut: Callable[[], None] | None = None
+    ) -> None:
         log = followed.partition.log
         if log is None:
             return
@@ -446,7 +468,7 @@ class Fetcher:
         before, followed.cut_ended = log.log_end_offset, trio.Event()
         try:
             cut = truncation.start_over if start_over else truncation.truncate
-            await cut(log, offset, followed.partition.truncated)
+            await cut(log, offset, on_cut or followed.partition.truncated)
         except StorageError:
             return  # its directory is offline, and the partition has left
         finally:

@@ -362,6 +362,11 @@ def decide_cut(diverged: Diverged, epochs: LeaderEpochs, log_end_offset: int, hi
     return Cut(min(known_end_offset, log_end_offset), False)
 
 
+def first_offset_of(records: memoryview) -> int | None:
+    """The base offset of the first entry."""
+    return _PREFIX.unpack_from(records)[0] if len(records) >= _PREFIX.size else None
+
+
 def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
     """The same bytes in pieces of whole entries, none larger than this if it is not a single entry."""
     start = end = 0

@@ -30,7 +30,7 @@ from barnabas.broker.net import Net
 from barnabas.controller import paths
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
-from barnabas.testing.simulation.schedule import Simulation
+from barnabas.testing.simulation.schedule import Simulation, current_process
 from barnabas.testing.simulation.store import START_MS, StoreServer
 
 # What the simulation sets differently from Kafka's defaults: small files, few internal partitions, short sessions.
@@ -166,12 +166,13 @@ async def open_cluster(simulation: Simulation, *, brokers: int = 3, **properties
 
 
 class _BugKeeper(logging.Handler):
-    """Keeps log lines with tracebacks."""
+    """Keeps log lines with tracebacks, but for those of a process that was killed and is at its end."""
 
     def __init__(self, bugs: list[str]) -> None:
         super().__init__(logging.ERROR)
         self._bugs = bugs
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
+        process = current_process()
+        if record.exc_info and not (process is not None and process.is_dead):
             self._bugs.append(f"{record.getMessage()}\n{self.format(record)}")

@@ -207,6 +207,7 @@ class Node:
         for session in life.sessions:
             session.die()
         life.scope.cancel()
+        life.process.is_dead = True
         life.process.resume()  # its tasks are no more, and must come to their end here
         self.zombies += 1
 

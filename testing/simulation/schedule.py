@@ -99,6 +99,7 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_paused = False
+        self.is_dead = False  # what is left of it comes to its end, and nothing that it says counts
         self._held: list[trio.lowlevel.Task] = []
         self._later: list[Callable[[], None]] = []
 
@@ -140,6 +141,11 @@ class Process:
 
 
 _process: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+def current_process() -> Process | None:
+    """The process of the task that runs now."""
+    return _process.get()
 
 
 class _Stoppable(Coroutine[object, object, object]):

@@ -6,7 +6,7 @@ import trio
 from barnabas.testing.simulation.cluster import open_cluster
 from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.schedule import simulate
-from tests.broker.harness import Client, new_topics
+from tests.broker.harness import Client, batch_of, deletion_request, new_topics
 
 SESSION_SECONDS = 6.0
 PATIENCE_SECONDS = 30.0
@@ -116,5 +116,31 @@ def test_a_broker_that_waits_for_the_end_of_its_former_life_takes_no_role_that_i
             assert broker is None or broker.replicas.broker_epoch >= 0 or len(broker.replicas) == 0
         assert before is None  # and another one was elected while it waited
         assert cluster.controller is not None
+
+    on_a_cluster(scenario)
+
+
+def test_a_follower_that_lacks_everything_begins_with_the_batch_in_which_the_leaders_log_begins():
+    async def scenario(cluster):
+        request = new_topics("t")
+        request.topics[0].replication_factor = 3
+        admin = Client(await cluster.client_net("admin").connect(cluster.controller.name, PORT))
+        assert (await admin.ask(request)).topics[0].error_code == 0
+        await trio.sleep(1)
+        leader, late, _ = sorted(
+            cluster.nodes.values(), key=lambda node: not node.broker.replicas.get("t", 0).is_leader
+        )
+        client = Client(await cluster.client_net("admin").connect(leader.name, PORT))
+        late.crash_process()
+        await trio.sleep(2 * SESSION_SECONDS)
+        for number in range(3):
+            row = await client.produce("t", batch_of(b"%d" % number, b"1", b"2", b"3"))
+            assert row.error_code == 0
+        deleted = await client.ask(deletion_request(("t", 0, 6)))  # in the midst of the second batch
+        assert deleted.topics[0].partitions[0].error_code == 0
+        await late.start(cluster.nursery)
+        await until(cluster.every_isr_is_full)
+        log = late.broker.replicas.get("t", 0).log
+        assert (log.log_start_offset, log.log_end_offset) == (6, 12)
 
     on_a_cluster(scenario)
