@@ -43,11 +43,11 @@ from barnabas.broker.following import (
     epochs_request,
     fetch_request,
     fetcher_index,
-    first_offset_of,
     judge,
     judge_epoch_end,
     offset_of,
     offset_request,
+    offset_to_begin_at,
     pieces,
 )
 from barnabas.broker.waiting import wake
@@ -322,7 +322,7 @@ class Fetcher:
     async def _append(self, followed: Followed, sent: Append) -> None:
         """Append what the leader sent, a piece at a time, and take over what it says of its log."""
         for piece in pieces(sent.records, PIECE_BYTES):
-            if not self._is_current(followed) or not await self._append_or_begin_with(followed, piece):
+            if not self._is_current(followed) or not await self._append_next(followed, piece):
                 return
             self._appended_bytes += len(piece)
             if self._appended_bytes >= PIECE_BYTES:
@@ -336,24 +336,23 @@ class Fetcher:
                 self._touched[followed.key] = None
             followed.partition.follow_to(sent.high_watermark)
 
-    async def _append_or_begin_with(self, followed: Followed, piece: memoryview) -> bool:
-        """Append a piece. An empty log may have to begin with it.
+    async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
+        """Append what comes next; False if it could not be done.
 
-        Where the leader's log begins in the midst of a batch, as records were deleted, it sends all of that batch.
+        A leader's log may start inside a batch (DeleteRecords), and a copy of it has to begin where that batch does.
+        What is seen of this is one step: the high watermark stays where it is until the records are there.
         """
-        log, first_offset = followed.partition.log, first_offset_of(piece)
-        if log is None or first_offset is None or not log.log_start_offset == log.log_end_offset > first_offset:
+        log = followed.partition.log
+        first_offset = None if log is None else offset_to_begin_at(piece, log.log_start_offset, log.log_end_offset)
+        if log is None or first_offset is None:
             return self._append_piece(followed, piece)
-        start_offset, appended = log.log_start_offset, False
-
-        def append() -> None:
-            nonlocal appended
-            appended = self._append_piece(followed, piece)
-            log.raise_log_start(min(start_offset, log.log_end_offset))
-            followed.partition.truncated()
-
-        await self._cut(followed, first_offset, start_over=True, on_cut=append)
-        return appended
+        start_offset = log.log_start_offset
+        await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
+        is_appended = self._is_current(followed) and self._append_piece(followed, piece)
+        if is_appended:
+            log.raise_log_start(start_offset)
+        followed.partition.truncated()
+        return is_appended
 
     def _append_piece(self, followed: Followed, piece: memoryview) -> bool:
         """One step of it; False if it could not be done."""
@@ -459,7 +458,12 @@ class Fetcher:
         self._touched[followed.key] = None
 
     async def _cut(
-        self, followed: Followed, offset: int, *, start_over: bool = False, on_cut: Callable[[], None] | None = None
+        self,
+        followed: Followed,
+        offset: int,
+        *,
+        start_over: bool = False,
+        on_cut: Callable[[], None] | None = None,
     ) -> None:
         log = followed.partition.log
         if log is None:

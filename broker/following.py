@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.storage.entries import SMALLEST_ENTRY_BYTES, span_at
 from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -362,11 +363,6 @@ def decide_cut(diverged: Diverged, epochs: LeaderEpochs, log_end_offset: int, hi
     return Cut(min(known_end_offset, log_end_offset), False)
 
 
-def first_offset_of(records: memoryview) -> int | None:
-    """The base offset of the first entry."""
-    return _PREFIX.unpack_from(records)[0] if len(records) >= _PREFIX.size else None
-
-
 def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
     """The same bytes in pieces of whole entries, none larger than this if it is not a single entry."""
     start = end = 0
@@ -380,6 +376,16 @@ def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
         end += _PREFIX.size + length
     if start < len(records):
         yield records[start:]
+
+
+def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offset: int) -> int | None:
+    """Where an empty log has to begin to take these records: their first batch begins before it and reaches into it."""
+    if log_start_offset < log_end_offset or len(records) < SMALLEST_ENTRY_BYTES:
+        return None
+    first = span_at(records, 0, 0)
+    if first is None or not first.base_offset < log_end_offset <= first.last_offset:
+        return None
+    return first.base_offset
 
 
 def offset_of(response: m.ListOffsetsResponse) -> int | ErrorCode:

@@ -290,6 +290,23 @@ async def test_a_follower_starts_where_its_leader_starts_and_says_so(nursery, au
     assert topic.replica(2).log.log_start_offset == 2
 
 
+async def test_a_follower_without_records_begins_inside_a_batch_as_its_leader_does(nursery, autojump_clock):
+    group = await Group.start(nursery)
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    await group.crash(2)
+    await topic.led_by(1, isr=[1])
+    await topic.produce(records=batch_of(b"a", b"b", b"c"))
+    assert (await topic.delete_records(2)) == 2
+    await group.start_broker(2)
+    await topic.tell(2)
+    await topic.is_copied_to(2, within_seconds=5)
+    log = topic.replica(2).log
+    assert (log.log_start_offset, log.log_end_offset, topic.replica(2).high_watermark) == (2, 3, 3)
+    await topic.produce(b"d")
+    await topic.is_copied_to(2, within_seconds=1)
+
+
 async def test_the_holes_that_compaction_left_are_copied_too(nursery, autojump_clock):
     compacting = {"log_cleanup_policy": "compact", "log_segment_bytes": "300", "log_cleaner_backoff_ms": "1000"}
     group = await Group.start(nursery, **compacting, log_cleaner_min_cleanable_ratio="0.01")
