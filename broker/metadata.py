@@ -52,6 +52,7 @@ class ClusterMetadata:
         self.controller_id = -1
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
+        self.is_whole = trio.Event()  # once in a broker's life: what was there at its start has been told
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()
 

@@ -8,10 +8,10 @@
 Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Then the
 broker registers, and only then are connections served: until it has a broker epoch of its own it would take for its own
 what the controller still sends to its former life. The controller finds it and sends it roles and the picture of the
-cluster; when that has come, the ready line is told. (Whoever asks earlier is told what a broker knows that knows
-nothing yet.) A stop goes the other way round: leadership is handed over, no new connections, requests in hand get
-`STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into them), the store is left
-last.
+cluster; when that has come, the ready line is told. (Metadata waits for it too; what else is asked earlier is answered
+by a broker that knows nothing yet.) A stop goes the other way round: leadership is handed over, no new connections,
+requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into
+them), the store is left last.
 
 This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
 any part ends all of them, and the first cause is raised.
@@ -69,7 +69,8 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
-SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then serve, and answer "not available" meanwhile
+PICTURE_SECONDS = 10.0  # longer it is not waited for: less than any client waits for an answer
+SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then be ready, though Metadata still waits for it
 
 # What `serve` raises when the cause lies outside the program, beside OSError.
 MISCONFIGURED = (ConfigError, IdentityConflict)
@@ -151,6 +152,7 @@ async def _serve(
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await broker.membership.join(advertised)
             background.start_soon(broker.candidate.run)
+            background.start_soon(_await_picture, broker)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 
@@ -372,12 +374,14 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
     return tuple(advertised)
 
 
-async def _settle(broker: Broker) -> None:
-    """Wait, not too long, until the controller has told this broker about the cluster."""
+async def _await_picture(broker: Broker) -> None:
+    """The picture of the cluster is whole when it has every topic of now, or never will: some may be deleted soon."""
     topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
-    with trio.move_on_after(SETTLE_SECONDS):
-        while broker.broker_id not in broker.metadata.brokers or not topics <= broker.metadata.topics.keys():
-            await broker.metadata.changed()
+    metadata = broker.metadata
+    with trio.move_on_after(PICTURE_SECONDS):
+        while broker.broker_id not in metadata.brokers or not topics <= metadata.topics.keys():
+            await metadata.changed()
+    metadata.is_whole.set()
 
 
 async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
@@ -438,7 +442,8 @@ async def _serve_connections(
                 handle = partial(serve_connection, broker, connections, name)
                 accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(connections.sweep)
-            await _settle(broker)
+            with trio.move_on_after(SETTLE_SECONDS):
+                await broker.metadata.is_whole.wait()
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()

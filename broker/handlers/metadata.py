@@ -3,6 +3,8 @@
 Behaviour: answered from what UpdateMetadata last told this broker, with the addresses of the listener that the request
     came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
+    A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
+    its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
@@ -36,6 +38,7 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
     """Brokers, controller, and the asked topics."""
     _check_ids(call, request)
+    await broker.metadata.is_whole.wait()
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         topics = [
             _known_topic(broker, call, request, info)

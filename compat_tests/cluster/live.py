@@ -7,7 +7,6 @@
 Addresses stay the same over restarts. `SETTINGS` are those under which the promises of docs and tests are checked.
 """
 
-import contextlib
 import pathlib
 import subprocess
 import threading
@@ -202,9 +201,11 @@ def await_none(look: Callable[[], list[str]], seconds: float, more: Callable[[],
     began = time.monotonic()
     wrong = ["nobody has looked"]
     while time.monotonic() - began < seconds:
-        with contextlib.suppress(Unanswered):
+        try:
             wrong = look()
             if not wrong:
                 return time.monotonic() - began
+        except Unanswered as error:
+            wrong = [str(error)]
         time.sleep(0.2)  # the pace of looking
     raise NotWhole(f"after {seconds:.0f} s: " + "; ".join(wrong[:8]) + ("\n" + more() if more else ""))

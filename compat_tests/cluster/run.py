@@ -126,11 +126,17 @@ def await_recovery(cluster: LiveCluster, healed_at: float, stable_groups: bool) 
 def finish(cluster: LiveCluster, clients: Load, ledger: Ledger) -> tuple[dict[Place, Records], dict[int, int]]:
     """End the load in order; what a consumer then gets from the leaders, and where the partitions end."""
     clients.stop_producing()
-    ends = {partition: cluster.view.latest_offset(TOPIC, partition) for partition in range(PARTITIONS)}
+    ends: dict[int, int] = {}
+    await_none(lambda: ends.update(_ends(cluster)) or [], RECOVERY_SECONDS)
     await_none(lambda: _unread(cluster.directory, ends), LAST_WORDS_SECONDS)
     clients.stop()
     _note_committed(cluster, ledger)
     return read_from_leaders(cluster.bootstrap, TOPIC, ends), ends
+
+
+def _ends(cluster: LiveCluster) -> dict[int, int]:
+    """Where the partitions end; Unanswered while a new leader does not know its high watermark."""
+    return {partition: cluster.view.latest_offset(TOPIC, partition) for partition in range(PARTITIONS)}
 
 
 def _unread(directory: pathlib.Path, ends: Mapping[int, int]) -> list[str]:

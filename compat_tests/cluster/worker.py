@@ -30,6 +30,10 @@ QUIET = {"log_level": 2}  # what it says of brokers that are gone by design
 WORDS = {"debug": os.environ["CLUSTER_DEBUG"]} if "CLUSTER_DEBUG" in os.environ else QUIET  # librdkafka's contexts
 
 
+# What a broker that has just started, and knows no topics yet, makes librdkafka believe until it asks another one.
+FOR_A_MOMENT = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
 class Ended:
     """Whether SIGTERM has come."""
 
@@ -73,7 +77,14 @@ def produce(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
             due = sent
         while sent < due:
             value = make_value(name, sent, options["size"])
-            producer.produce(options["topic"], value, key=b"%d" % sent, partition=sent % partitions, on_delivery=told)
+            try:
+                producer.produce(
+                    options["topic"], value, key=b"%d" % sent, partition=sent % partitions, on_delivery=told
+                )
+            except KafkaException as error:
+                if error.args[0].code() not in FOR_A_MOMENT:
+                    raise
+                break  # it was not taken
             sent += 1
         producer.poll(0.01)
     left = producer.flush(FATE_SECONDS)

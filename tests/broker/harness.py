@@ -173,6 +173,10 @@ class Machine:
         await store.close()
         return stat.czxid
 
+    def session(self):
+        """Somebody else's session with the store."""
+        return self._database.session()
+
     async def depose(self) -> None:
         """Another broker becomes the controller, and does nothing with its office."""
         epoch, store = await self.controller_epoch(), self._database.session()

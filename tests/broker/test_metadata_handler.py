@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.controller import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
@@ -225,3 +226,17 @@ async def test_a_topic_without_a_leader_during_its_deletion_is_gone(nursery, aut
     assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"i" * 16, name=None)]), 12)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_broker_that_was_not_told_anything_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
+    machine, _ = await with_topics(nursery, "t")
+    await machine.crash()
+    session = machine.session()
+    await session.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
+    nursery.start_soon(machine.start)
+    await trio.sleep(0.1)
+    client = await machine.connect()
+    await client.send(m.MetadataRequest(topics=None), 9)
+    assert await client.is_quiet(2.0)
+    await session.close()  # now it becomes the controller
+    assert [topic.name for topic in (await client.receive()).topics] == ["t"]
