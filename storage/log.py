@@ -490,8 +490,8 @@ class PartitionLog:
         self.segments.start_over(offset, self._now_ms)
         self.log_start_offset = offset
         self.epochs.clear()
+        self.recovery_point = offset  # there is nothing that could be lost
         self._end_at(offset)
-        self.recovery_point = offset
 
     def _end_at(self, log_end_offset: int) -> None:
         """After a cut: everything else that speaks of later offsets."""

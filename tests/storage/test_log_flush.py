@@ -21,6 +21,16 @@ def test_with_flush_messages_1_nothing_is_acknowledged_before_its_sync(new_world
     assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (1, False, 1)
 
 
+def test_a_log_that_starts_over_further_on_has_nothing_left_to_sync(new_world):
+    world = new_world(flush_messages=1)
+    log = world.open()
+    world.append(log)
+    log.truncate_fully_and_start_at(100)
+    assert (log.acknowledgeable_offset, log.flush_demanded, log.recovery_point) == (100, False, 100)
+    world.append(log)
+    assert (log.acknowledgeable_offset, log.flush_demanded) == (100, True)
+
+
 def test_what_is_appended_during_a_sync_waits_for_the_next(new_world):
     world = new_world(flush_messages=1)
     log = world.open()
