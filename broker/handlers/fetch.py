@@ -84,6 +84,7 @@ class FetchPlan:
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
+        self.left_over: dict[Wanted, None] = {}  # there is something to read, and no room for it
         self.planned_bytes = 0
         self.urgent = False
         self.has_waited = False
@@ -93,6 +94,7 @@ class FetchPlan:
         before = self.rows.pop(wanted, None)
         if before is not None:
             self._take_back(before)
+            self.left_over.pop(wanted, None)
         if wanted.follower is not None and not self.has_waited:
             wanted.part()  # until this fetch is found to be in order, too
         partition = _find(self.broker, self.call, wanted)
@@ -217,6 +219,8 @@ class FetchPlan:
                     m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
                     for producer_id, first_offset in log.aborted_transactions(wanted.fetch_offset, end_offset)
                 ]
+        elif wanted.fetch_offset < end_offset:
+            self.left_over[wanted] = None
         return row
 
     def _refuse(self, partition: Partition, wanted: Wanted) -> ErrorCode:
@@ -416,8 +420,8 @@ def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
         has_news = row.error_code != 0 or _records_bytes(row) > 0 or row.diverging_epoch.epoch >= 0
         if has_news:
             served.append(wanted)  # there may be more
-        elif plan.planned_bytes and row.high_watermark > wanted.fetch_offset:
-            session.due[wanted] = None  # it has data that did not fit, so it comes first
+        elif wanted in plan.left_over:
+            session.due[wanted] = None  # first of all the next time
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row

@@ -266,6 +266,18 @@ async def test_a_partition_that_a_follower_forgets_ages_though_its_session_goes_
     assert await leader.isr() == [ME]
 
 
+async def test_what_did_not_fit_into_an_answer_comes_in_the_next_though_it_is_not_committed(nursery, autojump_clock):
+    leader = await leading(nursery, 2)
+    session = Session(await leader.machine.connect())
+    await session.rows([("t", 0, 0), ("t", 1, 0)], replica_id=OTHER)
+    for partition in (0, 1):
+        await leader.client.produce("t", b"v" * 1000, partition=partition, acks=1)
+    rows = await session.rows(max_bytes=500, replica_id=OTHER)
+    assert [index for index, row in rows.items() if values_in(row)] == [0]
+    rows = await session.rows([("t", 0, 1)], max_bytes=500, replica_id=OTHER)
+    assert [index for index, row in rows.items() if values_in(row)] == [1]
+
+
 @pytest.mark.parametrize(("in_sync", "code"), [("now", ErrorCode.NONE), ("never", ErrorCode.NOT_ENOUGH_REPLICAS)])
 async def test_min_insync_replicas_is_asked_before_the_append(nursery, autojump_clock, in_sync, code):
     leader = await leading(nursery, **{"min.insync.replicas": "2"})
