@@ -69,6 +69,9 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 1 << 18  # appended in one step, if it is not one batch: about a millisecond
 ROWS_AT_A_TIME = 100  # looked at in one step
 REST_SECONDS_MIN = 0.01  # the property may be 0
+# A leader that has not heard of its role yet is about to. So the first rest is short, and each one after it, until the
+# leader answers, twice as long, up to replica.fetch.backoff.ms; Kafka's are all of that length.
+FIRST_REST_SECONDS = 0.05
 FETCH_KEY = 1
 
 Answer = TypeVar("Answer", bound=m.Message)
@@ -104,7 +107,16 @@ class OpenPeer(Protocol):
 class Followed:
     """One partition as its fetcher knows it: under one leader epoch, until it leaves."""
 
-    __slots__ = ("cut_ended", "failed", "is_truncating", "key", "leader_epoch", "partition", "rests_until")
+    __slots__ = (
+        "cut_ended",
+        "failed",
+        "is_truncating",
+        "key",
+        "leader_epoch",
+        "next_rest_seconds",
+        "partition",
+        "rests_until",
+    )
 
     def __init__(self, partition: "Partition", *, is_truncating: bool) -> None:
         self.key = partition.topic_partition
@@ -112,6 +124,7 @@ class Followed:
         self.leader_epoch = partition.leader_epoch
         self.is_truncating = is_truncating  # the end of its log is to be compared with the leader's before it fetches
         self.rests_until = -math.inf
+        self.next_rest_seconds = FIRST_REST_SECONDS
         self.failed = False
         self.cut_ended: trio.Event | None = None  # a truncation is under way
 
@@ -334,6 +347,7 @@ class Fetcher:
             if start_offset > log.log_start_offset:
                 log.raise_log_start(start_offset)
                 self._touched[followed.key] = None
+            followed.next_rest_seconds = FIRST_REST_SECONDS
             followed.partition.follow_to(sent.high_watermark)
 
     async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
@@ -535,10 +549,12 @@ class Fetcher:
         self._rest_all([followed.key])
 
     def _rest_all(self, keys: Iterable[TopicPartition]) -> None:
-        rest_seconds = max(self._surroundings.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
+        rest_seconds_max = max(self._surroundings.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
         for key in keys:
             followed = self._followed.get(key)
             if followed is not None:
+                rest_seconds = min(followed.next_rest_seconds, rest_seconds_max)
+                followed.next_rest_seconds = 2 * rest_seconds
                 followed.rests_until = trio.current_time() + rest_seconds
                 self._resting[followed] = None
                 self._touched[key] = None

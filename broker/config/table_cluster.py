@@ -83,7 +83,7 @@ CLUSTER_PROPERTIES = (
     row("replica.fetch.wait.max.ms", INT, 500, None, READ_ONLY, SERVED,
         "How long a leader may hold a follower's fetch that finds nothing."),
     row("replica.fetch.backoff.ms", INT, 1000, at_least(0), READ_ONLY, SERVED,
-        "How long a follower rests after an error."),
+        "How long a follower rests at most after an error."),
     row("replica.fetch.min.bytes", INT, 1, None, READ_ONLY, SERVED,
         "The fewest bytes for which a leader answers a follower at once."),
     row("replica.fetch.response.max.bytes", INT, 10485760, at_least(0), READ_ONLY, SERVED,
