@@ -11,7 +11,8 @@ A partition rests after an error (`replica.fetch.backoff.ms`), and one that fail
 that does not answer lets all its partitions rest. With nothing to ask for the task sleeps until that changes. A fetch
 that waits at the leader is given up when a partition joins: it should not wait for that of others.
 
-With `flush.messages` a follower reports, by where it asks to go on, what it has synced: it waits for the flush first.
+With `flush.messages` a follower reports, by where it asks to go on, what it has synced: it waits for the flush first,
+also for that of records which it wrote as the leader.
 """
 
 import logging
@@ -184,6 +185,7 @@ class Fetcher:
             self._truncating[followed] = None
         if followed.rests_until > trio.current_time():
             self._resting[followed] = None
+        self._note_unsynced(followed)
         self.interrupt()
 
     def remove(self, key: TopicPartition) -> trio.Event | None:
@@ -212,6 +214,7 @@ class Fetcher:
                 self._wake = trio.Event()
                 self._move_away()
                 self._end_rests()
+                await self._sync()
                 await self._truncate()
                 self._tell_session()
                 if self._session.is_empty:
@@ -307,7 +310,6 @@ class Fetcher:
                 self._rest_all(asked.positions)
             return
         await self._take_rows(asked.positions, rows)
-        await self._sync()
 
     async def _take_rows(
         self, positions: Mapping[TopicPartition, Position], rows: Mapping[TopicPartition, Row]
@@ -392,13 +394,18 @@ class Fetcher:
         self._session.served(followed.key)
         if log.flush_demanded:
             self._surroundings.flusher.want(log)
-        if log.acknowledgeable_offset < log.log_end_offset:
-            self._unsynced[followed] = None
+        self._note_unsynced(followed)
         wake(partition)
         return True
 
+    def _note_unsynced(self, followed: Followed) -> None:
+        """Its log may hold what cannot be reported yet: appended just now, or while this broker led."""
+        log = followed.partition.log
+        if log is not None and log.acknowledgeable_offset < log.log_end_offset:
+            self._unsynced[followed] = None
+
     async def _sync(self) -> None:
-        """Wait until everything that was appended may be reported to the leader."""
+        """Wait until everything that the logs hold may be reported to the leader."""
         while self._unsynced:
             logs = [
                 log

@@ -5,7 +5,7 @@ import trio
 
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
-from tests.broker.harness import CrashRecorder, batch_of
+from tests.broker.harness import CrashRecorder, batch_of, produce_request
 from tests.broker.replication import Group
 
 LOSES_M2 = 1  # with this seed the power failure takes the last record of what was not synced
@@ -354,6 +354,25 @@ async def test_what_is_acknowledged_with_every_flush_survives_the_loss_of_all_po
     await topic.led_by(3)
     await topic.is_copied_to(1, 2)
     assert topic.values(1)[:10] == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("messages", ["1", "3"])
+async def test_a_leader_follows_another_though_it_has_not_flushed_all_that_it_wrote(nursery, autojump_clock, messages):
+    group = await Group.start(nursery, log_flush_interval_messages=messages)
+    topic = group.topic()
+    await topic.led_by(1)
+    await topic.produce(b"a", b"b", b"c", acks=-1)
+    group.machines[1].thread_seconds = 5
+    producer = await group.machines[1].connect()
+    for value in (b"d", b"e", b"f"):
+        await producer.send(produce_request("t", value, acks=0))
+    await topic.is_copied_to(2, 3)
+    await topic.led_by(2)
+    log = topic.replica(1).log
+    assert log.acknowledgeable_offset < log.log_end_offset
+    group.machines[1].thread_seconds = 0
+    await topic.produce(b"g", acks=-1)
+    await topic.is_copied_to(1, 3)
 
 
 @pytest.mark.parametrize("seed", range(3))
