@@ -40,8 +40,8 @@ class Names:
     """What the ids in one side's answers are called."""
 
     def __init__(self, port: int, directory: pathlib.Path) -> None:
-        self.port = port
-        self._directory = str(directory)
+        self.ports = {port: "PORT"}
+        self.places = {f":{port}": ":PORT", str(directory): "DIRECTORY"}  # as texts name them
         self._topics: dict[bytes, str] = {}
         self._members: dict[str, str] = {}
         self._producers: dict[int, str] = {}
@@ -71,7 +71,8 @@ class Names:
 
     def text(self, text: str) -> str:
         """A text without what differs by chance."""
-        text = text.replace(f":{self.port}", ":PORT").replace(self._directory, "DIRECTORY")
+        for place, name in self.places.items():
+            text = text.replace(place, name)
         text = UUID.sub(lambda found: self._members.get(found[0], "UUID"), text)
         for topic_id, name in self._topics.items():
             text = text.replace(topic_id_text(topic_id), name)
@@ -107,8 +108,8 @@ def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
 def _number(value: int, names: Names, field: str) -> Any:
     if field in BY_CHANCE and value > 0:
         return "CHANCE"
-    if field == "port" and value == names.port:
-        return "PORT"
+    if field == "port" and value in names.ports:
+        return names.ports[value]
     if field == "producer_id":
         return names.producer(value)
     if field in TIMES and abs(value / 1000 - time.time()) < NEAR_NOW_SECONDS:

@@ -5,12 +5,13 @@
         topic = side.create_topic("one")
         yield "known", side.ask(metadata(topic), 12)
 
-It runs against both brokers at the same time, in a thread each; what the two runs yield is compared name by name. The
-function's name is the scenario's, and names its topics and groups.
+It runs against both sides at the same time, in a thread each; what the two runs yield is compared name by name. The
+function's name is the scenario's, and names its topics and groups. A `@cluster_scenario` asks clusters; one that takes
+a broker down is told to, `@cluster_scenario(disturbs=True)`, and runs after the others.
 """
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from compat_tests.differential.side import Answer, Side
 Scenario = Callable[[Side], Iterator[tuple[str, Answer]]]
 
 SCENARIOS: dict[str, Scenario] = {}
+CLUSTER_SCENARIOS: dict[str, Callable[[Any], Iterator[tuple[str, Answer]]]] = {}
+DISTURBING: list[str] = []  # cluster scenarios that take brokers down
 
 
 def scenario(function: Scenario) -> Scenario:
@@ -27,6 +30,19 @@ def scenario(function: Scenario) -> Scenario:
     assert function.__name__ not in SCENARIOS, function.__name__
     SCENARIOS[function.__name__] = function
     return function
+
+
+def cluster_scenario(function: Any = None, *, disturbs: bool = False) -> Any:
+    """Register a scenario that only clusters can answer."""
+
+    def register(function: Any) -> Any:
+        assert function.__name__ not in {**SCENARIOS, **CLUSTER_SCENARIOS}, function.__name__
+        CLUSTER_SCENARIOS[function.__name__] = function
+        if disturbs:
+            DISTURBING.append(function.__name__)
+        return function
+
+    return register if function is None else register(function)
 
 
 class Broker(Protocol):
@@ -47,9 +63,16 @@ class Run(NamedTuple):
 
 def run(name: str, brokers: dict[str, Broker]) -> Run:
     """Run a scenario against both brokers."""
-    sides = {called: Side(called, broker.port, broker.directory, name) for called, broker in brokers.items()}
+    return run_on(
+        name, {called: Side(called, broker.port, broker.directory, name) for called, broker in brokers.items()}
+    )
+
+
+def run_on(name: str, sides: Mapping[str, Side]) -> Run:
+    """Run a scenario on both sides."""
+    function = SCENARIOS.get(name) or CLUSTER_SCENARIOS[name]
     with ThreadPoolExecutor(len(sides)) as threads:
-        running = {broker: threads.submit(_answers, SCENARIOS[name], side) for broker, side in sides.items()}
+        running = {broker: threads.submit(_answers, function, side) for broker, side in sides.items()}
         answers = {broker: future.result() for broker, future in running.items()}
     return Run(**answers, requests=max(side.requests for side in sides.values()), asked=sides["kafka"].asked)
 

@@ -48,8 +48,9 @@ def fitted(request: m.Message, version: int) -> m.Message:
 class Connection:
     """One socket to a broker."""
 
-    def __init__(self, side: "Side", client_id: str | None) -> None:
+    def __init__(self, side: "Side", client_id: str | None, port: int | None = None) -> None:
         self._side = side
+        self._port = side.port if port is None else port
         self._client_id = client_id
         self._correlation_ids = itertools.count(1)
         self._sent: list[tuple[int, int, int]] = []  # key, version, correlation id of what has no answer yet
@@ -137,7 +138,7 @@ class Connection:
 
     def _connect(self) -> None:
         self._sent.clear()
-        self.socket = socket.create_connection(("127.0.0.1", self._side.port), timeout=ANSWER_SECONDS)
+        self.socket = socket.create_connection(("127.0.0.1", self._port), timeout=ANSWER_SECONDS)
 
     def _read(self, size: int) -> bytes:
         data = bytearray()
