@@ -24,7 +24,9 @@ async def controlled_shutdown_asked(office: Office, event: ControlledShutdownAsk
     """Move leadership away from the broker, and say what it still leads."""
     broker = office.image.brokers.get(event.broker_id)
     if broker is None:
-        event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # so says Kafka 3.9.1 of a broker that is not registered
+        # So says Kafka 3.9.1 of a broker that is not registered: it looks its epoch up before it asks whether it lives.
+        is_old = event.broker_epoch == NO_BROKER_EPOCH
+        event.answer(ErrorCode.BROKER_NOT_AVAILABLE if is_old else ErrorCode.UNKNOWN_SERVER_ERROR)
     elif NO_BROKER_EPOCH != event.broker_epoch < broker.epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:

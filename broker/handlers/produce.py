@@ -85,9 +85,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     if waiting:
         deadline = trio.current_time() + request.timeout_ms / 1000
         for row, outcome in zip(waiting_rows, await await_acknowledged(waiting, request.acks, deadline), strict=True):
-            if outcome:
-                row.error_code = outcome
-                row.base_offset = row.log_append_time_ms = row.log_start_offset = -1
+            row.error_code = outcome  # beside the offsets, which Kafka leaves in the answer
     response = m.ProduceResponse(responses=topics)
     if call.version >= CURRENT_LEADER_VERSION:
         _name_leaders(broker, call, response)

@@ -104,7 +104,7 @@ async def alter_user_scram_credentials(
 ) -> m.AlterUserScramCredentialsResponse:
     """Delete and set credentials; one answer a user."""
     if not broker.candidate.is_active:
-        return _refuse_all(request, ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):
         return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = _asked(request)
@@ -153,13 +153,7 @@ def refuse_alter_user_scram_credentials(
     request: m.AlterUserScramCredentialsRequest, version: int, code: ErrorCode
 ) -> m.AlterUserScramCredentialsResponse:
     """The same error for every user."""
-    return _refuse_all(request, code, None)
-
-
-def _refuse_all(
-    request: m.AlterUserScramCredentialsRequest, code: ErrorCode, message: str | None
-) -> m.AlterUserScramCredentialsResponse:
     users = sorted(_asked(request).by_user())
     return m.AlterUserScramCredentialsResponse(
-        results=[AlteredUser(user=user, error_code=code, error_message=message) for user in users]
+        results=[AlteredUser(user=user, error_code=code, error_message=None) for user in users]
     )

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.wire import messages as m
+from barnabas.wire.topics import java_string_hash
 from compat_tests.differential.asking import metadata
 from compat_tests.differential.clusters import BROKERS, OFFSETS_LAYOUT, Cluster
 from compat_tests.differential.side import ANSWER_SECONDS, Answer, Connection, Side
@@ -32,13 +33,7 @@ METADATA_VERSION = 12
 
 def coordinator_of(group: str) -> int:
     """The broker that leads the group's partition, by Java's hash of its name."""
-    digest = 0
-    encoded = group.encode("utf-16-be")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        unit = high << 8 | low
-        digest = (31 * digest + unit) & 0xFFFFFFFF
-    signed = digest - (1 << 32) if digest & 0x80000000 else digest
-    return OFFSETS_LAYOUT[(signed & 0x7FFFFFFF) % len(OFFSETS_LAYOUT)][0]
+    return OFFSETS_LAYOUT[abs(java_string_hash(group)) % len(OFFSETS_LAYOUT)][0]
 
 
 def group_of(request: m.Message) -> str | None:

@@ -5,9 +5,9 @@ cluster, and the partitions of `__consumer_offsets` are created with leaders tha
 over restarts, which is what lets answers name them.
 """
 
+import os
 import pathlib
 import signal
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 

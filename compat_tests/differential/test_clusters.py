@@ -1,4 +1,4 @@
-"""Scenarios against three brokers of Apache Kafka 3.9.1 and three of Barnabas: those for one broker, and those of clusters.
+"""Scenarios against three brokers of Apache Kafka 3.9.1 and three of Barnabas.
 
 The clusters start once. Scenarios that take a broker down come last, and leave all brokers up.
 """

@@ -132,7 +132,7 @@ async def test_the_epoch_may_be_missing(holding):
 
 
 async def test_a_broker_that_is_not_registered_cannot_stop(holding):
-    assert await holding.ask(ControlledShutdownAsked(9, -1)) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await holding.ask(ControlledShutdownAsked(9, -1)) == ErrorCode.BROKER_NOT_AVAILABLE
     assert await holding.ask(ControlledShutdownAsked(9, 5)) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 

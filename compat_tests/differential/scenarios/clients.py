@@ -131,7 +131,7 @@ def confluent_looks_after_the_cluster(side):
     (future,) = admin.describe_configs([resource]).values()
     yield "configs", {key: entry.value for key, entry in future.result(SECONDS).items()}
     cluster = admin.describe_cluster().result(SECONDS)
-    yield "cluster", [cluster.controller.id, [node.id for node in cluster.nodes]]
+    yield "cluster", [cluster.controller.id, sorted(node.id for node in cluster.nodes)]
     (future,) = admin.describe_consumer_groups([side.name("none")]).values()
     group = future.result(SECONDS)
     yield "unknown group", [group.state.name, group.protocol_type if hasattr(group, "protocol_type") else None]

@@ -1,0 +1,96 @@
+"""Requests about leaders, replicas and the controller, in few words; see `asking`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from barnabas.wire import messages as m
+
+TIMEOUT_MS = 10_000
+
+
+def reassign(moves: Mapping[str, Mapping[int, Sequence[int] | None]], timeout_ms: int = TIMEOUT_MS) -> m.Message:
+    """{topic: {partition: brokers, or None to cancel}}"""
+    Request = m.AlterPartitionReassignmentsRequest
+    rows = [
+        Request.ReassignableTopic(
+            name=name,
+            partitions=[
+                Request.ReassignablePartition(partition_index=index, replicas=None if to is None else list(to))
+                for index, to in partitions.items()
+            ],
+        )
+        for name, partitions in moves.items()
+    ]
+    return Request(timeout_ms=timeout_ms, topics=rows)
+
+
+def reassignments(topics: Mapping[str, Sequence[int]] | None) -> m.ListPartitionReassignmentsRequest:
+    Request = m.ListPartitionReassignmentsRequest
+    rows = None
+    if topics is not None:
+        rows = [
+            Request.ListPartitionReassignmentsTopics(name=name, partition_indexes=list(indexes))
+            for name, indexes in topics.items()
+        ]
+    return Request(timeout_ms=TIMEOUT_MS, topics=rows)
+
+
+def elect(
+    topics: Mapping[str, Sequence[int]] | None, *, unclean: bool = False, timeout_ms: int = TIMEOUT_MS
+) -> m.ElectLeadersRequest:
+    Request = m.ElectLeadersRequest
+    rows = None
+    if topics is not None:
+        rows = [Request.TopicPartitions(topic=name, partitions=list(indexes)) for name, indexes in topics.items()]
+    return Request(election_type=int(unclean), topic_partitions=rows, timeout_ms=timeout_ms)
+
+
+def end_of_epoch(
+    topic: str, epoch: int = 0, leader_epoch: int = -1, replica: int = -1
+) -> m.OffsetForLeaderEpochRequest:
+    Request = m.OffsetForLeaderEpochRequest
+    partition = Request.OffsetForLeaderPartition(partition=0, current_leader_epoch=leader_epoch, leader_epoch=epoch)
+    return Request(replica_id=replica, topics=[Request.OffsetForLeaderTopic(topic=topic, partitions=[partition])])
+
+
+def delete_records(topic: str, offset: int, timeout_ms: int = TIMEOUT_MS) -> m.DeleteRecordsRequest:
+    Request = m.DeleteRecordsRequest
+    partition = Request.DeleteRecordsPartition(partition_index=0, offset=offset)
+    return Request(topics=[Request.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=timeout_ms)
+
+
+def create(*topics: m.CreateTopicsRequest.CreatableTopic, timeout_ms: int = TIMEOUT_MS) -> m.CreateTopicsRequest:
+    return m.CreateTopicsRequest(topics=list(topics), timeout_ms=timeout_ms)
+
+
+def delete(*names: str, timeout_ms: int = TIMEOUT_MS) -> m.DeleteTopicsRequest:
+    State = m.DeleteTopicsRequest.DeleteTopicState
+    states = [State(name=name, topic_id=bytes(16)) for name in names]
+    return m.DeleteTopicsRequest(topics=states, topic_names=list(names), timeout_ms=timeout_ms)
+
+
+def more_partitions(
+    name: str, count: int, assigned: Iterable[Sequence[int]] | None = None, timeout_ms: int = TIMEOUT_MS
+) -> m.CreatePartitionsRequest:
+    Request = m.CreatePartitionsRequest
+    rows = None
+    if assigned is not None:
+        rows = [Request.CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assigned]
+    topic = Request.CreatePartitionsTopic(name=name, count=count, assignments=rows)
+    return Request(topics=[topic], timeout_ms=timeout_ms)
+
+
+def describe_producers(topic: str, *partitions: int) -> m.DescribeProducersRequest:
+    Topic = m.DescribeProducersRequest.TopicRequest
+    return m.DescribeProducersRequest(topics=[Topic(name=topic, partition_indexes=list(partitions))])
+
+
+def log_dirs(topics: Mapping[str, Sequence[int]] | None) -> m.DescribeLogDirsRequest:
+    Topic = m.DescribeLogDirsRequest.DescribableLogDirTopic
+    rows = None if topics is None else [Topic(topic=name, partitions=list(of)) for name, of in topics.items()]
+    return m.DescribeLogDirsRequest(topics=rows)
+
+
+def place(path: object, topics: Mapping[str, Sequence[int]]) -> m.AlterReplicaLogDirsRequest:
+    Request = m.AlterReplicaLogDirsRequest
+    rows = [Request.AlterReplicaLogDirTopic(name=name, partitions=list(of)) for name, of in topics.items()]
+    return Request(dirs=[Request.AlterReplicaLogDir(path=str(path), topics=rows)])
