@@ -21,7 +21,7 @@ from barnabas.controller.state import (
     TopicDeleted,
 )
 from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
-from barnabas.controller.store import Delete
+from barnabas.controller.store import ANY_VERSION, Check, Delete
 from barnabas.controller.transitions import (
     REPLICA_TRANSITIONS,
     ReplicaMove,
@@ -198,14 +198,15 @@ def _refuse_deletion(topic_partition: TopicPartition, broker_id: int, status: Re
 def _complete_deletion(image: ClusterImage, topic: str) -> Decision:
     """Remove the topic's nodes, its config, and in one multi the topic with its marker.
 
-    So the marker outlives everything else, and a fail-over in between goes on with the deletion.
+    So the marker outlives everything else, and a fail-over in between goes on with the deletion. Each deletion checks
+    the marker: asked again after lost answers, it would remove nodes of a topic that was created anew in between.
     """
-    decision = Decision()
+    marker = paths.delete_topic(topic)
+    below: list[str] = []
     for topic_partition, _ in image.partitions([topic]):
-        decision.prepare.append(Delete(paths.partition_state(*topic_partition)))
-        decision.prepare.append(Delete(paths.partition(*topic_partition)))
-    decision.prepare.append(Delete(paths.partitions(topic)))
-    decision.prepare.append(Delete(paths.config_entity("topics", topic)))
-    ops = (Delete(paths.topic(topic)), Delete(paths.delete_topic(topic)))
+        below += paths.partition_state(*topic_partition), paths.partition(*topic_partition)
+    below += paths.partitions(topic), paths.config_entity("topics", topic)
+    decision = Decision(prepare=[(Check(marker, ANY_VERSION), Delete(path)) for path in below])
+    ops = (Delete(paths.topic(topic)), Delete(marker))
     decision.steps.append(Step(TopicDeleted(topic), ops))
     return decision

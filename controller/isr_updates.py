@@ -81,10 +81,11 @@ async def isr_change_notes_touched(office: Office, event: IsrChangeNotesTouched)
     if not names:
         return  # we have just removed them
     noted = await loading.read_isr_changes(office.store, names)
-    known = [each for each in noted if office.image.find_partition(each) is not None]
+    image = office.image
+    known = [each for each in noted if image.find_partition(each) is not None and not image.is_deleting(each.topic)]
     changed = []
     for topic_partition, found in (await loading.read_states(office.store, known)).items():
-        if found.leadership != office.image.partition(topic_partition).leadership:
+        if found.leadership != image.partition(topic_partition).leadership:
             office.replay(LeadershipChanged(topic_partition, found.leadership))
             changed.append(topic_partition)
     announcement = ControlBatch()

@@ -78,7 +78,7 @@ def decide_leaders(
             step = _next_leader(image, topic_partition, leadership, rules, without, renewed=renewed)
             if step is not None:
                 decision.steps.append(step)
-    decision.prepare += [Create(path) for path in parents]
+    decision.prepare += [(Create(path),) for path in parents]
     return decision
 
 
@@ -91,7 +91,7 @@ def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> C
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
         wanted = list(topic_partitions)
         bounced = {each: bounced_members(image, each, written_zxids[each]) for each in wanted if each in written_zxids}
-        leaders = {each for each in written_zxids if leader_bounced(image, each, written_zxids[each])}
+        leaders = {each for each in bounced if leader_bounced(image, each, written_zxids[each])}
         return decide_leaders(image, wanted, rules, bounced, leaders)
 
     return decide

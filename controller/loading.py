@@ -75,6 +75,12 @@ def _found_topic(data: bytes | None, stat: Stat, path: str) -> FoundTopic | None
     return None if assignment is None else FoundTopic(assignment, stat.version)
 
 
+async def partition_count(store: MetadataStore, topic: str) -> int:
+    """How many partitions a topic has; 0 when there is no such topic."""
+    found = await read_topics(store, [topic], None)
+    return len(found[topic].assignment.partitions) if topic in found else 0
+
+
 def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[PartitionAppeared]:
     """The partitions of a topic's node; a replica that is named twice counts once."""
     return [

@@ -157,13 +157,12 @@ class Office:
 
         `tell_brokers`: every broker learns the list of live brokers, even when nothing else is told.
         """
-        prepare = [[op] for op in decision.prepare]
         refused: list[Step] = []
         batch = ControlBatch()
         if tell_brokers:
             batch.add_metadata()
-        outcomes = await self.write([*prepare, *(step.ops for step in decision.steps if step.ops)])
-        remaining = iter(outcomes[len(prepare) :])
+        outcomes = await self.write([*decision.prepare, *(step.ops for step in decision.steps if step.ops)])
+        remaining = iter(outcomes[len(decision.prepare) :])
         for part in in_slices(decision.steps):
             refused += self._take(part, remaining, batch)
             await trio.lowlevel.checkpoint()

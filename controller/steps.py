@@ -49,10 +49,10 @@ class Step(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """Steps, and before them `prepare`: parents to create and children to delete, where "already done" is no error."""
+    """Steps, and before them `prepare`, multis whose failure is no error: parents to create, children to delete."""
 
     steps: list[Step] = field(default_factory=list)
-    prepare: list[Op] = field(default_factory=list)
+    prepare: list[tuple[Op, ...]] = field(default_factory=list)
 
     def extend(self, other: "Decision") -> None:
         """Append another decision that was made on the same image and concerns other records."""

@@ -14,10 +14,10 @@ from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.office import Office
 from barnabas.controller.requests import deleted_partitions
 from barnabas.controller.state import DeletionMarked, TopicDeleted, TopicVanished
-from barnabas.controller.store import Delete
+from barnabas.controller.store import ANY_VERSION, Check, Delete
 from barnabas.controller.topic_changes import compare_topics
 from barnabas.wire.errors import ErrorCode, error_name
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +75,19 @@ async def go_on_deleting(office: Office) -> None:
 
 
 async def _remove_by_reading(office: Office, topic: str) -> None:
-    """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone."""
-    path = paths.topic(topic)
-    below = await loading.subtree(office.store, path)
-    await office.write([Delete(node)] for node in [*below, path])
-    if await office.store.exists(path) is None:
-        await office.write([[Delete(paths.delete_topic(topic))]])
-        office.replay(TopicVanished(topic))
+    """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone.
+
+    Or it was our own write that removed them, its answer was lost, and the topic was created anew: that is another one.
+    """
+    path, marker = paths.topic(topic), paths.delete_topic(topic)
+    found = (await loading.read_topics(office.store, [topic], None)).get(topic)
+    is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != office.image.topics[topic].topic_id
+    if not is_another:
+        is_marked = await office.store.exists(marker) is not None
+        guard = [Check(marker, ANY_VERSION)] if is_marked else []
+        below = await loading.subtree(office.store, path)
+        await office.write([*guard, Delete(node)] for node in [*below, path])
+        if await office.store.exists(path) is not None:
+            return
+        await office.write([[Delete(marker)]])
+    office.replay(TopicVanished(topic))

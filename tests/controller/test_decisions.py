@@ -37,7 +37,7 @@ from barnabas.controller.state import (
     replay_all,
 )
 from barnabas.controller.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
-from barnabas.controller.store import Create, Delete, SetData
+from barnabas.controller.store import ANY_VERSION, Check, Create, Delete, SetData
 from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition
 
@@ -125,7 +125,7 @@ def new_partition(picture, broker_ids, replicas):
 def test_the_first_live_replica_leads_a_new_partition(picture):
     decision = decide_leaders(new_partition(picture, [1, 2], (3, 2, 1)), [ORDERS], RULES)
     state = PartitionState(leader=2, leader_epoch=0, controller_epoch=3, isr=(2, 1))
-    assert decision.prepare == [Create(STATE_PATH.rsplit("/", 2)[0]), Create(STATE_PATH.rsplit("/", 1)[0])]
+    assert decision.prepare == [(Create(STATE_PATH.rsplit("/", 2)[0]),), (Create(STATE_PATH.rsplit("/", 1)[0]),)]
     assert decision.steps == [
         Step(
             LeadershipChanged(ORDERS, Leadership(state, 0)),
@@ -146,7 +146,7 @@ def test_parents_are_created_once_for_all_partitions_of_a_topic(picture):
     second = TopicPartition("orders", 1)
     replay(image, PartitionAppeared(second, (1,)))
     decision = decide_leaders(image, [ORDERS, second], RULES)
-    assert [op.path.rpartition("/")[2] for op in decision.prepare] == ["partitions", "0", "1"]
+    assert [op.path.rpartition("/")[2] for (op,) in decision.prepare] == ["partitions", "0", "1"]
 
 
 def test_a_dead_leader_is_replaced_in_one_conditional_write(picture):
@@ -289,11 +289,12 @@ def test_the_mark_goes_last_and_with_the_topic(marked):
     carry_out(marked, decide_deletions(marked))
     confirm(marked, 1, 2)
     decision = decide_deletions(marked)
+    mark = Check("/admin/delete_topics/orders", ANY_VERSION)
     assert decision.prepare == [
-        Delete("/brokers/topics/orders/partitions/0/state"),
-        Delete("/brokers/topics/orders/partitions/0"),
-        Delete("/brokers/topics/orders/partitions"),
-        Delete("/config/topics/orders"),
+        (mark, Delete("/brokers/topics/orders/partitions/0/state")),
+        (mark, Delete("/brokers/topics/orders/partitions/0")),
+        (mark, Delete("/brokers/topics/orders/partitions")),
+        (mark, Delete("/config/topics/orders")),
     ]
     assert decision.steps == [
         Step(TopicDeleted("orders"), (Delete("/brokers/topics/orders"), Delete("/admin/delete_topics/orders")))

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.controller import paths
-from barnabas.controller.paths import TopicAssignment
+from barnabas.controller.paths import PartitionList, TopicAssignment
 from barnabas.controller.store import Create
 from barnabas.wire.topics import TopicPartition
 from tests.controller.test_controller import ORDERS, names
@@ -163,3 +163,53 @@ async def test_marks_are_removed_where_deletion_is_disabled(cluster, marked_befo
         broker = await cluster.restart(1)
     assert await cluster.tree(paths.DELETE_TOPICS) == []
     assert broker.leads("orders")
+
+
+def repeat_after(cluster, path, action):
+    """Once, the controller's write of that node is carried out, its answer lost, and all of it sent again.
+
+    `action` happens in between, in another session.
+    """
+    broker = cluster.controller
+    write = broker.store.batch
+
+    async def batch(items):
+        outcomes = await write(items)
+        if not any(op.path == path for item in items for op in item):
+            return outcomes
+        broker.store.batch = write
+        await action()
+        return await write(items)
+
+    broker.store.batch = batch
+
+
+async def test_a_topic_made_anew_outlives_the_repeated_deletion_of_its_predecessor(cluster):
+    broker = await cluster.start(1)
+    await cluster.create("orders", [[1]])
+    again = TopicAssignment({0: [1]}, b"another topic id").encode()
+    config = paths.config_entity("topics", "orders")
+
+    async def create_again():
+        await cluster.store.multi([Create(config, b'{"version":1,"config":{}}'), Create(paths.topic("orders"), again)])
+
+    repeat_after(cluster, paths.delete_topic("orders"), create_again)
+    await cluster.delete("orders")
+    assert await cluster.exists(paths.topic("orders")) and await cluster.exists(config)
+    assert broker.leads("orders")
+    assert cluster.image.topics["orders"].topic_id == b"another topic id"
+    assert await cluster.tree(paths.DELETE_TOPICS) == []
+
+
+async def test_an_isr_that_its_leader_wrote_while_the_topic_was_deleted_does_not_end_the_term(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[2, 1]])
+    cluster.brokers[2].is_deaf = True
+    await cluster.delete("orders")
+    epoch = cluster.controller.candidate.epoch
+    await cluster.write_state("orders", isr=(2,))
+    note = PartitionList((TopicPartition("orders", 0),)).encode()
+    await cluster.store.create(paths.ISR_CHANGE_PREFIX, note, sequential=True)
+    await cluster.settle()
+    assert cluster.controller.candidate.epoch == epoch
+    assert await cluster.tree(paths.ISR_CHANGES) == []
