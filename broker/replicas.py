@@ -53,6 +53,9 @@ class Coordinator(Protocol):
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
         """This broker no longer leads it."""
 
+    def on_deleted(self, partition_index: int) -> None:
+        """This broker's log of it is deleted: one of this number that comes is another partition."""
+
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions, of whatever topic, are being deleted."""
 
@@ -317,6 +320,9 @@ class Replicas:
                 await self.logs.delete(key)
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
+            coordinator = self.coordinators.get(key.topic)
+            if coordinator is not None:
+                coordinator.on_deleted(key.partition)
         return ErrorCode.NONE
 
     def _resign(self, partition: Partition) -> None:

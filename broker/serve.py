@@ -55,6 +55,7 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.loading import partition_count
 from barnabas.controller.office import Surroundings
 from barnabas.controller.registration import CannotRegister
 from barnabas.controller.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable
@@ -138,6 +139,7 @@ async def _serve(
         await logs.load(identity, topic_configs.get)
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
+        broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))
         on_built(broker)
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
@@ -376,8 +378,12 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 async def _await_picture(broker: Broker) -> None:
     """The picture of the cluster is whole when it has every topic of now, or never will: some may be deleted soon."""
-    topics = set(await broker.store.children(paths.TOPICS)) - set(await broker.store.children(paths.DELETE_TOPICS))
-    metadata = broker.metadata
+    metadata, topics = broker.metadata, set[str]()
+    try:
+        topics.update(await broker.store.children(paths.TOPICS))
+        topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
+    except StoreError as error:  # the session ended already: the candidate begins another one, and we are told then
+        logger.warning("not asked which topics there are: %s", error)
     with trio.move_on_after(PICTURE_SECONDS):
         while broker.broker_id not in metadata.brokers or not topics <= metadata.topics.keys():
             await metadata.changed()

@@ -68,6 +68,7 @@ class GroupCoordinator:
         self._config = config
         self._metadata = metadata
         self._shards = Shards(world, config)
+        self._partition_count = 0  # that the group topic has at least
 
     # -- leadership
 
@@ -79,19 +80,33 @@ class GroupCoordinator:
         """This broker no longer leads the partition: its groups are somebody else's."""
         self._shards.on_resigned(partition_index, leader_epoch)
 
+    def on_deleted(self, partition_index: int) -> None:
+        """The partition's log is deleted here: one of this number that comes is another, whose epochs begin again."""
+        self._shards.on_deleted(partition_index)
+
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions exist no more: neither do the offsets committed for them."""
+        if any(each.topic == GROUP_TOPIC for each in deleted):
+            self._partition_count = 0
         self._shards.on_partitions_deleted(deleted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, watch their timers, and expire offsets; until cancelled."""
         await self._shards.run(task_status)
 
+    def expect_partitions(self, count: int) -> None:
+        """The group topic has so many partitions (0: there is none), whether or not the metadata has them yet."""
+        self._partition_count = count
+
     def partition_of(self, group_id: str) -> int:
-        """The partition of the group topic that the group belongs to."""
+        """The partition of the group topic that the group belongs to.
+
+        Metadata come piece by piece, and a partition that never had a leader is not in them: a group that was looked
+        for by the part that has come would commit where nobody finds it.
+        """
         topic = self._metadata.topics.get(GROUP_TOPIC)
-        count = len(topic.partitions) if topic else self._config.offsets_topic_num_partitions
-        return partition_for(group_id, count)
+        count = max(self._partition_count, len(topic.partitions) if topic else 0)
+        return partition_for(group_id, count or self._config.offsets_topic_num_partitions)
 
     # -- requests
 

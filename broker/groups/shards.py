@@ -137,6 +137,10 @@ class Shards:
         if shard is not None:
             self._unload(shard, ErrorCode.NOT_COORDINATOR)
 
+    def on_deleted(self, partition_index: int) -> None:
+        """The partition's log is deleted here: one of this number that comes is another, whose epochs begin again."""
+        self._epochs.pop(partition_index, None)
+
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions exist no more: neither do the offsets committed for them."""
         self._deleted.send_nowait(dict.fromkeys(deleted))

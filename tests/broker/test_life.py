@@ -6,6 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.net import ConnectionLost
+from barnabas.controller import paths
+from barnabas.controller.store import SessionExpired
 from tests.broker.harness import (
     Machine,
     batch_of,
@@ -140,3 +142,24 @@ async def test_a_disk_that_fails_while_the_broker_stops_does_not_spoil_the_stop(
     await machine.start()
     (record,) = records_in(await (await machine.connect()).fetch("t"))
     assert record.value == b"kept"
+
+
+async def test_a_session_that_ends_as_the_broker_begins_to_serve_does_not_end_the_broker(nursery, autojump_clock):
+    machine = Machine(nursery)
+    built = machine._built
+
+    def without_session_at_first(broker):
+        built(broker)
+        children = broker.store.children
+
+        async def expired(path, watch=None):
+            if path == paths.TOPICS and watch is None:
+                broker.store.children = children
+                raise SessionExpired(broker.store.session_id)
+            return await children(path, watch)
+
+        broker.store.children = expired
+
+    machine._built = without_session_at_first
+    await machine.start()
+    await (await machine.connect()).create_topic("t")

@@ -7,6 +7,7 @@ from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
+from tests.broker.harness import Machine
 
 LAG = {"replica_lag_time_max_ms": "10000", "replica_fetch_wait_max_ms": "500", "min_insync_replicas": "2"}
 GROUPS = {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
@@ -194,3 +195,22 @@ async def test_a_coordinator_that_became_a_follower_knows_its_groups_no_more(nur
                 await trio.sleep(0.1)
         assert await committed(client) == (0, 6)
         assert list(new.broker.groups._shards) == []
+
+
+async def test_groups_go_on_when_their_topic_was_deleted_and_made_again(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    while await commit(client, 1):
+        await client.ask(m.FindCoordinatorRequest(key="g"), 3)
+    for _ in range(2):  # each time the leader epoch rises
+        await machine.stop()
+        await machine.start()
+    client = await machine.connect()
+    while await committed(client) != (0, 1):
+        await trio.sleep(0.1)
+    await client.delete_topic(GROUP_TOPIC)
+    while (await client.ask(m.FindCoordinatorRequest(key="g"), 3)).error_code:
+        await trio.sleep(0.1)
+    assert await commit(client, 2) == 0
+    assert await committed(client) == (0, 2)

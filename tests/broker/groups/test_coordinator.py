@@ -357,6 +357,22 @@ async def test_news_of_an_older_epoch_is_ignored(house, autojump_clock):
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_group_topic_that_was_deleted_and_made_again_is_served(house, autojump_clock):
+    house.lead(5)
+    house.resign()
+    house.groups.on_deleted(0)
+    house.partition = house.open_partition()
+    house.lead(0)
+    assert error_of(await house.ask(commit(5))) == 0
+
+
+async def test_a_group_is_not_looked_for_by_the_part_of_the_metadata_that_has_come(house, autojump_clock):
+    house.groups.expect_partitions(50)
+    assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
+    house.groups.on_partitions_deleted([TopicPartition("__consumer_offsets", 0)])
+    assert error_of(await house.ask(commit(5))) == 0
+
+
 async def test_news_of_the_same_epoch_counts(house, autojump_clock):
     house.groups.on_resigned(0, 1)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
