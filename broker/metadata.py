@@ -4,7 +4,7 @@ Metadata, FindCoordinator and DescribeCluster are answered from here, never from
 answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the picture.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,6 +70,17 @@ class ClusterMetadata:
         self._changed.set()
         self._changed = trio.Event()
         return deleted
+
+    def forget(self, topics: Iterable[TopicInfo]) -> list[TopicPartition]:
+        """Drop topics that do not exist any more; returns their partitions. One that was replaced stays."""
+        dropped = [info for info in topics if self.topics.get(info.name) is info]
+        partitions = [TopicPartition(info.name, index) for info in dropped for index in info.partitions]
+        for each in partitions:
+            self._forget(*each)
+        if partitions:
+            self._changed.set()
+            self._changed = trio.Event()
+        return partitions
 
     async def changed(self) -> None:
         """Wait for the next UpdateMetadata."""

@@ -26,7 +26,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.logs import Logs
-    from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.metadata import ClusterMetadata, TopicInfo
     from barnabas.broker.topic_configs import TopicConfigs
     from barnabas.storage.flusher import Flusher
 
@@ -165,9 +165,16 @@ class Replicas:
                 return refused
             deleted = self._metadata.apply(request)
             self._fetchers.metadata_changed()
-            for coordinator in self.coordinators.values() if deleted else ():
-                coordinator.on_partitions_deleted(deleted)
+            self._tell_deleted(deleted)
             return ErrorCode.NONE
+
+    def forget_topics(self, topics: Iterable["TopicInfo"]) -> None:
+        """These were deleted, and no UpdateMetadata will say so."""
+        self._tell_deleted(self._metadata.forget(topics))
+
+    def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        for coordinator in self.coordinators.values() if deleted else ():
+            coordinator.on_partitions_deleted(deleted)
 
     # -- failures, flushes, configuration
 

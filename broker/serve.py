@@ -51,6 +51,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topic_configs import TopicConfigs
 from barnabas.broker.topics import GROUP_TOPIC, Topics
+from barnabas.broker.vanished_topics import forget_vanished_topics
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
@@ -155,6 +156,7 @@ async def _serve(
             await broker.membership.join(advertised)
             background.start_soon(broker.candidate.run)
             background.start_soon(_await_picture, broker)
+            background.start_soon(forget_vanished_topics, store, broker.metadata, broker.replicas)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 

@@ -1,0 +1,48 @@
+"""Topics that were deleted when nobody could tell this broker.
+
+A controller tells what there is, and once, when a topic is deleted, that it is gone. A broker that has no session then
+is not told, nor one to which the word was still on its way when the controller died; and the next controller knows of
+the topic no more. (Who holds a replica of it is waited for and asked again, so this concerns the picture only.) Such a
+topic would stay in this broker's picture for as long as it runs: offered to clients, without an end, and in the way of
+another of its name.
+
+So in each of its lives, and under each controller, a broker asks the store which of the topics that it has heard of
+still exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created:
+a write, even one that changes nothing, brings it up to now, which is later than all that was heard of before.
+"""
+
+import logging
+
+import trio
+
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.replicas import Replicas
+from barnabas.controller import paths
+from barnabas.controller.store import ANY_VERSION, Check, MetadataStore, StoreError
+
+RETRY_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+async def forget_vanished_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:
+    """Look after each registration and each change of the controller, until cancelled."""
+    looked = None
+    while True:
+        life = replicas.controller_epoch, replicas.broker_epoch
+        if life == looked or not metadata.topics:
+            await metadata.changed()
+            continue
+        heard_of = dict(metadata.topics)
+        try:
+            await store.multi([Check(paths.TOPICS, ANY_VERSION)])
+            existing = set(await store.children(paths.TOPICS))
+        except StoreError as error:
+            logger.debug("not asked which topics are left: %s", error)
+            await trio.sleep(RETRY_SECONDS)
+            continue
+        looked = life
+        vanished = [info for name, info in heard_of.items() if name not in existing]
+        for info in vanished:
+            logger.info("topic %s was deleted in the meantime", info.name)
+        replicas.forget_topics(vanished)
