@@ -15,7 +15,7 @@ serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
 test: $(VENV)/made-dev $(KIO)/made
-	$(BIN)/python -m pytest $(ARGS)
+	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/made-dev
 	$(BIN)/ruff check .

@@ -140,7 +140,7 @@ def _bite(arguments: argparse.Namespace) -> int:
         if found is None:
             print(f"{bug}: not caught by {BITE_SEEDS_MAX} seeds", flush=True)
         else:
-            bites[bug] = {"seed": found.seed, "rule": found.rules[0], "violation": found.violations[0]}
+            bites[bug] = {"seed": found.seed, "rule": found.rules[0], "violation": found.violations[0][:200]}
             print(f"{bug}: seed {found.seed}: {found.violations[0]}", flush=True)
     before = json.loads(BITES_FILE.read_text(encoding="utf-8")) if BITES_FILE.exists() else {}
     BITES_FILE.write_text(json.dumps(before | bites, indent=1) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     early_duplicate    answer a duplicate before its original is committed
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,8 @@ import trio
 from barnabas.broker import fetcher, following, logs, partition
 from barnabas.broker.handlers import fetch
 from barnabas.broker.isr import decide_high_watermark
-from barnabas.controller import office, paths
-from barnabas.controller.store import ANY_VERSION, Check
+from barnabas.controller import candidate, office, paths
+from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
 from barnabas.storage.log import Appended
 from barnabas.wire.errors import ErrorCode
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from barnabas.broker.isr import Follower
     from barnabas.broker.logs import Logs
     from barnabas.broker.partition import Partition
+    from barnabas.controller.candidate import Candidate
+    from barnabas.controller.events import Event
+    from barnabas.controller.office import Surroundings, Term
+    from barnabas.controller.store import MetadataStore
     from barnabas.storage.epochs import LeaderEpochs
     from barnabas.storage.producers import Origin
     from barnabas.wire.records import Batch
@@ -101,12 +105,61 @@ def _stale_producers() -> list[Replacement]:
     return [(storage_log, "load_producers", load_producers)]
 
 
+class _Stubborn:
+    """A store whose user never hears that a session is over: it is asked again, in the next session."""
+
+    def __init__(self, store: "MetadataStore") -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        ask: Callable[..., Awaitable[object]] = getattr(self._store, name)
+
+        async def insist(*args: object, **kwargs: object) -> object:
+            while True:
+                try:
+                    return await ask(*args, **kwargs)
+                except SessionExpired:
+                    await trio.sleep(0.1)
+
+        return insist
+
+
 def _stale_controller() -> list[Replacement]:
+    right = office.Office.__init__
+
+    def begin(
+        self: "office.Office", surroundings: "Surroundings", term: "Term", put: "Callable[[Event], None]"
+    ) -> None:
+        """A term outlasts its session."""
+        right(self, surroundings, term, put)
+        self.store = _Stubborn(self.store)  # type: ignore[assignment]  # it does what a store does
+
     def check(path: str, version: int) -> Check:
         """Whoever is the controller may write."""
         return Check(path, ANY_VERSION if path == paths.CONTROLLER_EPOCH else version)
 
-    return [(office, "Check", check)]
+    def on_expired(self: "Candidate") -> None:
+        """The session is over; what of it?"""
+        self._session_is_over = True
+        self._office_touched.set()
+
+    async def watch_office(self: "Candidate", term: "Term") -> None:
+        """Stay in office, in another session if need be."""
+        while True:
+            self._office_touched = trio.Event()
+            try:
+                if self._session_is_over:
+                    await self._begin_session()
+            except StoreError:
+                self._term_scope.cancel()
+            await self._office_touched.wait()
+
+    return [
+        (office, "Check", check),
+        (office.Office, "__init__", begin),
+        (candidate.Candidate, "_on_expired", on_expired),
+        (candidate.Candidate, "_watch_office", watch_office),
+    ]
 
 
 def _undead_log() -> list[Replacement]:

@@ -1,8 +1,8 @@
 """Seeds of the simulated cluster: clean ones, and for each planted bug one that catches it.
 
-The number of clean seeds comes from BARNABAS_SIM_SEEDS; `make sim` runs thousands. What a seed means changes with
-the code, so a clean seed is a sample and no more. A bug that its seed no longer catches needs another one: `make
-sim-bite` looks for it.
+The number of clean seeds comes from BARNABAS_SIM_SEEDS (`make test` says 50); `make sim` runs thousands. What a seed
+means changes with any change of the code, so a clean seed is a sample and no more, and the seed that `make sim-bite`
+found for a bug may be another one tomorrow: then it must be one of the next.
 """
 
 import json
@@ -18,6 +18,7 @@ from barnabas.testing.simulation.run import run_seed
 
 ROOT = Path(__file__).parents[2]
 CLEAN_SEEDS = int(os.environ.get("BARNABAS_SIM_SEEDS", "4"))
+SEEDS_TRIED = 20
 BITES = Path(__file__).with_name("bites.json")
 
 
@@ -35,10 +36,9 @@ def test_a_seed_breaks_no_rule(seed):
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug):
-    bites = json.loads(BITES.read_text()) if BITES.exists() else {}
-    if bug not in bites:
-        pytest.skip(f"no seed is known that catches {bug}")
-    assert run_seed(bites[bug]["seed"], bugs=[bug]).violations, "it is not caught any more: make sim-bite"
+    first = json.loads(BITES.read_text())[bug]["seed"]
+    caught = (seed for seed in range(first, first + SEEDS_TRIED) if run_seed(seed, bugs=[bug]).violations)
+    assert next(caught, None) is not None, "it is not caught any more: make sim-bite"
 
 
 @pytest.mark.parametrize("bug", BUGS)
