@@ -379,6 +379,7 @@ class Fetcher:
             appended = log.append_as_follower(piece, self._surroundings.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
+            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
             return False
         except InvariantBroken as error:
             logger.exception("%s contradicts itself", followed.key)

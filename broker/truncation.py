@@ -77,15 +77,20 @@ class Truncation:
                     await self._flusher.forget(log)
                     while log in self._searches:
                         await self._search_ended.wait()
-                    await self._in_thread(log, cut, offset)
-                    on_cut()
-                    await self._logs.checkpoint_cut(log)
+                    await self._carry_out(log, cut, offset, on_cut)
             finally:
                 log.is_being_cut = False
 
-    async def _in_thread(self, log: "PartitionLog", cut: Callable[[int], object], offset: int) -> None:
+    async def _carry_out(
+        self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
+    ) -> None:
+        """The cut and what belongs to it. What is done half must not go on, not even if only a descriptor was lacking:
+        the next start finds out how far it came."""
         try:
             await self._world.in_thread(cut, offset)
+            on_cut()
+            await self._logs.checkpoint_cut(log)
         except StorageError as error:
-            self._logs.fail_directory_of(log, error)
-            raise
+            half_done = StorageError(error.path, error.operation, f"{error.cause}, with the log half cut")
+            self._logs.fail_directory_of(log, half_done)
+            raise half_done from error

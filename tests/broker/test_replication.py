@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.broker.logs import AllDirectoriesOffline
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import CrashRecorder, batch_of, produce_request
@@ -334,6 +335,40 @@ async def test_ten_megabytes_come_in_one_answer(nursery, autojump_clock):
     await group.start_broker(2)
     await topic.tell(2)
     await topic.is_copied_to(2, within_seconds=3)
+
+
+# -- descriptors
+
+
+async def test_a_follower_without_descriptors_tries_again_but_not_in_a_hurry(nursery, autojump_clock):
+    group = await Group.start(nursery, log_segment_bytes="200")
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    await topic.produce(b"a" * 100)
+    await topic.is_copied_to(2)
+    for _ in range(5):
+        group.machines[2].disk.fail_next("open", "EMFILE", path_part=topic.path)
+    began = trio.current_time()
+    await topic.produce(b"b" * 100)
+    await topic.is_copied_to(2)
+    assert trio.current_time() - began > 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "path"), [("open", "t-0"), ("list", "t-0"), ("truncate", "t-0"), ("replace_file", "recovery-point")]
+)
+async def test_a_cut_that_cannot_be_ended_is_ended_by_the_next_start(nursery, autojump_clock, operation, path):
+    group, topic = await a_divergent_tail(nursery, log_segment_bytes="100")
+    await group.start_broker(1)
+    machine = group.machines[1]
+    machine.disk.fail_next(operation, "EMFILE", path_part=path)
+    await topic.tell(1)
+    await machine.ended()
+    assert isinstance(machine.failure, AllDirectoriesOffline)
+    await group.crash(1)
+    await group.start_broker(1)
+    await topic.tell(1)
+    await topic.is_copied_to(1, within_seconds=2)
 
 
 # -- power
