@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from barnabas.broker.isr_changes import IsrChanges
     from barnabas.broker.membership import Membership
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.moves import Moves
     from barnabas.broker.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
@@ -42,6 +43,7 @@ class Broker:
     metadata: "ClusterMetadata"
     replicas: "Replicas"
     fetchers: "Fetchers"
+    moves: "Moves"
     topics: "Topics"
     topic_configs: "TopicConfigs"
     config_changes: "ConfigChanges"

@@ -51,7 +51,7 @@ from barnabas.broker.following import (
     offset_to_begin_at,
     pieces,
 )
-from barnabas.broker.waiting import wake
+from barnabas.broker.waiting import Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
@@ -60,7 +60,6 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.logs import Logs
-    from barnabas.broker.partition import Partition
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
@@ -105,6 +104,27 @@ class OpenPeer(Protocol):
     def __call__(self, broker_id: int, client_id: str) -> Leader: ...
 
 
+class Followable(Protocol):
+    """What a fetcher fills: a Partition that follows, or the FutureReplica of one."""
+
+    waiters: "dict[Waiter, None]"
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def log(self) -> "PartitionLog | None": ...
+    @property
+    def leader_id(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+    def follow_to(self, leader_high_watermark: int) -> None: ...
+    def truncated(self) -> None: ...
+    def fail_storage(self, error: StorageError) -> ErrorCode: ...
+
+
 class Followed:
     """One partition as its fetcher knows it: under one leader epoch, until it leaves."""
 
@@ -119,7 +139,7 @@ class Followed:
         "rests_until",
     )
 
-    def __init__(self, partition: "Partition", *, is_truncating: bool) -> None:
+    def __init__(self, partition: Followable, *, is_truncating: bool) -> None:
         self.key = partition.topic_partition
         self.partition = partition
         self.leader_epoch = partition.leader_epoch

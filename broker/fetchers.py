@@ -10,30 +10,33 @@ truncation that is under way as well, and comes before a flip: no log is cut but
 A leader that is not alive, as far as metadata knows, is not asked until metadata says that it is.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable
+from typing import Protocol
 
 import trio
 
-from barnabas.broker.fetcher import Fetcher, Followed, Surroundings
+from barnabas.broker.fetcher import Fetcher, Followable, Followed, Surroundings
 from barnabas.broker.following import EPOCH_IN_FETCH_VERSION, fetcher_index
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.broker.metadata import ClusterMetadata
-    from barnabas.broker.partition import Partition
+
+class Living(Protocol):
+    """Which brokers are alive: ClusterMetadata."""
+
+    @property
+    def brokers(self) -> Container[int]: ...
 
 
 class Fetchers:
     """Every fetcher of this broker."""
 
-    def __init__(self, surroundings: Surroundings, metadata: "ClusterMetadata") -> None:
+    def __init__(self, surroundings: Surroundings, metadata: Living) -> None:
         self._surroundings = surroundings
         self._metadata = metadata
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followed: dict[TopicPartition, Fetcher] = {}
-        self._leaderless: dict[TopicPartition, Partition] = {}  # their leader is not alive, as far as metadata knows
+        self._leaderless: dict[TopicPartition, Followable] = {}  # their leader is not alive, as far as metadata knows
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -49,7 +52,7 @@ class Fetchers:
 
     # -- who is followed
 
-    def follow(self, partition: "Partition") -> None:
+    def follow(self, partition: Followable) -> None:
         """Fetch this partition from its leader from now on, when that is alive; it was not followed before."""
         key = partition.topic_partition
         if partition.leader_id not in self._metadata.brokers:

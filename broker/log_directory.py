@@ -1,8 +1,9 @@
 """What a log directory must hold before its logs may be opened: lock, owner, names, marker (reference D.1).
 
 `<topic>-<partition>` is a log. `<topic>-<partition>.<32 hex>-delete` is one that waits for its removal, also from an
-earlier run. Other directories are refused before anything is touched, for this may be the wrong disk; plain files are
-ignored.
+earlier run; `-future` one that is to take the place of the partition's log in another directory (`future_logs.py`). A
+future log without that other one was about to be renamed when the broker ended, and is now. Other directories are
+refused before anything is touched, for this may be the wrong disk; plain files are ignored.
 
 A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
 before any log is opened, so that a crash from then on is an unclean shutdown.
@@ -12,15 +13,18 @@ Every function here blocks long: it runs in a worker thread.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from barnabas.storage.checkpoint import (
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
     META_PROPERTIES,
     OFFSET_CHECKPOINTS,
+    RECOVERY_POINT_CHECKPOINT,
     MetaProperties,
     read_checkpoint,
     read_meta_properties,
@@ -44,7 +48,8 @@ DIRECTORY_NAME_BYTES_MAX = 255
 
 _PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
 _DOOMED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
-_STRANDED_NAME = re.compile(r"\S+-\d+\.\S+-(future|stray)\Z")  # of moves between directories, which we do not do
+_FUTURE_NAME = re.compile(r"(\S+)-(\d+)\.\S+-future\Z")
+_STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")  # what a Java broker set aside
 
 
 class LogDirectoryRefused(Exception):
@@ -61,9 +66,41 @@ class LogDirectory:
     meta: MetaProperties | None = None
     failure: StorageError | None = None  # it is offline
     logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)
+    future_logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)  # none that is in `logs`, too
     creating: int = 0
     written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # what each checkpoint file holds
     writing: trio.Lock = field(default_factory=trio.Lock)  # one writer of checkpoints at a time: they share a .tmp
+
+    def holds(self, log: "PartitionLog") -> bool:
+        """Whether this log is in use here."""
+        return log in (self.logs.get(log.topic_partition), self.future_logs.get(log.topic_partition))
+
+    def take_all(self) -> "list[PartitionLog]":
+        """All logs, future ones as well; from now on none is in use here."""
+        taken = [*self.logs.values(), *self.future_logs.values()]
+        self.logs.clear()
+        self.future_logs.clear()
+        return taken
+
+    def offsets(self, name: str, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """What this checkpoint file should say now."""
+        logs = {**self.logs, **self.future_logs}
+        if name == RECOVERY_POINT_CHECKPOINT:
+            return {key: log.recovery_point for key, log in logs.items()}
+        if name == LOG_START_CHECKPOINT:
+            starts = {key: log.log_start_offset for key, log in logs.items()}
+            return {key: start for key, start in starts.items() if _must_be_written_down(logs[key], start)}
+        if name == CLEANER_CHECKPOINT:
+            return {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset is not None}
+        known = {key: high_watermarks[key] for key in logs if key in high_watermarks}
+        return {key: known[key] if key in self.logs else min(known[key], logs[key].log_end_offset) for key in known}
+
+    def give_up(self, logs: "Sequence[PartitionLog]") -> None:
+        """Let go of the files of these logs and of the lock."""
+        for log in logs:
+            log.abandon()
+        if self.lock is not None:
+            self.lock.release()
 
 
 class StoredIdentity(NamedTuple):
@@ -78,6 +115,7 @@ class Contents(NamedTuple):
 
     partitions: list[TopicPartition]
     doomed: list[str]
+    futures: dict[TopicPartition, str]
 
 
 class Prepared(NamedTuple):
@@ -97,6 +135,11 @@ def doomed_name(key: TopicPartition, unique: bytes) -> str:
     """What the directory of a deleted log is called; the topic is shortened where the name would be too long."""
     suffix = f"-{key.partition}.{unique.hex()}-delete"
     return key.topic[: DIRECTORY_NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def future_name(key: TopicPartition, unique: bytes) -> str:
+    """What the directory of a log is called while it is copied from another one."""
+    return f"{key}.{unique.hex()}-future"
 
 
 def take(disk: Disk, path: str) -> tuple[Lock, MetaProperties | None]:
@@ -127,6 +170,7 @@ def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentit
 def read_contents(disk: Disk, path: str) -> Contents:
     """What is in a log directory. LogDirectoryRefused for a directory that is not ours."""
     partitions, doomed = [], []
+    futures: dict[TopicPartition, str] = {}
     for name in disk.list(path):
         if name in NOT_PARTITIONS or not disk.is_directory(join(path, name)):
             continue
@@ -135,24 +179,48 @@ def read_contents(disk: Disk, path: str) -> Contents:
             partitions.append(key)
         elif _DOOMED_NAME.match(name):
             doomed.append(name)
-        elif _STRANDED_NAME.match(name):
-            logger.warning("%s is left alone: moving logs between directories is not served", join(path, name))
+        elif future := _FUTURE_NAME.match(name):
+            key = TopicPartition(future[1], int(future[2]))
+            _refuse_twin(key, join(path, name), futures.get(key))
+            futures[key] = name
+        elif _STRAY_NAME.match(name):
+            logger.warning("%s is left alone: a broker put it aside", join(path, name))
         else:
             raise LogDirectoryRefused(
                 f"{join(path, name)} is not named <topic>-<partition>: a log directory may hold nothing else"
                 " (is it the right one?)"
             )
-    return Contents(partitions, doomed)
+    return Contents(partitions, doomed, futures)
 
 
 def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
-    """LogDirectoryRefused if a partition lies in two directories."""
+    """LogDirectoryRefused if a partition lies in two directories, or is moving to two, or to where it is."""
     seen: dict[TopicPartition, str] = {}
+    moving: dict[TopicPartition, str] = {}
     for path, found in contents.items():
         for key in found.partitions:
-            other = seen.setdefault(key, path)
-            if other != path:
-                raise LogDirectoryRefused(f"{key} is in both {other} and {path}; remove the older one")
+            _refuse_twin(key, path, seen.setdefault(key, path))
+        for key, name in found.futures.items():
+            _refuse_twin(key, join(path, name), moving.setdefault(key, join(path, name)))
+    for key, future in moving.items():
+        if seen.get(key) == parent_of(future):
+            _refuse_twin(key, future, seen[key])
+
+
+def _refuse_twin(key: TopicPartition, path: str, other: str | None) -> None:
+    if other not in (None, path):
+        raise LogDirectoryRefused(f"{key} is in both {other} and {path}; remove the older one")
+
+
+def promote_orphans(disk: Disk, contents: Mapping[str, Contents], path: str) -> None:
+    """Give the future logs in a directory that are alone the name of the log whose place they were about to take."""
+    there = {key for found in contents.values() for key in found.partitions}
+    found = contents[path]
+    for key in [key for key in found.futures if key not in there]:
+        future = join(path, found.futures.pop(key))
+        rename_durably(disk, future, join(path, str(key)))
+        found.partitions.append(key)
+        logger.info("%s takes the place of the log of %s that it was copied from", future, key)
 
 
 def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
@@ -192,3 +260,8 @@ def remove_half_made(disk: Disk, path: str) -> bool:
             return False
         remove_durably(disk, path)
     return True
+
+
+def _must_be_written_down(log: "PartitionLog", start_offset: int) -> bool:
+    """Whether the segments alone do not say where the log starts, or would not after a power failure."""
+    return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.has_deleted_files)

@@ -24,6 +24,7 @@ import trio
 
 from barnabas.broker.cleaner import CleanerConfig, LogCleaner
 from barnabas.broker.flush_schedule import FlushSchedule
+from barnabas.broker.future_logs import FutureLogs
 from barnabas.broker.log_directory import (
     Contents,
     LogDirectory,
@@ -33,6 +34,7 @@ from barnabas.broker.log_directory import (
     doomed_name,
     mark_clean,
     prepare,
+    promote_orphans,
     read_contents,
     refuse_duplicates,
     remove_durably,
@@ -109,6 +111,7 @@ class Logs:
         self._removals = Removals(self._remove)
         self.cleaner = LogCleaner(config, world, self)
         self.truncation = Truncation(world, self, flusher)
+        self.futures = FutureLogs(world, self, flusher)
         self._last_directory_failed = trio.Event()
         self._loaded = False
 
@@ -137,7 +140,7 @@ class Logs:
 
     async def volume_bytes(self, directory: LogDirectory) -> tuple[int, int]:
         """How large the volume of a directory is, and how much is free; StorageError takes the directory offline."""
-        return await self._in_directory(directory, self._world.disk.volume_bytes, directory.path)
+        return await self.in_directory(directory, self._world.disk.volume_bytes, directory.path)
 
     def checkpointed_high_watermark(self, key: TopicPartition) -> int:
         """What the high watermark was when the broker before this one wrote it down; 0 if it did not."""
@@ -164,6 +167,7 @@ class Logs:
         try:
             contents = {directory.path: await self._look(directory) for directory in self._live()}
             refuse_duplicates(contents)
+            await self._promote_orphans(contents)
             async with trio.open_nursery() as nursery:
                 for directory in self._live():
                     found = contents[directory.path]
@@ -184,9 +188,9 @@ class Logs:
 
     async def _look(self, directory: LogDirectory) -> Contents:
         try:
-            return await self._in_directory(directory, read_contents, self._world.disk, directory.path)
+            return await self.in_directory(directory, read_contents, self._world.disk, directory.path)
         except StorageError:
-            return Contents([], [])
+            return Contents([], [], {})
 
     async def _load_directory(
         self,
@@ -199,18 +203,18 @@ class Logs:
         started = trio.current_time()
         missing = identity if directory.meta is None else None
         try:
-            prepared = await self._in_directory(directory, prepare, self._world.disk, directory.path, missing)
+            prepared = await self.in_directory(directory, prepare, self._world.disk, directory.path, missing)
         except StorageError:
             return
         directory.written = prepared.checkpoints
-        todo = iter(found.partitions)
+        todo = iter([*((key, str(key)) for key in found.partitions), *found.futures.items()])
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
         high_watermarks = prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT]
         self._checkpointed_high_watermarks |= {key: high_watermarks.get(key, 0) for key in directory.logs}
         for name in found.doomed:
-            self._removals.doom(directory, self._config.log_segment_delete_delay_ms, path=join(directory.path, name))
+            self.doom_directory(directory, join(directory.path, name))
         seconds = trio.current_time() - started
         how = "loaded" if prepared.clean else "loaded and checked"
         logger.info("%s: %s %d logs in %.1f s", directory.path, how, len(directory.logs), seconds)
@@ -218,23 +222,31 @@ class Logs:
     async def _load_logs(
         self,
         directory: LogDirectory,
-        todo: Iterator[TopicPartition],
+        todo: Iterator[tuple[TopicPartition, str]],
         topic_config: Callable[[str], LogConfig],
         clean: bool,
     ) -> None:
-        for key in todo:
+        for key, name in todo:
             if directory.failure is not None:
                 return
-            opened = self._opener(directory, key, topic_config(key.topic), clean)
+            opened = self._opener(directory, key, topic_config(key.topic), clean, name)
             try:
-                self._add(directory, await self._in_directory(directory, opened))
+                self._add(directory, await self.in_directory(directory, opened))
             except StorageError:
                 if directory.failure is None:
                     raise  # a shortage: better no start than one without some of the logs
                 return
 
+    async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
+        """Future logs that are alone; one whose log may be in a directory that is offline, is not."""
+        for directory in () if self.offline_directories else self.directories:
+            try:
+                await self.in_directory(directory, promote_orphans, self._world.disk, contents, directory.path)
+            except StorageError:
+                contents[directory.path].partitions.clear()
+
     def _opener(
-        self, directory: LogDirectory, key: TopicPartition, config: LogConfig, clean: bool
+        self, directory: LogDirectory, key: TopicPartition, config: LogConfig, clean: bool, name: str
     ) -> Callable[[], PartitionLog]:
         recovery_point, log_start_offset, first_dirty_offset = (
             directory.written.get(name, {}).get(key)
@@ -243,7 +255,7 @@ class Logs:
         return partial(
             open_log,
             self._world.disk,
-            join(directory.path, str(key)),
+            join(directory.path, name),
             key,
             config,
             recovery_point=recovery_point or 0,
@@ -259,7 +271,8 @@ class Logs:
         if directory.failure is not None:
             log.abandon()
             raise directory.failure
-        directory.logs[log.topic_partition] = log
+        is_future = log.directory != join(directory.path, str(log.topic_partition))
+        (directory.future_logs if is_future else directory.logs)[log.topic_partition] = log
         return log
 
     # -- create and delete; control requests take turns, so no two of these concern the same partition
@@ -272,12 +285,12 @@ class Logs:
         A partition that is not new may lie in a directory that is offline, so it is not made again elsewhere.
         """
         if not is_new:
-            self._refuse_if_offline(key, "create a log that may be")
+            self.refuse_if_offline(key, "create a log that may be")
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
             directory.creating += 1
             try:
-                log = await self._create_in(directory, key, topic_id, config)
+                log = await self.create_in(directory, key, topic_id, config, str(key))
                 self.placement.granted(key)
                 return log
             except StorageError as refused:
@@ -288,13 +301,14 @@ class Logs:
                 directory.creating -= 1
         raise error or StorageError(str(key), "create", "ENODEV")
 
-    async def _create_in(
-        self, directory: LogDirectory, key: TopicPartition, topic_id: bytes, config: LogConfig
+    async def create_in(
+        self, directory: LogDirectory, key: TopicPartition, topic_id: bytes, config: LogConfig, name: str
     ) -> PartitionLog:
-        for name in OFFSET_CHECKPOINTS:
-            if key in directory.written.get(name, {}):  # of an earlier log of this name: it must not speak of this one
-                await self._checkpoint(directory, name)
-        opened = self._opener(directory, key, config, clean=True)
+        """Make a log in this directory, called so: a current or a future one."""
+        for checkpoint in OFFSET_CHECKPOINTS:
+            if key in directory.written.get(checkpoint, {}):  # of an earlier log of this name
+                await self.checkpoint(directory, checkpoint)
+        opened = self._opener(directory, key, config, clean=True, name=name)
 
         def make() -> PartitionLog:
             log = opened()
@@ -306,7 +320,7 @@ class Logs:
                 raise
             return log
 
-        return self._add(directory, await self._in_directory(directory, make))
+        return self._add(directory, await self.in_directory(directory, make))
 
     async def _unmake(self, directory: LogDirectory, key: TopicPartition) -> bool:
         """Remove what is left of a log that could not be made here, the directory offline or not; whether nothing is.
@@ -321,7 +335,7 @@ class Logs:
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         """Note the topic id of a log that an older broker made; StorageError takes its directory offline."""
-        await self._in_directory(self.directory_of(log), log.assign_topic_id, topic_id)
+        await self.in_directory(self.directory_of(log), log.assign_topic_id, topic_id)
 
     async def delete(self, key: TopicPartition) -> None:
         """Forget a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
@@ -330,7 +344,7 @@ class Logs:
         """
         log = self.get(key)
         if log is None:
-            self._refuse_if_offline(key, "delete a log that may be")
+            self.refuse_if_offline(key, "delete a log that may be")
             return
         directory = self.directory_of(log)
         with trio.CancelScope(shield=True):  # half a deletion would leave a directory that a new topic would find
@@ -339,11 +353,21 @@ class Logs:
             await self._flusher.forget(log)
             await self.cleaner.leave(log)
             log.abandon()
-            doomed = join(directory.path, doomed_name(key, self._world.rng.randbytes(16)))
-            await self._in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
-            self._removals.doom(directory, self._config.log_segment_delete_delay_ms, path=doomed)
+            await self.doom_directory_of(log)
 
-    def _refuse_if_offline(self, key: TopicPartition, operation: str) -> None:
+    async def doom_directory_of(self, log: PartitionLog) -> None:
+        """Rename the directory of a log that is forgotten; it is removed later. StorageError."""
+        directory = self.directory_of(log)
+        doomed = join(directory.path, doomed_name(log.topic_partition, self._world.rng.randbytes(16)))
+        await self.in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
+        self.doom_directory(directory, doomed)
+
+    def doom_directory(self, directory: LogDirectory, path: str) -> None:
+        """Remove this directory of a log, which was renamed, after `log.segment.delete.delay.ms`."""
+        self._removals.doom(directory, self._config.log_segment_delete_delay_ms, path=path)
+
+    def refuse_if_offline(self, key: TopicPartition, operation: str) -> None:
+        """StorageError if a directory is offline, for a log of this partition may be in it."""
         for path, error in self.offline_directories.items():
             raise StorageError(join(path, str(key)), operation, error.cause)
 
@@ -447,51 +471,40 @@ class Logs:
     async def checkpoint_cut(self, log: PartitionLog) -> None:
         """Write all that the checkpoints say of this log: before it is appended to after a truncation. StorageError."""
         for name in OFFSET_CHECKPOINTS:
-            await self._checkpoint(self.directory_of(log), name)
+            await self.checkpoint(self.directory_of(log), name)
 
     async def checkpoint_log_starts(self, directory: LogDirectory) -> None:
         """Write where the logs of a directory start, so that those that were raised last. StorageError."""
-        await self._checkpoint(directory, LOG_START_CHECKPOINT)
+        await self.checkpoint(directory, LOG_START_CHECKPOINT)
 
     async def checkpoint_cleaned(self, log: PartitionLog) -> None:
         """Write up to where the logs beside this one are clean. StorageError."""
-        await self._checkpoint(self.directory_of(log), CLEANER_CHECKPOINT)
+        await self.checkpoint(self.directory_of(log), CLEANER_CHECKPOINT)
 
     async def _checkpoint_all(self, name: str) -> None:
         for directory in self._live():
             try:
-                await self._checkpoint(directory, name)
+                await self.checkpoint(directory, name)
             except StorageError:
                 continue  # it is offline now; the others go on
 
-    async def _checkpoint(self, directory: LogDirectory, name: str) -> None:
+    async def checkpoint(self, directory: LogDirectory, name: str) -> None:
+        """Write this checkpoint of a directory, if it has news. StorageError."""
         async with directory.writing:
-            offsets = self._offsets_of(directory, name)
+            offsets = directory.offsets(name, {**self._checkpointed_high_watermarks, **self._high_watermarks()})
             if directory.failure is not None:
                 raise directory.failure
             if directory.written.get(name) != offsets:
                 path = join(directory.path, name)
-                await self._in_directory(directory, write_checkpoint, self._world.disk, path, offsets)
+                await self.in_directory(directory, write_checkpoint, self._world.disk, path, offsets)
                 directory.written[name] = offsets
-
-    def _offsets_of(self, directory: LogDirectory, name: str) -> dict[TopicPartition, int]:
-        logs = directory.logs
-        if name == RECOVERY_POINT_CHECKPOINT:
-            return {key: log.recovery_point for key, log in logs.items()}
-        if name == LOG_START_CHECKPOINT:
-            starts = {key: log.log_start_offset for key, log in logs.items()}
-            return {key: start for key, start in starts.items() if _must_be_written_down(logs[key], start)}
-        if name == CLEANER_CHECKPOINT:
-            return {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset is not None}
-        known = {**self._checkpointed_high_watermarks, **self._high_watermarks()}
-        return {key: known[key] for key in logs if key in known}
 
     # -- failure
 
     def fail_directory_of(self, log: PartitionLog, error: StorageError) -> None:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
         directory = self.directory_of(log)
-        if directory.logs.get(log.topic_partition) is log:
+        if directory.holds(log):
             self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: StorageError) -> None:
@@ -503,15 +516,14 @@ class Logs:
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
         self._flusher.give_up(directory.path, error)
-        logs = list(directory.logs.values())
-        directory.logs.clear()
+        logs = directory.take_all()
         if self._on_directory_failed is not None:
             self._on_directory_failed(directory.path, error)
-        _give_up(directory, logs)
+        directory.give_up(logs)
         if not self._live():
             self._last_directory_failed.set()
 
-    async def _in_directory(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
+    async def in_directory(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
         """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
         try:
             return await self._world.in_thread(function, *args)
@@ -522,7 +534,7 @@ class Logs:
     async def _try(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
         """The same, where nobody waits for the outcome but to know whether it was one."""
         try:
-            await self._in_directory(directory, function, *args)
+            await self.in_directory(directory, function, *args)
         except StorageError:
             return False
         return True
@@ -558,36 +570,22 @@ class Logs:
     def abandon(self) -> None:
         """Give up files and locks and write nothing, as in a crash: the next start checks every log."""
         for directory in self.directories:
-            logs = list(directory.logs.values())
-            directory.logs.clear()
-            _give_up(directory, logs)
+            directory.give_up(directory.take_all())
 
     async def _close_directory(self, directory: LogDirectory) -> None:
-        todo = iter(list(directory.logs.values()))
+        todo = iter([*directory.logs.values(), *directory.future_logs.values()])
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._close_logs, directory, todo)
         try:
             for name in OFFSET_CHECKPOINTS:
-                await self._checkpoint(directory, name)
-            await self._in_directory(directory, mark_clean, self._world.disk, directory.path)
+                await self.checkpoint(directory, name)
+            await self.in_directory(directory, mark_clean, self._world.disk, directory.path)
         except StorageError:
             return  # it is offline, and the next start will find no marker
-        _give_up(directory, [])
+        directory.give_up([])
 
     async def _close_logs(self, directory: LogDirectory, todo: Iterator[PartitionLog]) -> None:
         for log in todo:
             if directory.failure is not None or not await self._try(directory, log.close, self._world.now_ms()):
                 return
-
-
-def _give_up(directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
-    for log in logs:
-        log.abandon()
-    if directory.lock is not None:
-        directory.lock.release()
-
-
-def _must_be_written_down(log: PartitionLog, start_offset: int) -> bool:
-    """Whether the segments alone do not say where the log starts, or would not after a power failure."""
-    return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.has_deleted_files)

@@ -186,6 +186,12 @@ class Partition:
             if replica in self.followers and replica not in known:
                 self.followers[replica].last_caught_up_ms = now_ms
 
+    def log_moved(self, log: PartitionLog) -> None:
+        """The log is another one, in another directory, with the same records; nobody need notice."""
+        self.log = log
+        self._advance_high_watermark()
+        wake(self)
+
     def resign(self) -> None:
         """The partition leaves this broker, or its directory failed: it leads nothing, and waiters are told."""
         self.is_leader = False

@@ -25,8 +25,10 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.fetchers import Fetchers
+    from barnabas.broker.log_directory import LogDirectory
     from barnabas.broker.logs import Logs
     from barnabas.broker.metadata import ClusterMetadata, TopicInfo
+    from barnabas.broker.moves import Moves
     from barnabas.broker.topic_configs import TopicConfigs
     from barnabas.storage.flusher import Flusher
 
@@ -63,13 +65,14 @@ class Coordinator(Protocol):
 class Replicas:
     """TopicPartition -> Partition, and the order of control requests."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what it works with, by keyword
         self,
         *,
         broker_id: int,
         logs: "Logs",
         flusher: "Flusher",
         fetchers: "Fetchers",
+        moves: "Moves",
         metadata: "ClusterMetadata",
         topic_configs: "TopicConfigs",
         now_ms: Callable[[], int],
@@ -82,13 +85,14 @@ class Replicas:
         self.logs = logs
         self._flusher = flusher
         self._fetchers = fetchers
+        self._moves = moves
         self._metadata = metadata
         self._topic_configs = topic_configs
         self._now_ms = now_ms
         self._watch = watch
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # of the topics that partitions here belong to, by id
-        self._turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
+        self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
 
     # -- lookups
 
@@ -123,7 +127,7 @@ class Replicas:
         self, request: m.LeaderAndIsrRequest, states: list[AskedState]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles: an error code a partition, or one that refuses the whole request."""
-        async with self._turn:
+        async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
@@ -133,6 +137,7 @@ class Replicas:
             errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
             taken = [key for key, code in judged.items() if code is None]
             await self._fetchers.leave(taken)
+            await self._moves.leave(taken)
             taken.sort(key=lambda key: asked[key][2].leader != self.broker_id)  # clients wait for leaders
             errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
             for number, key in enumerate(taken, 1):
@@ -145,7 +150,7 @@ class Replicas:
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Stop hosting partitions, and delete their logs where asked."""
-        async with self._turn:
+        async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
@@ -159,7 +164,7 @@ class Replicas:
 
     async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
         """Take over the controller's picture of the cluster."""
-        async with self._turn:
+        async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
@@ -176,6 +181,28 @@ class Replicas:
         for coordinator in self.coordinators.values() if deleted else ():
             coordinator.on_partitions_deleted(deleted)
 
+    # -- places
+
+    async def place(self, key: TopicPartition, directory: "LogDirectory") -> ErrorCode:
+        """Let a partition lie in this log directory: at once, when it has moved there, or when it is made.
+
+        Errors: KAFKA_STORAGE_ERROR; of one that is to be made, why there is none (see `get`), and the wish is kept.
+        """
+        async with self.turn:
+            partition = self.get(*key)
+            if partition == ErrorCode.KAFKA_STORAGE_ERROR:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            if not isinstance(partition, ErrorCode):
+                refused = await self._moves.stop_unless_to(key, directory)
+                if refused:
+                    return refused
+            log = self.logs.get(key)
+            if log is None:
+                self.logs.placement.wish(key, directory)
+            if isinstance(partition, ErrorCode) or log is None:
+                return partition if isinstance(partition, ErrorCode) else ErrorCode.NONE
+            return await self._moves.move(partition, log, directory)
+
     # -- failures, flushes, configuration
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
@@ -183,6 +210,7 @@ class Replicas:
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
             self._resign(partition)
+        self._moves.directory_failed(directory)
         logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
 
     def file_failed(self, error: StorageError) -> None:
@@ -281,6 +309,7 @@ class Replicas:
             self._names[log.topic_id] = key.topic
         if not partition.is_leader:
             self._fetchers.follow(partition)
+        self._moves.begin(partition)
         self._tell_coordinator(partition, led)
         return ErrorCode.NONE
 
@@ -316,6 +345,7 @@ class Replicas:
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._fetchers.leave([key])
+        await self._moves.leave([key])
         log = self.logs.get(key)
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
@@ -324,6 +354,7 @@ class Replicas:
                 self._names.pop(log.topic_id, None)
         if delete:
             try:
+                await self.logs.futures.delete(key)
                 await self.logs.delete(key)
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
@@ -335,6 +366,7 @@ class Replicas:
     def _resign(self, partition: Partition) -> None:
         led, epoch = partition.is_leader, partition.leader_epoch
         self._fetchers.forget(partition.topic_partition)
+        self._moves.forget(partition.topic_partition)
         partition.resign()
         coordinator = self.coordinators.get(partition.topic_partition.topic)
         if led and coordinator is not None:

@@ -41,10 +41,12 @@ from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.isr_writer import ALTER_PARTITION_LEVEL, IsrWriter
+from barnabas.broker.local_leader import LocalLeader, Pace
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs import AllDirectoriesOffline, Logs
 from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.moves import LocalSurroundings, Moves
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peer import Peers, SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
@@ -148,6 +150,7 @@ async def _serve(
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.fetchers.run)
+            await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
             await background.start(broker.controller_link.run)
             await background.start(broker.producer_ids.run)
@@ -176,11 +179,13 @@ def _build(
     isr_changes = IsrChanges(identity.broker_id, config, metadata)
     peers = Peers(world, config, metadata, identity.broker_id, SelfPeer(lambda: broker, config.control_plane_listener))
     fetchers = _fetchers(lambda: replicas.broker_epoch, config, world, identity, logs, flusher, peers, metadata)
+    moves = _moves(lambda: replicas, config, world, identity, logs, flusher)
     replicas = Replicas(
         broker_id=identity.broker_id,
         logs=logs,
         flusher=flusher,
         fetchers=fetchers,
+        moves=moves,
         metadata=metadata,
         topic_configs=topic_configs,
         now_ms=world.now_ms,
@@ -200,6 +205,7 @@ def _build(
         metadata=metadata,
         replicas=replicas,
         fetchers=fetchers,
+        moves=moves,
         topics=Topics(store, config, metadata, world),
         topic_configs=topic_configs,
         config_changes=config_changes(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
@@ -229,6 +235,30 @@ def _fetchers(
     """What follows other brokers."""
     surroundings = FollowerSurroundings(identity.broker_id, broker_epoch, config, world, logs, flusher, peers.open)
     return Fetchers(surroundings, metadata)
+
+
+def _moves(
+    replicas: Callable[[], Replicas],
+    config: BrokerConfig,
+    world: World,
+    identity: StoredIdentity,
+    logs: Logs,
+    flusher: Flusher,
+) -> Moves:
+    """What moves partitions between log directories."""
+    pace = Pace(config)
+    threads = config.num_replica_alter_log_dirs_threads or len(logs.directories)
+    surroundings = LocalSurroundings(
+        identity.broker_id,
+        lambda: replicas().broker_epoch,
+        config,
+        world,
+        logs,
+        flusher,
+        lambda broker_id, client_id: LocalLeader(replicas(), world, pace),
+        threads,
+    )
+    return Moves(surroundings, logs)
 
 
 def _surroundings(

@@ -67,6 +67,15 @@ class Truncation:
                 self._search_ended.set()
                 self._search_ended = trio.Event()
 
+    def is_searched(self, log: "PartitionLog") -> bool:
+        """Whether a search in this log is under way."""
+        return log in self._searches
+
+    async def searches_ended(self, log: "PartitionLog") -> None:
+        """Return in a step in which no search in this log is under way."""
+        while log in self._searches:
+            await self._search_ended.wait()
+
     async def _cut(
         self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
     ) -> None:
@@ -75,8 +84,7 @@ class Truncation:
             try:
                 async with self._logs.cleaner.paused(log):
                     await self._flusher.forget(log)
-                    while log in self._searches:
-                        await self._search_ended.wait()
+                    await self.searches_ended(log)
                     await self._carry_out(log, cut, offset, on_cut)
             finally:
                 log.is_being_cut = False

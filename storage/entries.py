@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.storage.disk import File
-from barnabas.storage.index import NO_TIMESTAMP
+from barnabas.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
 from barnabas.wire.records import CorruptRecords
 
 ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
@@ -141,3 +141,21 @@ def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
     """The leader epoch that a batch was written in; -1 for older entries."""
     epoch: int = _INT32.unpack_from(data, LEADER_EPOCH_AT)[0] if span.magic >= BATCH_MAGIC else -1
     return epoch
+
+
+def divide(
+    entries: list[tuple[EntrySpan, memoryview]], segment_bytes: int
+) -> Iterator[list[tuple[EntrySpan, memoryview]]]:
+    """Divide entries so that each piece fits into a segment, by size and by offsets, if it is not a single entry."""
+    piece: list[tuple[EntrySpan, memoryview]] = []
+    for entry in entries:
+        span = entry[0]
+        if piece:
+            first = piece[0][0]
+            size_bytes = span.position + span.size_bytes - first.position
+            if size_bytes > segment_bytes or span.last_offset - first.base_offset > MAX_RELATIVE_OFFSET:
+                yield piece
+                piece = []
+        piece.append(entry)
+    if piece:
+        yield piece

@@ -78,6 +78,14 @@ class OpenFiles:
             if path.startswith(prefix):
                 self.drop(path)
 
+    def rename_directory(self, old: str, new: str) -> None:
+        """A directory got another name: what is being written goes on, the others are opened again on use."""
+        for path in [each for each in self._pinned if each.startswith(join(old, ""))]:
+            file = self._pinned.pop(path)
+            file.path = new + path[len(old) :]
+            self._pinned[file.path] = file
+        self.drop_directory(old)
+
     def __len__(self) -> int:
         return len(self._pinned) + len(self._recent)
 

@@ -53,6 +53,7 @@ class Flusher:
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._directories: dict[str, _Directory] = {}
+        self._held: dict[PartitionLog, trio.Event] = {}
         self._wake = trio.Event()
 
     def want(self, log: "PartitionLog") -> None:
@@ -68,6 +69,8 @@ class Flusher:
         """
         rounds: dict[_Round, _Directory] = {}
         for log in logs:
+            while (held := self._held.get(log)) is not None:
+                await held.wait()
             directory = self._directory_of(log)
             if directory.failure is not None:
                 raise directory.failure
@@ -87,6 +90,23 @@ class Flusher:
         if directory.running is not None and log in directory.running.logs:
             del directory.running.logs[log]  # its plan is under way: the round gives it back, and asks for no more
             await directory.running.done.wait()
+
+    async def hold(self, log: "PartitionLog") -> None:
+        """Return when no sync of this log is under way, and begin none before its `release`; who flushes it waits."""
+        log.is_being_renamed = True  # so that it has no plan for the round that fills
+        self._held.setdefault(log, trio.Event())
+        running = self._directory_of(log).running
+        if running is not None and log in running.logs:
+            await running.done.wait()
+
+    def release(self, log: "PartitionLog", *, is_gone: bool = False) -> None:
+        """The end of `hold`, if there was one. A log that `is_gone` is never flushed again."""
+        log.is_being_renamed = is_gone
+        held = self._held.pop(log, None)
+        if held is not None:
+            held.set()
+        if log.flush_demanded and not is_gone:
+            self.want(log)
 
     def give_up(self, directory_path: str, error: StorageError) -> None:
         """A log directory failed elsewhere: flush nothing of it any more."""

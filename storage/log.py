@@ -24,7 +24,6 @@ run beside the loop; during the others nobody else may use the log.
 There are no locks here, no clock (`now_ms` comes with the call), and no trio.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from barnabas.storage.checkpoint import (
@@ -35,7 +34,7 @@ from barnabas.storage.checkpoint import (
     write_partition_metadata,
 )
 from barnabas.storage.disk import Disk, File, make_durable_directory
-from barnabas.storage.entries import ENTRY_PREFIX_BYTES, EntrySpan, max_timestamp_of, walk_buffer
+from barnabas.storage.entries import ENTRY_PREFIX_BYTES, EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
@@ -126,6 +125,7 @@ class PartitionLog:
         "flush_demanded",
         "is_being_cleaned",
         "is_being_cut",
+        "is_being_renamed",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -152,6 +152,7 @@ class PartitionLog:
         self.first_dirty_offset: int | None = None  # up to where compaction has come; None if it never did
         self.is_being_cleaned = False  # segments are being read in a thread: none may be removed
         self.is_being_cut = False  # a truncation has the log for itself: nothing is read, flushed or deleted meanwhile
+        self.is_being_renamed = False  # its directory gets another name: no flush begins, and no segment goes
         self._now_ms = now_ms  # the time last heard of
         self._names_changed = True  # files were made since the directory was synced
         self._epochs_version = 1 if loaded.epochs_changed else 0
@@ -228,7 +229,7 @@ class PartitionLog:
             return ErrorCode.CORRUPT_MESSAGE
         if entries:
             first_offset = entries[0][0].base_offset
-        for piece in _pieces(entries, self.config.segment_bytes):
+        for piece in divide(entries, self.config.segment_bytes):
             self._append_piece(piece, records, now_ms)
         return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, False)
 
@@ -367,7 +368,7 @@ class PartitionLog:
         One plan at a time: until it is `flushed`, the directory must keep its name.
         """
         epochs_changed = self._epochs_version != self._epochs_saved
-        if self.is_being_cut:
+        if self.is_being_cut or self.is_being_renamed:
             return None
         if self.recovery_point >= self.log_end_offset and not (self._names_changed or epochs_changed):
             return None
@@ -429,11 +430,11 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
-        A few at a time: call it again until it returns 0. None while the log is being cleaned or cut.
+        A few at a time: call it again until it returns 0. None while the log is being cleaned, cut or renamed.
 
         Their files are called .deleted from now on; `remove_deleted` removes them.
         """
-        if self.is_being_cleaned or self.is_being_cut:
+        if self.is_being_cleaned or self.is_being_cut or self.is_being_renamed:
             return 0
         config = self.config
         count = decide_retention(
@@ -518,6 +519,24 @@ class PartitionLog:
         )
         self._settle()
 
+    # -- a move to another log directory
+
+    def succeed(self, log: "PartitionLog") -> None:
+        """Take the place of a log that has the same end: what it knows beyond its records. Blocking: never."""
+        self.producers, self.epochs, self.first_dirty_offset = log.producers, log.epochs, log.first_dirty_offset
+        self._epochs_version += 1
+        self.raise_log_start(log.log_start_offset)
+
+    def rename_directory(self, directory: str) -> None:
+        """Give the directory another name beside its old one. Blocking: short. Durable: no.
+
+        Nothing may be working on the files by their names meanwhile.
+        """
+        store = self.segments.store
+        store.disk.rename(store.directory, directory)
+        store.open_files.rename_directory(store.directory, directory)
+        store.directory = directory
+
     # -- the end
 
     def close(self, now_ms: int) -> None:
@@ -532,24 +551,6 @@ class PartitionLog:
     def abandon(self) -> None:
         """Give up all files as they are: the directory failed, or the log is deleted. Blocking: never."""
         self.segments.store.open_files.drop_directory(self.directory)
-
-
-def _pieces(
-    entries: list[tuple[EntrySpan, memoryview]], segment_bytes: int
-) -> Iterator[list[tuple[EntrySpan, memoryview]]]:
-    """Divide entries so that each piece fits into a segment, by size and by offsets, if it is not a single entry."""
-    piece: list[tuple[EntrySpan, memoryview]] = []
-    for entry in entries:
-        span = entry[0]
-        if piece:
-            first = piece[0][0]
-            size_bytes = span.position + span.size_bytes - first.position
-            if size_bytes > segment_bytes or span.last_offset - first.base_offset > MAX_RELATIVE_OFFSET:
-                yield piece
-                piece = []
-        piece.append(entry)
-    if piece:
-        yield piece
 
 
 def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword

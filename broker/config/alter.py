@@ -172,7 +172,7 @@ def broker_warnings(texts: Mapping[str, str]) -> list[str]:
         row = property_of(name)
         if row is None:
             quiet.append(f"{name} is not a known property")
-        elif name not in BROKER_TABLE or (row.effect is not Effect.SERVED and parse_value(row, text) != row.default):
+        elif row.effect is not Effect.SERVED and (name not in BROKER_TABLE or parse_value(row, text) != row.default):
             quiet.append(f"{name} has no effect in this version")
     if len(quiet) > WARNINGS_MAX:
         quiet[WARNINGS_MAX:] = [f"{len(quiet) - WARNINGS_MAX} more properties have no effect"]

@@ -23,6 +23,8 @@ from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defau
 UNLIMITED_RETENTION_MS = -1
 INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two ways to say the same
 
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
 Anything = TypeVar("Anything")
 
 
@@ -104,6 +106,12 @@ class BrokerConfig(BrokerAttributes):
     def connection_limits(self) -> dict[str, int]:
         """Host or address -> the connections it may hold; others hold `max_connections_per_ip`."""
         return parse_connection_limits(self.max_connections_per_ip_overrides)
+
+    @property
+    def alter_log_dirs_bytes_per_second(self) -> int:
+        """`replica.alter.log.dirs.io.max.bytes.per.second`, which is set for single brokers, while they run."""
+        text = self._per_broker.get(MOVE_RATE)
+        return LONG_MAX if text is None else int(text)
 
     # Changes while the broker runs.
 

@@ -3,16 +3,18 @@
 Behaviour of DescribeLogDirs: every log directory, with the logs of the asked partitions that are in it (null: of all),
     their sizes, and how far the log end is behind the high watermark (0, or -1 for a log that no partition uses). A
     directory that is offline is KAFKA_STORAGE_ERROR and tells nothing else. What is on its way out is not told of.
-Behaviour of AlterReplicaLogDirs: the wish for a partition that does not exist here is kept until it is created, and
-    answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER), as in Kafka. A directory
-    must be named by its absolute path, exactly: LOG_DIR_NOT_FOUND. A partition named twice counts once, the last time.
-    A topic name too long for the directory of a move is INVALID_TOPIC_EXCEPTION.
+    A log on its way to the directory is told of as one, with how far it is behind the log that it is copied from.
+Behaviour of AlterReplicaLogDirs: a partition moves to the directory while it is served, and the answer does not wait
+    for it. To ask for another one ends the move, to ask for the one where it is cancels it. While any directory is
+    offline nothing begins to move: KAFKA_STORAGE_ERROR. The wish for a partition that does not exist here is kept until
+    it is created, and answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER), as in
+    Kafka. A directory must be named by its absolute path, exactly: LOG_DIR_NOT_FOUND. A partition named twice counts
+    once, the last time. A topic name too long for the directory of a move is INVALID_TOPIC_EXCEPTION.
 Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of the volume and what is free of it.
     AlterReplicaLogDirs 0-2 are all alike.
-Not done: moving a partition that exists to another directory: INVALID_REQUEST, and a warning in the log says why.
+Not done: nothing that is known.
 """
 
-import logging
 from collections.abc import Container
 
 import trio
@@ -24,8 +26,6 @@ from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
-
-logger = logging.getLogger(__name__)
 
 FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
 NO_LAG = -1
@@ -68,19 +68,24 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return row
     topics: dict[str, list[LogRow]] = {}
-    for number, (key, log) in enumerate(list(directory.logs.items()), 1):
+    for number, (key, log) in enumerate([*directory.logs.items(), *directory.future_logs.items()], 1):
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
         if wanted is None or key in wanted:
-            topics.setdefault(key.topic, []).append(_describe_log(broker, key, log))
+            is_future = key in directory.future_logs
+            topics.setdefault(key.topic, []).append(_describe_log(broker, key, log, is_future=is_future))
     row.topics = [TopicRow(name=name, partitions=partitions) for name, partitions in topics.items()]
     return row
 
 
-def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog) -> LogRow:
+def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog, *, is_future: bool) -> LogRow:
     partition = broker.replicas.get(*key)
-    lag = NO_LAG if isinstance(partition, ErrorCode) else max(partition.high_watermark - log.log_end_offset, 0)
-    return LogRow(partition_index=key.partition, partition_size=log.size_bytes, offset_lag=lag, is_future_key=False)
+    lag = NO_LAG
+    if not isinstance(partition, ErrorCode):
+        current = partition.log or log
+        lag = current.log_end_offset if is_future else max(partition.high_watermark, log.log_end_offset)
+        lag -= log.log_end_offset
+    return LogRow(partition_index=key.partition, partition_size=log.size_bytes, offset_lag=lag, is_future_key=is_future)
 
 
 # -- AlterReplicaLogDirs
@@ -96,7 +101,7 @@ async def alter_replica_log_dirs(
     for number, (key, path) in enumerate(_asked_places(request).items(), 1):
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
-        codes[key] = _place(broker, key, path)
+        codes[key] = await _place(broker, key, path)
     return _altered(codes)
 
 
@@ -116,25 +121,13 @@ def _asked_places(request: m.AlterReplicaLogDirsRequest) -> dict[TopicPartition,
     }
 
 
-def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
+async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
     if len(str(key)) + FUTURE_SUFFIX_LENGTH > DIRECTORY_NAME_BYTES_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    logs = broker.replicas.logs
-    directory = logs.placement.find(path)
+    directory = broker.replicas.logs.placement.find(path)
     if isinstance(directory, ErrorCode):
         return directory
-    partition = broker.replicas.get(*key)
-    if partition == ErrorCode.KAFKA_STORAGE_ERROR:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    log = logs.get(key)
-    if log is None:
-        logs.placement.wish(key, directory)
-    if isinstance(partition, ErrorCode):
-        return partition
-    if log is None or logs.directory_of(log) is directory:
-        return ErrorCode.NONE
-    logger.warning("%s stays where it is: moving it to %s is not served", log, path)
-    return ErrorCode.INVALID_REQUEST
+    return await broker.replicas.place(key, directory)
 
 
 def _altered(codes: dict[TopicPartition, ErrorCode]) -> m.AlterReplicaLogDirsResponse:

@@ -8,9 +8,11 @@ from barnabas.broker.log_directory import (
     StoredIdentity,
     agreed_identity,
     doomed_name,
+    future_name,
     mark_clean,
     parse_partition_name,
     prepare,
+    promote_orphans,
     read_contents,
     refuse_duplicates,
 )
@@ -45,13 +47,27 @@ def test_directory_names_are_kafkas():
 
 def test_logs_and_those_that_wait_for_their_removal_are_found():
     disk = disk_with("t-0", "a.b-delete-12", f"t-1.{UNIQUE}-delete")
-    assert read_contents(disk, "/d1") == Contents([TopicPartition("a.b-delete", 12), T0], [f"t-1.{UNIQUE}-delete"])
+    assert read_contents(disk, "/d1") == Contents([TopicPartition("a.b-delete", 12), T0], [f"t-1.{UNIQUE}-delete"], {})
+
+
+def test_logs_that_are_to_take_the_place_of_others_are_found():
+    name = future_name(T0, bytes.fromhex(UNIQUE))
+    assert name == f"t-0.{UNIQUE}-future"
+    assert read_contents(disk_with(name), "/d1") == Contents([], [], {T0: name})
+
+
+def test_a_future_log_that_is_alone_gets_the_name_of_the_log():
+    disk = disk_with("u-1", f"t-0.{UNIQUE}-future", f"u-1.{UNIQUE}-future")
+    contents = {"/d1": read_contents(disk, "/d1")}
+    promote_orphans(disk, contents, "/d1")
+    assert contents["/d1"].partitions == [TopicPartition("u", 1), T0]
+    assert disk.list("/d1") == ["t-0", "u-1", f"u-1.{UNIQUE}-future"]
 
 
 def test_what_kafka_ignores_is_ignored():
-    disk = disk_with("remote-log-index-cache", "__cluster_metadata-0", f"t-0.{UNIQUE}-future", f"t-0.{UNIQUE}-stray")
+    disk = disk_with("remote-log-index-cache", "__cluster_metadata-0", f"t-0.{UNIQUE}-stray")
     disk.replace_file("/d1/metadata.sqlite", b"")
-    assert read_contents(disk, "/d1") == Contents([], [])
+    assert read_contents(disk, "/d1") == Contents([], [], {})
 
 
 @pytest.mark.parametrize("name", ["lost+found", "t-zero", "t-0-delete", ".Trash", f"t-0.{UNIQUE}-cleaned"])
@@ -61,9 +77,19 @@ def test_any_other_directory_is_refused(name):
 
 
 def test_a_partition_in_two_directories_is_refused():
-    refuse_duplicates({"/d1": Contents([T0], []), "/d2": Contents([TopicPartition("t", 1)], [])})
+    refuse_duplicates({"/d1": Contents([T0], [], {}), "/d2": Contents([TopicPartition("t", 1)], [], {})})
     with pytest.raises(LogDirectoryRefused, match="t-0 is in both /d1 and /d2"):
-        refuse_duplicates({"/d1": Contents([T0], []), "/d2": Contents([T0], [])})
+        refuse_duplicates({"/d1": Contents([T0], [], {}), "/d2": Contents([T0], [], {})})
+
+
+def test_a_partition_that_moves_to_two_directories_or_to_where_it_is_is_refused():
+    refuse_duplicates({"/d1": Contents([T0], [], {}), "/d2": Contents([], [], {T0: "t-0.x-future"})})
+    with pytest.raises(LogDirectoryRefused, match=r"t-0 is in both /d1/t-0\.x-future and /d2/t-0\.y-future"):
+        refuse_duplicates(
+            {"/d1": Contents([], [], {T0: "t-0.x-future"}), "/d2": Contents([], [], {T0: "t-0.y-future"})}
+        )
+    with pytest.raises(LogDirectoryRefused, match=r"t-0 is in both /d1 and /d1/t-0\.x-future"):
+        refuse_duplicates({"/d1": Contents([T0], [], {T0: "t-0.x-future"})})
 
 
 def test_directories_agree_on_their_owner_as_far_as_they_say():

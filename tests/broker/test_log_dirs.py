@@ -151,13 +151,12 @@ async def test_a_directory_must_be_called_by_its_absolute_path(nursery, autojump
     assert await places(client, "t", 1) == {0: "/a"}
 
 
-async def test_a_partition_may_stay_where_it_is_and_does_not_move(nursery, autojump_clock, caplog):
-    _, client = await with_two_directories(nursery)
+async def test_a_partition_may_stay_where_it_is(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
     await client.create_topic("t")
     assert await wish(client, "/a", "t") == 0
-    assert await wish(client, "/b", "t") == ErrorCode.INVALID_REQUEST
-    assert "moving it to /b is not served" in caplog.text
     assert await places(client, "t", 1) == {0: "/a"}
+    assert not any(name.startswith("t-0") for name in machine.disk.list("/b"))
 
 
 async def test_a_directory_that_is_offline_takes_no_wish(nursery, autojump_clock):

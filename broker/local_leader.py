@@ -1,0 +1,218 @@
+"""This broker as the one that its own future logs follow (KIP-113): the other end of a `Fetcher`, without a network.
+
+Asked are the current logs, whichever role they have, for whatever they hold: a future log follows to the log end, and
+what is cut off the current log is cut off it too, as a follower's is cut by its leader's epochs (reference C.3). Leader
+epochs of the questions do not matter, for nobody else is asked. There are no fetch sessions: every question is full.
+
+`replica.alter.log.dirs.io.max.bytes.per.second` limits what all these fetchers read together: who has read too much
+waits before he reads on.
+"""
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from barnabas.broker.following import EARLIEST
+from barnabas.broker.waiting import Waiter
+from barnabas.storage.disk import StorageError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, InvariantBroken
+
+if TYPE_CHECKING:
+    from barnabas.broker.following import Row
+    from barnabas.broker.partition import Partition
+    from barnabas.broker.world import World
+    from barnabas.storage.log import PartitionLog
+
+REST_SECONDS = 1.0  # after so long the allowed rate is looked at again
+NO_REST_SECONDS = 0.001  # for less it is not worth to sleep; it adds up
+
+
+class MoveConfig(Protocol):
+    """The broker properties that this file reads; BrokerConfig."""
+
+    @property
+    def alter_log_dirs_bytes_per_second(self) -> int: ...
+
+
+class Hosted(Protocol):
+    """The partitions of this broker: Replicas."""
+
+    def get(self, topic: str, partition: int) -> "Partition | ErrorCode": ...
+
+
+class Pace:
+    """Lets its users wait when they have read more than the configured rate allows."""
+
+    def __init__(self, config: MoveConfig) -> None:
+        self._config = config
+        self._excess_bytes = 0.0
+        self._excess_at = 0.0  # of trio's clock: when it was so much
+
+    async def wait(self) -> None:
+        """Return when reading is allowed."""
+        while (seconds := self._rest_seconds()) > NO_REST_SECONDS:
+            await trio.sleep(min(seconds, REST_SECONDS))
+
+    def spend(self, size_bytes: int) -> None:
+        """So much was read."""
+        self._rest_seconds()
+        self._excess_bytes += size_bytes
+
+    def _rest_seconds(self) -> float:
+        rate, now = self._config.alter_log_dirs_bytes_per_second, trio.current_time()
+        self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * rate, 0.0)
+        self._excess_at = now
+        return self._excess_bytes / rate if rate else math.inf  # at 0 nothing goes on
+
+
+class LocalLeader:
+    """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs."""
+
+    def __init__(self, hosted: Hosted, world: "World", pace: Pace) -> None:
+        self._hosted = hosted
+        self._world = world
+        self._pace = pace
+
+    async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message:
+        """The answer; the deadline does not matter, for it always comes."""
+        match request:
+            case m.FetchRequest():
+                return await self._fetch(request)
+            case m.ListOffsetsRequest():
+                return self._list_offsets(request)
+            case m.OffsetForLeaderEpochRequest():
+                return self._epoch_ends(request)
+        raise InvariantBroken(f"a future log asks {request!r}")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _log(self, topic: str, index: int) -> "tuple[Partition, PartitionLog] | ErrorCode":
+        partition = self._hosted.get(topic, index)
+        if isinstance(partition, ErrorCode):
+            return partition
+        if partition.log is None or partition.log.is_being_cut:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return partition, partition.log
+
+    # -- Fetch
+
+    async def _fetch(self, request: m.FetchRequest) -> m.FetchResponse:
+        """At once if there is anything to tell; else when the first partition changes, or when time is up."""
+        await self._pace.wait()
+        deadline = trio.current_time() + request.max_wait_ms / 1000
+        response, is_news = await self._look(request)
+        while not is_news and await self._await_change(request, deadline):
+            response, is_news = await self._look(request)
+        return response
+
+    async def _await_change(self, request: m.FetchRequest, deadline: float) -> bool:
+        asked = [self._hosted.get(topic.topic, each.partition) for topic in request.topics for each in topic.partitions]
+        watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
+        waiter = Waiter()
+        waiter.register(watched)
+        try:
+            return await waiter.wait(deadline)
+        finally:
+            waiter.unregister(watched)
+
+    async def _look(self, request: m.FetchRequest) -> tuple[m.FetchResponse, bool]:
+        """A row for each partition that is asked for; and whether any of them says something."""
+        bytes_left, is_news = request.max_bytes, False
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                row = await self._row(topic.topic, asked, bytes_left)
+                size_bytes = len(row.records) if isinstance(row.records, bytes) else 0
+                self._pace.spend(size_bytes)
+                bytes_left -= size_bytes
+                is_news = is_news or bool(size_bytes or row.error_code or row.diverging_epoch.end_offset >= 0)
+                rows.append(row)
+            topics.append(
+                m.FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows)
+            )
+        return m.FetchResponse(responses=topics), is_news
+
+    async def _row(self, topic: str, asked: m.FetchRequest.FetchPartition, bytes_left: int) -> "Row":
+        row = m.FetchResponse.PartitionData(partition_index=asked.partition)
+        found = self._log(topic, asked.partition)
+        if isinstance(found, ErrorCode):
+            row.error_code = found
+            return row
+        partition, log = found
+        row.high_watermark, row.log_start_offset = partition.high_watermark, log.log_start_offset
+        parted = _parted(log, asked.last_fetched_epoch, asked.fetch_offset)
+        if parted is not None:
+            row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=parted[0], end_offset=parted[1])
+        else:
+            max_bytes = min(asked.partition_max_bytes, bytes_left)
+            row.error_code = await self._read(partition, log, asked.fetch_offset, max_bytes, row)
+        return row
+
+    async def _read(
+        self, partition: "Partition", log: "PartitionLog", offset: int, max_bytes: int, row: "Row"
+    ) -> ErrorCode:
+        """Fill in what follows this offset; nothing if the log was cut meanwhile."""
+        generation = log.segments.generation
+        try:
+            read = log.read(offset, max_bytes=max_bytes, end_offset=log.log_end_offset, at_least_one=max_bytes > 0)
+            if isinstance(read, ErrorCode):
+                return read
+            if read.slice is not None:
+                try:
+                    records = await self._world.in_thread(read.slice.read)
+                finally:
+                    read.slice.release()
+                if generation == log.segments.generation and not log.is_being_cut:
+                    row.records = records
+        except StorageError as error:
+            return partition.fail_storage(error)
+        return ErrorCode.NONE
+
+    # -- where logs begin, end, and part
+
+    def _list_offsets(self, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                row = m.ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+                found = self._log(topic.name, asked.partition_index)
+                if isinstance(found, ErrorCode):
+                    row.error_code = found
+                else:
+                    log = found[1]
+                    row.offset = log.log_start_offset if asked.timestamp == EARLIEST else log.log_end_offset
+                rows.append(row)
+            topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        return m.ListOffsetsResponse(topics=topics)
+
+    def _epoch_ends(self, request: m.OffsetForLeaderEpochRequest) -> m.OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                row = m.OffsetForLeaderEpochResponse.EpochEndOffset(partition=asked.partition)
+                found = self._log(topic.topic, asked.partition)
+                if isinstance(found, ErrorCode):
+                    row.error_code = found
+                else:
+                    log = found[1]
+                    row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+                rows.append(row)
+            topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+        return m.OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _parted(log: "PartitionLog", last_epoch: int, offset: int) -> tuple[int, int] | None:
+    """Where the logs parted, if the other one, which ends at `offset` in this epoch, is no beginning of this one."""
+    latest = log.epochs.latest_epoch
+    if last_epoch < 0 or latest is None:
+        return None
+    if last_epoch > latest:  # it was cut here, with all that was written in it
+        return latest, log.log_end_offset
+    epoch, end_offset = log.epochs.end_offset_for(last_epoch, log.log_end_offset)
+    return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
