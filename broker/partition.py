@@ -213,7 +213,7 @@ class Partition:
             return
         reached = max(self.high_watermark, log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
         if reached != self.high_watermark:
-            self.high_watermark = reached
+            self._move_high_watermark(log, reached)
             wake(self)
 
     def truncated(self) -> None:
@@ -379,10 +379,17 @@ class Partition:
         if not self.is_leader or self.log is None or self._lacks_replicas(len(self.in_sync_replicas)):
             return False  # Kafka 3.9 commits nothing that too few replicas hold (the first part of KIP-966)
         before = self.high_watermark
-        self.high_watermark = decide_high_watermark(
+        reached = decide_high_watermark(
             before, self.log.acknowledgeable_offset, self.followers.values(), self._is_awaited
         )
-        return self.high_watermark != before
+        if reached != before:
+            self._move_high_watermark(self.log, reached)
+        return reached != before
+
+    def _move_high_watermark(self, log: PartitionLog, offset: int) -> None:
+        """It rises. Transactions below it need not be remembered, also where nobody reads: on most followers."""
+        self.high_watermark = offset
+        log.producers.forget_committed(offset)
 
     # -- followers and the ISR (reference C.5, C.6)
 

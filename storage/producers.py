@@ -237,18 +237,27 @@ class ProducerStates:
         )
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset that may belong to an undecided transaction; None if everything is decided.
-
-        Forgets the completed transactions whose marker lies below the high watermark, which only rises. (It falls
-        only with a truncation, after which the state is loaded anew.)
-        """
+        """The first offset that may belong to an undecided transaction; None if everything is decided."""
+        self.forget_committed(high_watermark)
         completed = self._completed
-        while completed and completed[0][1] < high_watermark:
-            heapq.heappop(completed)
         oldest_open = next(iter(self._open_transactions), None)
         if not completed:
             return oldest_open
         return completed[0][0] if oldest_open is None else min(oldest_open, completed[0][0])
+
+    def forget_committed(self, high_watermark: int) -> None:
+        """Forget the completed transactions whose marker lies below the high watermark, which only rises.
+
+        It falls only with a truncation, after which the state is loaded anew.
+        """
+        completed = self._completed
+        while completed and completed[0][1] < high_watermark:
+            heapq.heappop(completed)
+
+    @property
+    def uncommitted_count(self) -> int:
+        """How many transactions are completed, and not known to be committed."""
+        return len(self._completed)
 
     def expire(self, now_ms: int, producer_id_expiration_ms: int) -> int:
         """Forget who has not written for so long and has no open transaction; returns how many that were."""

@@ -4,7 +4,9 @@ import pytest
 import trio
 
 from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import COMMIT, TRANSACTIONAL, build_batch, build_control_batch
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import CrashRecorder, batch_of, produce_request
 from tests.broker.replication import Group
@@ -335,6 +337,19 @@ async def test_ten_megabytes_come_in_one_answer(nursery, autojump_clock):
     await group.start_broker(2)
     await topic.tell(2)
     await topic.is_copied_to(2, within_seconds=3)
+
+
+async def test_committed_transactions_are_not_remembered_though_nobody_reads(nursery, autojump_clock):
+    group = await Group.start(nursery, count=2)
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    leader, producer = topic.replica(1), {"producer_id": 7, "producer_epoch": 0, "timestamp_ms": 0}
+    for number in range(10):
+        records = build_batch([(None, b"v")], attributes=TRANSACTIONAL, base_sequence=number, **producer)
+        leader.append_as_leader(records, Origin.COORDINATOR)
+        leader.append_as_leader(build_control_batch(COMMIT, coordinator_epoch=0, **producer), Origin.COORDINATOR)
+    await until(lambda: topic.replica(2).high_watermark == 20)
+    assert [topic.replica(each).log.producers.uncommitted_count for each in (1, 2)] == [0, 0]
 
 
 # -- descriptors
