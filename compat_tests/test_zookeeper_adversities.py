@@ -231,6 +231,21 @@ async def test_closing_without_a_connection_takes_no_longer_than_a_moment(scene:
         await scene.store.close()
 
 
+@pytest.mark.parametrize("other", ["refuses", "is silent"])
+async def test_of_two_servers_one_that_is_dead_does_not_matter(zookeeper: ZooKeeperProcess, other: str) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")  # takes connections, and never answers
+    port = listener.socket.getsockname()[1]
+    if other == "refuses":
+        await listener.aclose()
+    config = ZooKeeperConfig(f"127.0.0.1:{port},{zookeeper.bootstrap}", 3000)
+    for _ in range(3):  # which server is asked first is drawn by lot
+        with trio.fail_after(PATIENCE_SECONDS):
+            store = await open_zookeeper_store(config, in_worker_thread)
+        assert await store.exists("/zookeeper") is not None
+        await store.close()
+    await listener.aclose()
+
+
 # -- what is written is written once, whichever answer is lost
 
 

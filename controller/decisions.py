@@ -145,7 +145,7 @@ def decide_resumed_deletions(image: ClusterImage, broker_ids: Container[int]) ->
         if any(
             broker_id in broker_ids
             for partition in image.topics[topic].partitions.values()
-            for broker_id in partition.replicas
+            for broker_id in partition.replica_statuses  # also one that is not assigned any more
         )
     ]
     return Decision([Step(DeletionResumed(topic)) for topic in resumed])

@@ -9,6 +9,7 @@ import logging
 import trio
 
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
 
@@ -71,7 +72,8 @@ async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerReg
         data, stat = await store.get(path, touched.set)
     except NoNode:
         return
-    is_an_earlier_life = BrokerRegistration.decode(data, path).endpoints == registration.endpoints
+    found = parse(BrokerRegistration.decode, data, path)
+    is_an_earlier_life = found is not None and found.endpoints == registration.endpoints
     if not is_an_earlier_life or trio.current_time() >= deadline:
         raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session")
     logger.warning("%s is still there from an earlier life, session %#x: waiting for its end", path, stat.owner)
@@ -89,6 +91,7 @@ async def _refuse_shared_address(store: MetadataStore, broker_id: int, registrat
             data, _ = await store.get(paths.broker(int(name)))
         except NoNode:
             continue
-        for endpoint in BrokerRegistration.decode(data, paths.broker(int(name))).endpoints:
+        registered = parse(BrokerRegistration.decode, data, paths.broker(int(name)))
+        for endpoint in () if registered is None else registered.endpoints:
             if (endpoint.host, endpoint.port) in addresses:
                 raise CannotRegister(f"broker {name} is registered at {endpoint.host}:{endpoint.port} already")

@@ -20,6 +20,8 @@ from barnabas.controller.leaders import (
 )
 from barnabas.controller.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.state import (
+    Assignment,
+    AssignmentsChanged,
     BrokerJoined,
     BrokerLeft,
     DeletionBegun,
@@ -360,6 +362,13 @@ def test_answers_about_what_is_not_being_deleted_mean_nothing(picture, marked):
 
 def test_only_deletions_with_a_replica_on_the_broker_resume(marked):
     assert decide_resumed_deletions(marked, {3: None}) == Decision()
+
+
+def test_a_deletion_resumes_for_a_replica_that_is_not_assigned_any_more(marked):
+    replay(marked, AssignmentsChanged("orders", {0: Assignment((1,))}))
+    replay(marked, BrokerLeft(2))
+    assert carry_out(marked, decide_deletions(marked)).steps[-1].record == DeletionHalted("orders")
+    assert decide_resumed_deletions(marked, {2: None}) == Decision([Step(DeletionResumed("orders"))])
 
 
 def test_a_topic_without_replicas_is_deleted_at_once(picture):

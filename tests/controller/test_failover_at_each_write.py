@@ -248,3 +248,27 @@ async def test_the_next_controller_ends_what_was_begun(open_cluster, story, writ
             break
         deaths += 1
     assert deaths > 0
+
+
+def lose_answers(store, first):
+    """Every other batch is carried out, its answers are lost, and all of it is asked again, as zkclient.py does."""
+    write, numbers = store.batch, count(first)
+
+    async def batch(items):
+        if next(numbers) % 2:
+            await write(items)
+        return await write(items)
+
+    store.batch = batch
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+async def test_answers_that_are_lost_change_nothing(open_cluster, story, first):
+    async with open_cluster() as cluster:
+        await cluster.start(0, 1, 2, 3)
+        epoch = cluster.controller.candidate.epoch
+        lose_answers(cluster.controller.store, first)
+        async for _ in story(cluster):
+            await cluster.settle()
+        assert cluster.controller.candidate.epoch == epoch
