@@ -53,7 +53,6 @@ class Cluster:
         self.zookeeper = ZooKeeperProcess(directory, TICK_MS)
         self.brokers: dict[int, Process] = {}
         self.down: set[int] = set()
-        self._paused: set[int] = set()
 
     @property
     def ports(self) -> dict[int, int]:
@@ -95,6 +94,11 @@ class Cluster:
         self.brokers[broker].restart()
         self.down.discard(broker)
         self.await_brokers(set(BROKERS) - self.down)
+
+    def heal(self) -> None:
+        """Bring back whoever is still down after a scenario that failed."""
+        for broker in sorted(self.down):
+            self.restart(broker)
 
     def pause(self, broker: int) -> None:
         os.kill(self.brokers[broker].pid, signal.SIGSTOP)

@@ -5,14 +5,18 @@ from compat_tests.differential.compare import Known
 ONE_CONNECTION = "The broker that is asked decides it alone, from the bytes: nothing of it depends on other brokers."
 OWN_CONFIGS = "About the properties of one broker, or of topics, which clusters tell as one broker does; it takes long."
 DRAWN = "It looks at topics whose leaders the controller draws by chance."
+OTHER_STEPS = (
+    "How many steps a change takes: Kafka writes one state for a new leader or assignment and one for the shorter ISR, "
+    "an epoch each; ours is written at once."
+)
 
 # Patterns of scenario names; a pattern that fits none is an error of the suite.
 ABOUT_ONE_BROKER: dict[str, str] = {
     **dict.fromkeys(("damaged_batches*", "first_bytes", "*_that_lie", "every_api_above_its_versions"), ONE_CONNECTION),
     **dict.fromkeys(("api_versions*", "client_software_names", "sasl_on_a_plain_listener"), ONE_CONNECTION),
-    **dict.fromkeys(("*_in_old_formats", "codecs", "zstd_for_old_consumers", "fetch_waits"), ONE_CONNECTION),
+    **dict.fromkeys(("*_in_old_formats", "codecs", "zstd_for_old_consumers", "fetch_*s"), ONE_CONNECTION),
     **dict.fromkeys(("keys_on_a_compacted_topic", "times_of_records", "sizes_of_batches"), ONE_CONNECTION),
-    **dict.fromkeys(("every_*_property_with_every_value", "what_is_*", "broker_configs_*"), OWN_CONFIGS),
+    **dict.fromkeys(("every_*_with_every_value", "what_is_*", "broker_configs_*", "topic_configs_*"), OWN_CONFIGS),
     **dict.fromkeys(("metadata_creates_topics", "log_directories"), DRAWN),
 }
 
@@ -29,10 +33,17 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
         "responses.0.error_message",
         "Kafka names itself twice, not the broker that was meant.",
     ),
-    Known(
-        "replicas_are_reassigned",
-        "*, then",
-        "partitions.*.leader_epoch",
-        "Kafka writes a state for the new assignment and one for the shorter ISR, an epoch each; ours is written once.",
+    *(
+        Known(scenario, answer, field, OTHER_STEPS)
+        for scenario, answer, field in (
+            ("replicas_are_reassigned", "*, then", "partitions.*.leader_epoch"),
+            ("a_broker_is_dead", "after cancelling", "partitions.0.leader_epoch"),
+            ("a_broker_is_dead", "*back: *", "*leader_epoch"),
+            ("the_controller_is_dead", "*", "partitions.0.leader_epoch"),
+        )
+    ),
+    *(
+        Known("replicas_move_between_directories", answer, "results.*", "A log that is there does not move yet.")
+        for answer in ("v? moved", "broker 2 v? described")
     ),
 ]

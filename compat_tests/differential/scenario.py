@@ -85,6 +85,6 @@ def _answers(function: Scenario, side: Side) -> dict[str, Any]:
             assert name not in found, f"two answers are called {name!r}"
             found[name] = plain(answer, side.names)
     except Exception as error:
-        error.add_note(f"{side.broker} answered so far: {list(found)[-5:]}")
+        error.add_note(f"{side.broker} answered so far: {list(found.items())[-3:]}")
         raise
     return found
