@@ -306,6 +306,9 @@ async def test_only_the_controller_answers(autojump_clock, deposed):
         assert (answer.error_code, answer.error_message) == (nobody, message)
     assert (await client.ask(m.AlterPartitionRequest())).error_code == nobody
     assert (await client.ask(m.ControlledShutdownRequest())).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u", mechanism=1)
+    (row,) = (await client.ask(m.AlterUserScramCredentialsRequest(deletions=[deletion]))).results
+    assert (row.error_code, row.error_message) == (nobody, None)  # without a text, as Kafka 3.9.1 says it
     assert await elect(deposed, ("t", [0])) == (0, {("t", 0): (nobody, None)})
     assert (await elect(deposed, everything=True))[1] == {("t", 0): (nobody, None)}
     grown = m.CreatePartitionsRequest(topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)])
