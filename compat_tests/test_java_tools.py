@@ -1,13 +1,15 @@
 """Kafka's own command-line tools, of 3.9 and of 4, against a running broker."""
 
 import json
+import pathlib
 import time
 
 import pytest
 
-from barnabas.wire.records import build_batch
+from barnabas.wire.records import build_batch, read_all_records
+from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import run_java_tool
-from compat_tests.raw import RawClient, ask, create_topic, produce_request
+from compat_tests.raw import RawClient, ask, create_topic, eventually, produce_request
 
 TOOLS = "org.apache.kafka.tools"
 
@@ -189,6 +191,43 @@ def test_partitions_are_reassigned(tool, topic, shared_broker, tmp_path):
     told = tool(command, "--verify", "--reassignment-json-file", file)
     assert f"Reassignment of partition {topic}-0 is completed." in told
     assert tool(command, "--list") == "No partition reassignments found.\n"
+
+
+@pytest.fixture
+def two_directories(tmp_path):
+    """A broker with two log directories, and their paths."""
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    broker = BrokerProcess(tmp_path, log_dirs=",".join(paths)).start()
+    yield broker, paths
+    broker.kill()
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_a_partition_is_moved_to_another_log_directory(version, topic, two_directories, tmp_path):
+    broker, paths = two_directories
+    create_topic(broker.port, topic)
+    batches = [bytes(build_batch([(None, b"%d" % number)], timestamp_ms=0).data) for number in range(100)]
+    with RawClient(broker.port) as client:
+        for records in batches:
+            ask(client, produce_request(topic, records), 9)
+    (source,) = [path for path in paths if pathlib.Path(path, f"{topic}-0").exists()]
+    (target,) = [path for path in paths if path != source]
+    moved = {"topic": topic, "partition": 0, "replicas": [int(broker_id(broker))], "log_dirs": [target]}
+    (tmp_path / "wanted.json").write_text(json.dumps({"version": 1, "partitions": [moved]}))
+
+    def reassign(*arguments):
+        command, file = f"{TOOLS}.reassign.ReassignPartitionsCommand", str(tmp_path / "wanted.json")
+        bootstrap = "--bootstrap-server", broker.bootstrap
+        return run_bare(version, command, *bootstrap, "--reassignment-json-file", file, *arguments)
+
+    told = reassign("--execute", "--replica-alter-log-dirs-throttle", "100000000")
+    assert f"Successfully started moving log directory to {target} for replica {topic}-0 with broker" in told
+    eventually(lambda: pathlib.Path(target, f"{topic}-0").exists(), bool)
+    told = reassign("--verify")
+    replica = f"{topic}-0-{broker_id(broker)}"
+    assert f"Reassignment of replica {replica} completed successfully." in told
+    held = pathlib.Path(target, f"{topic}-0", f"{0:020}.log").read_bytes()
+    assert [record.value for _, record in read_all_records(held)] == [b"%d" % number for number in range(100)]
 
 
 def run_bare(version, main_class, *arguments, **options):
