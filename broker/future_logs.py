@@ -93,16 +93,16 @@ class FutureLogs:
             has_flipped = self._flip(current, future, doomed)
             return has_flipped
 
-        with trio.CancelScope(shield=True):
-            try:
-                doomed = self._doomed_path(current)
-                if await self._prepare(current, future, step) and self._is_moment(current, future) and step(flip):
+        doomed = self._doomed_path(current)
+        try:
+            if await self._prepare(current, future, step) and self._is_moment(current, future) and step(flip):
+                with trio.CancelScope(shield=True):
                     await self._settle(current, future, doomed)
-            except StorageError:
-                pass  # one of the two directories is offline, and the broker knows
-            finally:
-                self._flusher.release(current, is_gone=has_flipped)
-                self._flusher.release(future, is_gone=not self._logs.directory_of(future).holds(future))
+        except StorageError:
+            pass  # one of the two directories is offline, and the broker knows
+        finally:
+            self._flusher.release(current, is_gone=has_flipped)
+            self._flusher.release(future, is_gone=not self._logs.directory_of(future).holds(future))
         return has_flipped
 
     async def _prepare(

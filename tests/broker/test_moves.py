@@ -197,6 +197,23 @@ async def test_a_move_goes_on_after_a_restart(nursery, autojump_clock, end):
     assert await client.read_values("t") == TEN
 
 
+@pytest.mark.parametrize("after_seconds", range(1, 30, 2))
+async def test_a_broker_stops_at_whatever_point_a_move_is(nursery, autojump_clock, after_seconds):
+    machine, client = await with_directories(nursery, log_flush_interval_messages="1")
+    await client.create_topic("t")
+    for value in TEN[:3]:
+        await client.produce("t", value)
+    machine.thread_seconds = 1.0
+    assert await move(client, "/b") == 0
+    await trio.sleep(after_seconds)
+    with trio.fail_after(200):
+        await machine.stop()
+    machine.thread_seconds = 0.001
+    client = await (await machine.start()).connect()
+    await has_moved(machine, "/b")
+    assert await client.read_values("t") == TEN[:3]
+
+
 async def test_a_directory_that_fails_ends_the_moves_to_it_and_no_partition(nursery, autojump_clock):
     machine, client = await slowly_moving(nursery, "/a,/b,/c")
     machine.disk.fail_next("write", path_part="/b/t-0")
