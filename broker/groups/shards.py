@@ -21,6 +21,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -79,6 +80,13 @@ class Shard:
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what requests are told; NONE once it serves
 
 
+class _Deleted(NamedTuple):
+    """Partitions that were deleted, and where the logs of the shards that served ended then."""
+
+    partitions: Mapping[TopicPartition, None]
+    ends: Mapping[Shard, int]
+
+
 class Shards:
     """All shards of this broker, by partition index."""
 
@@ -95,7 +103,7 @@ class Shards:
         self._to_load: dict[Shard, None] = {}  # the next one first
         self._load_wanted = trio.Event()
         # Few in each, and soon taken.
-        self._deleted, self._deletions = trio.open_memory_channel[dict[TopicPartition, None]](math.inf)
+        self._deleted, self._deletions = trio.open_memory_channel[_Deleted](math.inf)
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
 
     def __iter__(self) -> Iterator[Shard]:
@@ -143,7 +151,8 @@ class Shards:
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions exist no more: neither do the offsets committed for them."""
-        self._deleted.send_nowait(dict.fromkeys(deleted))
+        ends = {shard: shard.log.log_end_offset for shard in self.serving() if shard.log is not None}
+        self._deleted.send_nowait(_Deleted(dict.fromkeys(deleted), ends))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load, watch timers, and expire; until cancelled."""
@@ -372,8 +381,10 @@ class Shards:
     async def _forget_deleted(self) -> None:
         """Forget the offsets of partitions that were deleted."""
         async for deleted in self._deletions:
-            for shard in self.serving():
-                await self._forget(shard, partial(_committed_of, deleted), PartitionsDeleted)
+            for shard, end_offset in deleted.ends.items():
+                if self.still_leads(shard):
+                    committed = partial(_committed_of, deleted.partitions, end_offset)
+                    await self._forget(shard, committed, PartitionsDeleted)
 
     async def _forget(
         self,
@@ -414,12 +425,14 @@ def _make(records: Callable[[], list[GroupRecord]], now_ms: int, codec: Codec) -
         return None
 
 
-def _committed_of(deleted: Mapping[TopicPartition, None], group: Group) -> list[TopicPartition]:
-    """Those of the deleted partitions for which the group has committed."""
+def _committed_of(deleted: Mapping[TopicPartition, None], end_offset: int, group: Group) -> list[TopicPartition]:
+    """Those of the deleted partitions for which the group had committed when its log ended there.
+
+    What was committed later is for a topic of the same name that was created since.
+    """
     offsets = group.recorded.offsets
-    if len(offsets) < len(deleted):
-        return [key for key in offsets if key in deleted]
-    return [key for key in deleted if key in offsets]
+    fewer, more = (offsets, deleted) if len(offsets) < len(deleted) else (deleted, offsets)
+    return [key for key in fewer if key in more and offsets[key].at_offset < end_offset]
 
 
 def _has_failed(shard: Shard) -> bool:

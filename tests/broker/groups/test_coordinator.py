@@ -373,6 +373,15 @@ async def test_a_group_is_not_looked_for_by_the_part_of_the_metadata_that_has_co
     assert error_of(await house.ask(commit(5))) == 0
 
 
+async def test_what_is_committed_for_a_topic_made_again_is_not_forgotten_with_its_predecessors(house, autojump_clock):
+    assert error_of(await house.ask(commit(5, partition=0))) == 0
+    assert error_of(await house.ask(commit(6, partition=1))) == 0
+    house.groups.on_partitions_deleted([TopicPartition("t", 0), TopicPartition("t", 1)])
+    assert error_of(await house.ask(commit(1, partition=0))) == 0
+    await trio.sleep(1)
+    assert offsets_of(await house.ask(fetch(0, 1))) == {0: 1, 1: -1}
+
+
 async def test_news_of_the_same_epoch_counts(house, autojump_clock):
     house.groups.on_resigned(0, 1)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
