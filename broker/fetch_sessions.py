@@ -89,6 +89,7 @@ class FetchSession:
         self.waiter = Waiter(sleeps_through_commits=of_follower)
         self.pulse = Pulse()
         self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says
+        self._is_closed = False  # a request of it may still be under way
         self._by_partition: dict[Partition, Wanted] = {}
 
     @property
@@ -124,7 +125,7 @@ class FetchSession:
             self.waiter.unregister([wanted.watched])
             self._by_partition.pop(wanted.watched, None)
         wanted.watched = partition
-        if partition is not None:
+        if partition is not None and not self._is_closed:
             self.waiter.register([partition])
             self._by_partition[partition] = wanted
 
@@ -139,7 +140,8 @@ class FetchSession:
         return list(due)
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching, for good."""
+        self._is_closed = True
         for partition in self._by_partition:
             self.waiter.unregister([partition])
         self._by_partition.clear()

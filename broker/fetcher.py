@@ -55,7 +55,7 @@ from barnabas.broker.waiting import Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
-from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -572,7 +572,7 @@ class Fetcher:
     def _rest(self, followed: Followed, code: int) -> None:
         if not self._is_current(followed):
             return
-        why = ErrorCode(code).name
+        why = error_name(code)
         logger.info("%s is not fetched from broker %d for a while: %s", followed.key, self.leader_id, why)
         self._rest_all([followed.key])
 
@@ -589,7 +589,7 @@ class Fetcher:
 
     def _fail(self, followed: Followed, code: int) -> None:
         if self._is_current(followed):
-            why = ErrorCode(code).name
+            why = error_name(code)
             logger.warning("%s is not fetched until its leader is told anew: %s", followed.key, why)
             followed.failed = True
             self._touched[followed.key] = None

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from barnabas.storage.entries import SMALLEST_ENTRY_BYTES, span_at
 from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, error_of
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, java_string_hash
 
 EPOCH_IN_FETCH_VERSION = 12  # from here on a fetch finds out where logs parted (KIP-595)
@@ -392,7 +392,7 @@ def offset_of(response: m.ListOffsetsResponse) -> int | ErrorCode:
     """What the leader says where its log ends, or starts."""
     for topic in response.topics:
         for row in topic.partitions:
-            return ErrorCode(row.error_code) if row.error_code else row.offset
+            return error_of(row.error_code) if row.error_code else row.offset
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 

@@ -66,7 +66,7 @@ from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
 from barnabas.wire.apis import level_reaches
-from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 
 logger = logging.getLogger(__name__)
 
@@ -299,7 +299,7 @@ async def _allocate_producer_ids(
     if not isinstance(response, m.AllocateProducerIdsResponse):
         raise InvariantBroken(f"{response!r} answers AllocateProducerIds")
     if response.error_code:
-        return ErrorCode(response.error_code)
+        return error_of(response.error_code)
     return response.producer_id_start, response.producer_id_len
 
 

@@ -168,6 +168,12 @@ class ErrorCode(IntEnum):
     VOTER_NOT_FOUND = 127, False, "The voter is not in the voter set."
 
 
+def error_of(code: int) -> ErrorCode:
+    """A code that came as a number; UNKNOWN_SERVER_ERROR for one that Kafka 3.9 does not know."""
+    known = ErrorCode._value2member_map_.get(code)
+    return known if isinstance(known, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def error_name(code: int) -> str:
     """The name of a code that came as a number; the number itself when Kafka 3.9 does not know it."""
     known = ErrorCode._value2member_map_.get(code)

@@ -271,12 +271,18 @@ class FetchPlan:
 
     def _add_records(self, row: Row, piece: FileSlice) -> None:
         size = piece.size_bytes
+        row.records = piece
+        try:
+            is_inline = size <= INLINE_READ_BYTES_MAX and piece.file.resident(piece.position, size)
+            if is_inline:
+                row.records = piece.read()
+        except StorageError:
+            piece.release()
+            raise
+        if is_inline:
+            piece.release()
         self.planned_bytes += size
         self.bytes_left -= size
-        row.records = piece
-        if size <= INLINE_READ_BYTES_MAX and piece.file.resident(piece.position, size):
-            row.records = piece.read()
-            piece.release()
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:

@@ -157,6 +157,19 @@ async def test_a_fetcher_whose_epoch_ended_earlier_is_told_where(nursery, autoju
     assert values_in(await client.fetch("t", 3, last_fetched_epoch=0)) == [b"in epoch 1"]
 
 
+async def test_a_file_that_cannot_be_read_for_a_small_answer_is_closed(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/data,/other").start()
+    client = await machine.connect()
+    for number in range(2):  # one in each directory: the broker goes on
+        await client.create_topic(f"t{number}")
+        await client.produce(f"t{number}", b"a")
+    machine.disk.fail_next("read", path_part="/t0-0/", after=1)  # the first one finds it
+    assert (await client.fetch("t0")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    client.close()
+    await machine.stop()
+    assert machine.disk.open_count == 0
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [

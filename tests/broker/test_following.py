@@ -20,6 +20,7 @@ from barnabas.broker.following import (
     fetcher_index,
     judge,
     judge_epoch_end,
+    offset_of,
     pieces,
 )
 from barnabas.storage.epochs import LeaderEpochs
@@ -311,3 +312,12 @@ def test_a_partial_entry_stays_with_the_last_piece():
 )
 def test_partitions_are_divided_among_fetchers(topic, partition, count, index):
     assert fetcher_index(TopicPartition(topic, partition), count) == index
+
+
+@pytest.mark.parametrize(
+    ("code", "found"), [(0, 9), (74, ErrorCode.FENCED_LEADER_EPOCH), (999, ErrorCode.UNKNOWN_SERVER_ERROR)]
+)
+def test_where_the_leaders_log_ends_is_told_or_why_not(code, found):
+    row = m.ListOffsetsResponse.ListOffsetsPartitionResponse(error_code=code, offset=9)
+    topic = m.ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])
+    assert offset_of(m.ListOffsetsResponse(topics=[topic])) == found

@@ -7,6 +7,7 @@ import trio
 
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
+    Machine,
     fetch_request,
     fetched,
     records_in,
@@ -264,6 +265,19 @@ async def test_a_session_that_is_closed_while_its_request_waits_is_gone(nursery,
     await other.produce("t", b"v", 0)
     assert (await session.client.receive()).error_code == 0
     assert values_in((await fresh.rows())[0]) == [b"v"]
+
+
+async def test_a_session_that_makes_room_while_it_is_planned_watches_nothing(nursery, autojump_clock):
+    machine = await Machine(nursery, max_incremental_fetch_session_cache_slots="1").start()
+    consumer, follower = await machine.connect(), await machine.connect()
+    await consumer.create_topic("t", 900)
+    everything = [("t", each, 0) for each in range(900)]
+    await consumer.send(fetch_request(everything, session=(0, 0), max_wait_ms=100), 12)
+    for _ in range(4):  # it is planned in several steps
+        await trio.lowlevel.checkpoint()
+    await follower.ask(fetch_request([], session=(0, 0), replica_id=2), 12)
+    await consumer.receive()
+    assert sum(len(partition.waiters) for partition in machine.broker.replicas) == 0
 
 
 async def test_sessions_and_full_requests_see_the_same_log(nursery, autojump_clock):
