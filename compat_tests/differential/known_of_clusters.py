@@ -42,8 +42,4 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
             ("the_controller_is_dead", "*", "partitions.0.leader_epoch"),
         )
     ),
-    *(
-        Known("replicas_move_between_directories", answer, "results.*", "A log that is there does not move yet.")
-        for answer in ("v? moved", "broker 2 v? described")
-    ),
 ]
