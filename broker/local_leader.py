@@ -103,18 +103,16 @@ class LocalLeader:
         """At once if there is anything to tell; else when the first partition changes, or when time is up."""
         await self._pace.wait()
         deadline = trio.current_time() + request.max_wait_ms / 1000
-        response, is_news = await self._look(request)
-        while not is_news and await self._await_change(request, deadline):
-            response, is_news = await self._look(request)
-        return response
-
-    async def _await_change(self, request: m.FetchRequest, deadline: float) -> bool:
         asked = [self._hosted.get(topic.topic, each.partition) for topic in request.topics for each in topic.partitions]
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
-        waiter.register(watched)
+        waiter.register(watched)  # before the look, in which time passes
         try:
-            return await waiter.wait(deadline)
+            while True:
+                waiter.take_dirty()
+                response, is_news = await self._look(request)
+                if is_news or not await waiter.wait(deadline):
+                    return response
         finally:
             waiter.unregister(watched)
 

@@ -20,6 +20,7 @@ class TinyLog:
         self.file = disk.open(directory + "/log", create=True)
         self.flushed_bytes = 0
         self.flush_demanded = False
+        self.is_being_renamed = False
         self.flushed_at = []
 
     def append(self) -> int:
@@ -27,6 +28,8 @@ class TinyLog:
         return self.file.size_bytes()
 
     def flush_plan(self):
+        if self.is_being_renamed:
+            return None
         return TinyPlan(self.file) if self.file.size_bytes() > self.flushed_bytes else None
 
     def flushed(self, plan) -> None:
@@ -125,6 +128,40 @@ async def test_who_comes_while_a_round_runs_shares_the_next(scene, autojump_cloc
     await trio.sleep(1)
     assert (log.flushed_at, other.flushed_at) == ([10, 20], [20])
     assert scene.rounds == 2
+
+
+async def test_a_log_that_is_held_is_flushed_when_it_is_released(scene, autojump_clock):
+    log, done = scene.log(), []
+    log.append()
+    scene.flusher.want(log)
+    await trio.sleep(0.001)
+    await scene.flusher.hold(log)
+    assert milliseconds() == 10  # the sync that was under way has ended
+
+    async def flush() -> None:
+        log.append()
+        await scene.flusher.flush([log])
+        done.append(milliseconds())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(flush)
+        await trio.sleep(1)
+        scene.flusher.want(log)
+        await trio.sleep(1)
+        assert (log.flushed_at, done) == ([10], [])
+        scene.flusher.release(log)
+    assert (log.flushed_at, done) == ([10, 2020], [2020])
+
+
+async def test_a_log_that_is_gone_after_it_was_held_is_not_flushed(scene, autojump_clock):
+    log = scene.log()
+    await scene.flusher.hold(log)
+    async with trio.open_nursery() as nursery:
+        log.append()
+        nursery.start_soon(scene.flusher.flush, [log])
+        await trio.sleep(1)
+        scene.flusher.release(log, is_gone=True)
+    assert (log.flushed_at, scene.failed) == ([], [])
 
 
 async def test_bytes_written_during_a_round_are_not_reported_by_it(scene, autojump_clock):
