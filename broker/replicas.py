@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import trio
 
 from barnabas.broker.partition import FollowerWatch, Partition, Role
+from barnabas.controller.store import SessionExpired
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
@@ -133,7 +134,10 @@ class Replicas:
                 return refused
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
             judged = {key: self._judge(*each) for key, each in asked.items()}
-            prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
+            try:
+                prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
+            except SessionExpired:  # the life that was meant is over; roles are told again after the next registration
+                return ErrorCode.STALE_BROKER_EPOCH
             errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
             taken = [key for key, code in judged.items() if code is None]
             await self._fetchers.leave(taken)

@@ -344,3 +344,11 @@ async def test_requests_of_the_controller_take_turns(nursery, autojump_clock):
     assert [row.error_code for row in (await second.receive()).partition_errors] == [0]
     machine.thread_seconds = 0.001
     assert not machine.disk.exists("/data/t-4") and machine.disk.exists("/data/t-3")
+
+
+async def test_roles_that_come_when_the_session_is_over_were_meant_for_a_life_that_is(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    machine.broker.store.renew = trio.sleep_forever  # nobody answers who could begin another session
+    await machine.broker.store.expire()
+    asked = roles(machine, "unheard-of", [0], controller_epoch=await machine.controller_epoch())
+    assert codes_of(await client.ask(asked)) == [ErrorCode.STALE_BROKER_EPOCH]
