@@ -17,10 +17,12 @@ from compat_tests.clients.client import (
     client_names,
     folder_of,
 )
+from compat_tests.clients.cluster import SmallCluster
+from compat_tests.clients.confluent_kafka import runner as confluent_kafka
 from compat_tests.clients.java import runner as java
 from compat_tests.clients.kafkajs import runner as kafkajs
 from compat_tests.clients.parsing import go_outcomes, junit_outcomes, rust_outcomes
-from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed
+from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed, result_name
 from compat_tests.tools import give_up, require_tool
 
 SOMEBODY = Client("somebody", "1.0", "Prose", "nothing", run=lambda _: [])
@@ -50,16 +52,28 @@ def test_the_java_client_of_kafka_4_does_everything(run_client):
     assert run_client(java.CLIENT, of=lambda session: java.run_scenarios(session, ["4.1"])) == []
 
 
+def test_confluent_kafka_does_much_with_three_brokers(tmp_path):
+    only = "acknowledgement or idempotent or group or commit or topics or cluster or reassign"
+    with SmallCluster(tmp_path, 3, confluent_kafka.CLIENT.settings) as cluster:
+        work = WORK / "confluent-kafka-cluster"
+        session = Session(folder_of("confluent-kafka"), work, cluster.bootstrap, only, brokers=3)
+        outcomes = confluent_kafka.CLIENT.run(session)
+    allowed = read_allowed(session.folder, brokers=3)
+    assert judge(confluent_kafka.CLIENT, outcomes, allowed, complete=False).complaints == []
+
+
 @pytest.mark.parametrize("name", client_names())
 def test_every_listed_test_has_its_reason(name):
-    allowed = read_allowed(folder_of(name))
+    allowed = read_allowed(folder_of(name), brokers=3)
     findings = (folder_of(name) / "FINDINGS.md").read_text().replace("\n  ", " ")
     assert [test for test in allowed.never | allowed.sometimes if f"`{test}`" not in findings] == []
 
 
+@pytest.mark.parametrize("brokers", [1, 3])
 @pytest.mark.parametrize("name", client_names())
-def test_a_recorded_result_agrees_with_the_allow_list(name):
-    result, allowed = Result.read(folder_of(name) / "result.json"), read_allowed(folder_of(name))
+def test_a_recorded_result_agrees_with_the_allow_list(name, brokers):
+    result = Result.read(folder_of(name) / result_name(brokers))
+    allowed = read_allowed(folder_of(name), brokers)
     assert result.failed == []
     assert allowed.never <= set(result.listed) <= allowed.never | allowed.sometimes
     assert result.passed > 0

@@ -230,6 +230,58 @@ def test_one_broker_becomes_three_without_losing_anything(
     reader.close()
 
 
+def test_committed_offsets_outlive_the_directory_of_any_broker(
+    start_broker: Start, zookeeper: ZooKeeperProcess
+) -> None:
+    connect = zookeeper.bootstrap + fresh_chroot()  # beside id, listener and directory all that they are told
+    brokers = [start_broker(broker_id=number, zookeeper_connect=connect) for number in range(1, COUNT + 1)]
+    for broker in brokers:
+        await_brokers(broker, COUNT)
+    create_topic(brokers, "t", replication_factor=1)
+    groups = [f"group-{number}" for number in range(8)]  # in several partitions of __consumer_offsets
+    commit(brokers, groups, 1)
+    for turn, lost in enumerate(brokers, 1):
+        eventually(lambda: in_sync_everywhere(brokers[0], "__consumer_offsets"), bool)
+        lost.kill()
+        shutil.rmtree(lost.data_dir)
+        others = [broker for broker in brokers if broker is not lost]
+        await_brokers(others[0], COUNT - 1)
+        assert committed(others, groups) == [turn] * len(groups)
+        lost.restart()
+        commit(brokers, groups, turn + 1)
+    eventually(lambda: in_sync_everywhere(brokers[0], "__consumer_offsets"), bool)
+    assert committed(brokers, groups) == [COUNT + 1] * len(groups)
+    assert all("__consumer_offsets-0" in {path.name for path in broker.data_dir.iterdir()} for broker in brokers)
+
+
+def in_sync_everywhere(broker: BrokerProcess, topic: str) -> bool:
+    """Whether each partition of the topic has all brokers in sync."""
+    (found,) = metadata(broker, topic).topics
+    return all(sorted(partition.isr_nodes) == [1, 2, 3] for partition in found.partitions)
+
+
+def member(brokers: list[BrokerProcess], group: str) -> Consumer:
+    return Consumer({"bootstrap.servers": ",".join(broker.bootstrap for broker in brokers), "group.id": group})
+
+
+def commit(brokers: list[BrokerProcess], groups: list[str], offset: int) -> None:
+    for group in groups:
+        consumer = member(brokers, group)
+        (kept,) = consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
+        assert kept.error is None
+        consumer.close()
+
+
+def committed(brokers: list[BrokerProcess], groups: list[str]) -> list[int]:
+    """What these brokers tell of each group."""
+    told = []
+    for group in groups:
+        consumer = member(brokers, group)
+        told.append(consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset)
+        consumer.close()
+    return told
+
+
 def move(broker: BrokerProcess, topic: str, replicas: list[int]) -> None:
     """Give the topic's partition these replicas."""
     request = m.AlterPartitionReassignmentsRequest

@@ -1,8 +1,9 @@
 """Run a client's tests against a broker: python -m compat_tests.clients [NAME...] [--record] [--report]
 
 Without names, the clients are listed. The broker is a Barnabas of its own for each client, with the settings that its
-tests want; `--kafka` takes Apache Kafka 3.9 instead, `--bootstrap` one that runs. Status 1: something failed that is
-not on the allow-list, or is on it and passed.
+tests want; `--kafka` takes Apache Kafka 3.9 instead, `--bootstrap` one that runs. `--brokers 3` starts that many of
+either kind on a ZooKeeper, with as many replicas of every topic. Status 1: something failed that is not on the
+allow-list, or is on it and passed.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from compat_tests.clients.client import (
     folder_of,
     load_client,
 )
-from compat_tests.clients.verdict import Verdict, judge, read_allowed
+from compat_tests.clients.cluster import SmallCluster
+from compat_tests.clients.verdict import Verdict, judge, read_allowed, result_name
 
 
 def main() -> int:
@@ -54,6 +56,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="PATTERN", help="the tests to run, in the words of the client's test program")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
     parser.add_argument("--kafka", action="store_true", help="start Apache Kafka 3.9 instead of Barnabas")
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="so many brokers and replicas (1)")
     parser.add_argument("--record", action="store_true", help="keep the result in the client's folder")
     parser.add_argument("--report", action="store_true", help="write docs/compatibility.md from what is kept")
     return parser.parse_args(words)
@@ -66,11 +69,13 @@ def run_one(client: Client, options: argparse.Namespace) -> bool:
         raise ClientBroken(f"{', '.join(missing)} not found on the path")
     folder, work = folder_of(client.name), WORK / client.name
     with some_broker(client, options) as bootstrap:
-        outcomes = client.run(Session(folder, work, bootstrap, options.only))
-    verdict = judge(client, outcomes, read_allowed(folder), complete=options.only is None)
-    verdict.result.write(work / "result.json")
+        outcomes = client.run(Session(folder, work, bootstrap, options.only, options.brokers))
+    allowed = read_allowed(folder, options.brokers)
+    verdict = judge(client, outcomes, allowed, complete=options.only is None)
+    kept = result_name(options.brokers)
+    verdict.result.write(work / kept)
     if options.record and not options.only:
-        verdict.result.write(folder / "result.json")
+        verdict.result.write(folder / kept)
     say(verdict, work)
     return not verdict.complaints
 
@@ -82,6 +87,13 @@ def some_broker(client: Client, options: argparse.Namespace) -> Iterator[str]:
         return
     settings = {key.replace(".", "_"): value for key, value in client.settings.items()}
     with tempfile.TemporaryDirectory(prefix=f"compat-{client.name}-") as directory:
+        if options.brokers > 1:
+            with SmallCluster(pathlib.Path(directory), options.brokers, client.settings, options.kafka) as cluster:
+                try:
+                    yield cluster.bootstrap
+                finally:
+                    cluster.keep_logs(WORK / client.name)
+            return
         if options.kafka:
             from compat_tests.kafka import KafkaProcess
 

@@ -44,14 +44,22 @@ class ClientBroken(Exception):
 class Session:
     """One run of one client: where the broker is, where there is room, and how programs are run."""
 
-    def __init__(self, folder: pathlib.Path, work: pathlib.Path, bootstrap: str, only: str | None = None) -> None:
+    def __init__(
+        self, folder: pathlib.Path, work: pathlib.Path, bootstrap: str, only: str | None = None, brokers: int = 1
+    ) -> None:
         self.folder = folder
         self.work = work
-        self.bootstrap = bootstrap
+        self.bootstrap = bootstrap  # of several brokers with commas between
         self.only = only
+        self.brokers = brokers  # and as many replicas of every topic
         work.mkdir(parents=True, exist_ok=True)
         self.log_path = work / "output.log"
         self.log_path.write_text("")
+
+    @property
+    def first(self) -> str:
+        """One of the brokers, for a test program that takes only one address."""
+        return self.bootstrap.split(",")[0]
 
     def execute(
         self, *command: str | pathlib.Path, cwd: pathlib.Path | None = None, timeout: float = 600, **environment: str

@@ -1,5 +1,6 @@
 """Fixtures for our own scenarios with other people's clients, and their allow-lists as expected failures."""
 
+import contextlib
 import os
 import pathlib
 import time
@@ -7,7 +8,8 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from compat_tests.brokers import BrokerProcess
 from compat_tests.clients.client import HERE
@@ -32,6 +34,16 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # it outlives the broker
 
 
+def await_leader(admin: AdminClient, partition: TopicPartition) -> None:
+    """Until the leader answers: others know of it before itself, and what it is sent with acks=0 until then is lost."""
+    while True:
+        (asked,) = admin.list_offsets({partition: OffsetSpec.latest()}).values()
+        with contextlib.suppress(KafkaException):
+            asked.result(30)
+            return
+        time.sleep(0.02)
+
+
 @pytest.fixture
 def create_topic(admin: AdminClient) -> Callable[..., str]:
     """Make a topic of the test's own."""
@@ -39,11 +51,13 @@ def create_topic(admin: AdminClient) -> Callable[..., str]:
     def create(partitions: int = 1, **config: str) -> str:
         name = f"topic-{uuid.uuid4().hex[:10]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(30)
         while (
             len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions
         ):  # Kafka tells brokers later
             time.sleep(0.01)
+        for number in range(partitions):
+            await_leader(admin, TopicPartition(name, number))
         return name
 
     return create

@@ -1,41 +1,67 @@
 """docs/compatibility.md, from the result files that are kept in the clients' folders."""
 
-from compat_tests.clients.client import HERE, ROOT
-from compat_tests.clients.verdict import Result
+from dataclasses import replace
 
+from compat_tests.clients.client import HERE, ROOT
+from compat_tests.clients.verdict import Result, result_name
+
+SEVERAL = 3
 PAGE = ROOT / "docs" / "compatibility.md"
 HEAD = """\
 # Compatibility
 
-Which clients of other people's making were run against a broker of one node with its embedded store, and how they
-fared. This page is written by `python -m compat_tests.clients --report` from the `result.json` files in
-`compat_tests/clients/`; `make compat CLIENT=NAME` runs one client again. *Passed* and *failed* count tests; *listed*
-are failures that the client's allow-list expects, each with its reason in the `FINDINGS.md` that the name links to;
-*skipped* are tests that the client's own suite leaves out, for want of a setting or of an API that is not offered.
+Which clients of other people's making were run, against one broker with its embedded store and against three brokers
+on a ZooKeeper with three replicas of every topic, and how they fared. This page is written by
+`python -m compat_tests.clients --report` from the `result.json` and `result-cluster.json` files in
+`compat_tests/clients/`; `make compat CLIENT=NAME` runs one client again, with `ARGS="--brokers 3"` on three brokers.
 
-| client | version | language | passed | failed | listed | skipped | what it covers | run on |
-|-|-|-|-:|-:|-:|-:|-|-|
+The numbers are tests that passed / failed / are listed / were skipped. *Listed* are failures that the client's
+allow-list expects, each with its reason in the `FINDINGS.md` that the name links to; *skipped* are tests that the
+client's own suite leaves out, for want of a setting or of an API that is not offered.
+
+| client | version | language | one broker | three brokers | what it covers | run on |
+|-|-|-|-:|-:|-|-|
 """
 
 
-def results() -> list[Result]:
+def results(brokers: int = 1) -> dict[str, Result]:
     """The results that are kept, by name of client."""
-    return sorted((Result.read(path) for path in HERE.glob("*/result.json")), key=lambda result: result.client)
+    found = (Result.read(path) for path in HERE.glob(f"*/{result_name(brokers)}"))
+    return {result.client: result for result in sorted(found, key=lambda result: result.client)}
 
 
 def page() -> str:
     """The whole page."""
-    return HEAD + "".join(_row(result) for result in results()) + _listed()
+    of_one, of_several = results(), results(brokers=SEVERAL)
+    rows = [_row(result, of_several.get(name)) for name, result in of_one.items()]
+    more = {
+        name: replace(result, listed=[test for test in result.listed if test not in of_one[name].listed])
+        for name, result in of_several.items()
+    }
+    return "".join(
+        [
+            HEAD,
+            *rows,
+            _listed("Tests that are listed as not passing", of_one),
+            _listed("Tests that are listed for three brokers only", more),
+        ]
+    )
 
 
-def _row(result: Result) -> str:
+def _row(result: Result, in_cluster: Result | None) -> str:
     findings = f"../compat_tests/clients/{result.client.replace('-', '_')}/FINDINGS.md"
-    numbers = [result.passed, len(result.failed), len(result.listed), len(result.skipped)]
-    cells = [f"[{result.client}]({findings})", result.version, result.language, *map(str, numbers), result.covers]
-    return f"| {' | '.join([*cells, result.date])} |\n"
+    cells = [f"[{result.client}]({findings})", result.version, result.language, _counts(result)]
+    cells += [_counts(in_cluster) if in_cluster else "", result.covers, (in_cluster or result).date]
+    return f"| {' | '.join(cells)} |\n"
 
 
-def _listed() -> str:
-    lines = [f"- {result.client}: {', '.join(f'`{test}`' for test in result.listed)}" for result in results()
-             if result.listed]  # fmt: skip
-    return "\n## Tests that are listed as not passing\n\n" + "\n".join(lines) + "\n" if lines else ""
+def _counts(result: Result) -> str:
+    return f"{result.passed} / {len(result.failed)} / {len(result.listed)} / {len(result.skipped)}"
+
+
+def _listed(heading: str, found: dict[str, Result]) -> str:
+    lines = [
+        f"- {name}: {', '.join(f'`{test}`' for test in result.listed)}" for name, result in found.items()
+        if result.listed
+    ]  # fmt: skip
+    return f"\n## {heading}\n\n" + "\n".join(lines) + "\n" if lines else ""

@@ -2,7 +2,8 @@
 
 `allowed.txt` in the client's folder names the tests that are known not to pass, one a line; its FINDINGS.md says why.
 A failure that is not listed fails the run. A listed test that passes fails it too, so that the list stays true; a line
-that begins with `sometimes ` may do either, and says in FINDINGS.md what it depends on.
+that begins with `sometimes ` may do either, and says in FINDINGS.md what it depends on. `allowed-cluster.txt` names
+the tests that do not pass with several brokers, besides.
 """
 
 import datetime
@@ -27,10 +28,15 @@ class Allowed:
         return test in self.never or test in self.sometimes
 
 
-def read_allowed(folder: pathlib.Path) -> Allowed:
+def result_name(brokers: int) -> str:
+    """The file that keeps a result with so many brokers."""
+    return "result.json" if brokers == 1 else "result-cluster.json"
+
+
+def read_allowed(folder: pathlib.Path, brokers: int = 1) -> Allowed:
     """The allow-list of a client; empty lines and those with a # at the start are for the reader."""
-    path = folder / "allowed.txt"
-    lines = [line.strip() for line in path.read_text().splitlines()] if path.exists() else []
+    paths = [folder / name for name in ("allowed.txt", "allowed-cluster.txt")[: 1 if brokers == 1 else 2]]
+    lines = [line.strip() for path in paths if path.exists() for line in path.read_text().splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     return Allowed(
         frozenset(line for line in lines if not line.startswith(SOMETIMES)),

@@ -19,7 +19,7 @@ def run(session: Session) -> list[Outcome]:
     sources = session.copy(pathlib.Path(downloaded["Dir"]), f"franz-go-{VERSION}") / "pkg" / "kgo"
     environment = {
         "KGO_SEEDS": session.bootstrap,
-        "KGO_TEST_RF": "1",
+        "KGO_TEST_RF": str(session.brokers),
         "KGO_TEST_RECORDS": RECORDS,
         "KGO_LOG_LEVEL": "none",
     }

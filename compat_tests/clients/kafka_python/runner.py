@@ -35,7 +35,7 @@ def run(session: Session) -> list[Outcome]:
         "--override-ini=addopts=",  # asks for plugins that nothing here needs
         "--override-ini=log_level=WARNING",
         cwd=sources,
-        KAFKA_URI=f"kafka://{session.bootstrap}",
+        KAFKA_URI=f"kafka://{session.first}",
         KAFKA_VERSION="3.9",
         KAFKA_ROOT=str(sources),  # has to be a folder, and is not looked into
     )

@@ -26,7 +26,7 @@ def run(session: Session) -> list[Outcome]:
 
     fetched_once(session.work / "installed", lock, install)
     admin = AdminClient({"bootstrap.servers": session.bootstrap})
-    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in TOPICS]).values():
+    for made in admin.create_topics([NewTopic(topic, 1) for topic in TOPICS]).values():
         made.result(30)
     report = session.work / "junit.xml"
     report.unlink(missing_ok=True)

@@ -1,9 +1,7 @@
 """The integration tests of the rdkafka crate, which wraps librdkafka."""
 
-import pathlib
-
 from compat_tests.clients.client import Client, Outcome, Session
-from compat_tests.clients.rust import crate_sources, run_integration_tests
+from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests
 
 VERSION = "0.39.0"
 TARGETS = (
@@ -16,34 +14,26 @@ TARGETS = (
     "test_topic_partition_list",
     "test_transactions",
 )
-PUBLISHED = ".published"
 
-# Some tests have an address written into them, where the others ask KAFKA_HOST: ours is put in its place.
-ADDRESSES = {
+# Some tests have an address written into them, where the others ask KAFKA_HOST: ours is put in its place. So is the
+# number of replicas of the topics that all of them make.
+WRITTEN = {
     "test_high_producers": ('"bootstrap.servers", "localhost"', '"bootstrap.servers", "{bootstrap}"'),
     "test_metadata": (".port(), 9092", ".port(), {port}"),
+    "utils": ("TopicReplication::Fixed(1)", "TopicReplication::Fixed({replicas})"),
 }
 
 
 def run(session: Session) -> list[Outcome]:
     sources = crate_sources(session, "rdkafka", VERSION)
-    point_at(session.bootstrap, sources / "tests")
+    for name, (theirs, ours) in WRITTEN.items():
+        port = session.first.rpartition(":")[2]
+        here = ours.format(bootstrap=session.bootstrap, port=port, replicas=session.brokers)
+        rewrite(sources / "tests" / f"{name}.rs", theirs, here)
     environment = {"KAFKA_HOST": session.bootstrap, "KAFKA_VERSION": "3.9", "RUST_LOG": "off"}
     outcomes = run_integration_tests(session, sources, TARGETS, environment)
     # Every file brings the same test of what they share along: it counts once.
     return [outcome for outcome in outcomes if "::utils::" not in outcome.test or outcome.test.startswith(TARGETS[0])]
-
-
-def point_at(bootstrap: str, tests: pathlib.Path) -> None:
-    """Write the tests that name an address, from what was published, with this one."""
-    for target, (theirs, ours) in ADDRESSES.items():
-        published = tests / f"{target}{PUBLISHED}"
-        if not published.exists():
-            (tests / f"{target}.rs").rename(published)
-        text = published.read_text()
-        assert theirs in text, f"{published} names its address in another way"
-        here = ours.format(bootstrap=bootstrap, port=bootstrap.rpartition(":")[2])
-        (tests / f"{target}.rs").write_text(text.replace(theirs, here))
 
 
 CLIENT = Client(

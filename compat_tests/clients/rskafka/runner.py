@@ -2,11 +2,13 @@
 read of each other."""
 
 from compat_tests.clients.client import SKIPPED, Client, Outcome, Session
-from compat_tests.clients.rust import crate_sources, run_integration_tests
+from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests
 
 VERSION = "0.6.0"
 TARGETS = ("client", "consumer", "produce_consume", "producer")
 RSASL = "2.3.1"  # the crate's lock names 2.2.0, which compilers since Rust 1.89 refuse
+
+ONE_REPLICA = ", 1, 5_000)"  # how its tests end what they ask of a new topic
 
 SILENTLY_SKIPPED = {"client::test_sasl"}  # returns at once, as passed, when nothing tells it of a listener with SASL
 
@@ -14,6 +16,8 @@ SILENTLY_SKIPPED = {"client::test_sasl"}  # returns at once, as passed, when not
 def run(session: Session) -> list[Outcome]:
     sources = crate_sources(session, "rskafka", VERSION)
     (sources / "rust-toolchain.toml").unlink(missing_ok=True)  # asks for a compiler of its own
+    for name in TARGETS:
+        rewrite(sources / "tests" / f"{name}.rs", ONE_REPLICA, f", {session.brokers}, 5_000)")
     session.prepare("cargo", "update", "--quiet", "--package", "rsasl", "--precise", RSASL, cwd=sources)
     environment = {
         "TEST_INTEGRATION": "1",
