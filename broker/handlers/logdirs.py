@@ -7,7 +7,7 @@ Behaviour of DescribeLogDirs: every log directory, with the logs of the asked pa
 Behaviour of AlterReplicaLogDirs: a partition moves to the directory while it is served, and the answer does not wait
     for it. To ask for another one ends the move, to ask for the one where it is cancels it. While any directory is
     offline nothing begins to move: KAFKA_STORAGE_ERROR. The wish for a partition that does not exist here is kept until
-    it is created, and answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER), as in
+    it is created, and answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE), as in
     Kafka. A directory must be named by its absolute path, exactly: LOG_DIR_NOT_FOUND. A partition named twice counts
     once, the last time. A topic name too long for the directory of a move is INVALID_TOPIC_EXCEPTION.
 Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of the volume and what is free of it.
@@ -29,6 +29,7 @@ from barnabas.wire.topics import TopicPartition
 
 FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
 NO_LAG = -1
+KEPT_CODES = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}  # as before there was the other
 PARTITIONS_AT_A_TIME = 200  # looked at in one step
 
 DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
@@ -133,7 +134,8 @@ async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
 def _altered(codes: dict[TopicPartition, ErrorCode]) -> m.AlterReplicaLogDirsResponse:
     topics: dict[str, list[AlteredRow]] = {}
     for key, code in codes.items():
-        topics.setdefault(key.topic, []).append(AlteredRow(partition_index=key.partition, error_code=code))
+        told = KEPT_CODES.get(code, code)
+        topics.setdefault(key.topic, []).append(AlteredRow(partition_index=key.partition, error_code=told))
     return m.AlterReplicaLogDirsResponse(
         results=[
             m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)

@@ -124,6 +124,13 @@ async def test_a_partition_to_come_is_made_where_it_was_wished(nursery, autojump
     assert await places(client, "t", 3) == {0: "/b", 1: "/b", 2: "/b"}
 
 
+async def test_a_wish_for_a_partition_that_is_on_other_brokers_says_so(nursery, autojump_clock):
+    machine, client = await with_two_directories(nursery)
+    await client.create_topic("t")
+    await client.stop_replica(machine, "t")
+    assert await wish(client, "/b", "t") == ErrorCode.REPLICA_NOT_AVAILABLE
+
+
 async def test_a_wish_is_granted_once(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     for expected in ("/b", "/a"):
