@@ -9,11 +9,13 @@ from compat_tests.kafka import POMS, java_command
 
 SCENARIOS = "Scenarios.java"
 TOOL_TESTS = ROOT / "compat_tests" / "test_java_tools.py"
+CLUSTER_TOOL_TESTS = ROOT / "compat_tests" / "cluster" / "test_tools.py"  # which starts three of its own
 VERSIONS = {name: re.search(r"<version>(\d+\.\d+\.\d+)</version>", pom.read_text())[1] for name, pom in POMS.items()}
 
 
 def run(session: Session) -> list[Outcome]:
-    return run_scenarios(session) + run_pytest(session, TOOL_TESTS, cwd=ROOT)
+    tools = TOOL_TESTS if session.brokers == 1 else CLUSTER_TOOL_TESTS
+    return run_scenarios(session) + run_pytest(session, tools, cwd=ROOT)
 
 
 def run_scenarios(session: Session, versions: Iterable[str] = POMS) -> list[Outcome]:
