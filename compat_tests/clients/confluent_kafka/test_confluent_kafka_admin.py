@@ -256,11 +256,22 @@ def test_without_an_authorizer_acls_are_refused(client):
     assert client.describe_acls(chosen).result(SECONDS) == []  # which error the broker names is not told on
 
 
+def credentials(client, user):
+    """What a broker tells of the user; nothing if it knows none."""
+    try:
+        return only(client.describe_user_scram_credentials([user])).scram_credential_infos
+    except KafkaException as refused:
+        assert refused.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
+        return []
+
+
 def test_scram_credentials_are_kept_described_and_deleted(client, topic):
     user, info = f"user-{topic}", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 5000)
     only(client.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, b"secret")]))
-    (kept,) = only(client.describe_user_scram_credentials([user])).scram_credential_infos
+    # Each look may ask another broker, and not all hear of a change at once.
+    eventually(lambda: client.describe_user_scram_credentials().result(SECONDS), lambda users: user in users)
+    (kept,) = eventually(lambda: credentials(client, user), bool)
     assert (kept.mechanism, kept.iterations) == (ScramMechanism.SCRAM_SHA_512, 5000)
-    assert user in client.describe_user_scram_credentials().result(SECONDS)
     only(client.alter_user_scram_credentials([UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512)]))
+    eventually(lambda: credentials(client, user), lambda found: not found)
     assert refusal(client.describe_user_scram_credentials([user])) == KafkaError.RESOURCE_NOT_FOUND
