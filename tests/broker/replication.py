@@ -12,6 +12,7 @@ that each step of a story is exactly what the story needs.
 
 import trio
 
+from barnabas.controller import paths
 from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.entries import walk_buffer
 from barnabas.wire import messages as m
@@ -98,9 +99,17 @@ class Topic:
 
     async def led_by(self, leader: int, *, isr=None, to=None) -> None:
         """A new leader epoch: everybody who lives is told, or only some."""
+        if self.epoch < 0:
+            await self._exist()
         self.leader, self.epoch = leader, self.epoch + 1
         self.isr = [each for each in self.replicas if each in self.group.clients] if isr is None else list(isr)
         await self.tell(*(self.replicas if to is None else to))
+
+    async def _exist(self) -> None:
+        """Have a node in the store, lest brokers take the topic for deleted; it says nothing, so nobody controls it."""
+        store = self.group.machines[1].session()
+        await store.create(paths.topic(self.name))
+        await store.close()
 
     async def tell(self, *brokers: int) -> None:
         """Tell these, as far as they live, how things stand; which they must take."""

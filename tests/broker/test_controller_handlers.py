@@ -261,7 +261,11 @@ async def test_a_single_broker_leaves_nothing_that_another_could_lead(autojump_c
 
 @pytest.mark.parametrize("version", range(4))
 async def test_an_unknown_broker_is_not_available(autojump_clock, machine, version):
-    assert await shut_down(machine, version, 99) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
+    assert await shut_down(machine, version, 99) == (ErrorCode.BROKER_NOT_AVAILABLE, [])
+
+
+async def test_the_epoch_of_an_unknown_broker_is_an_error_without_a_name(autojump_clock, machine):
+    assert await shut_down(machine, 3, 99, 5) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
 
 
 async def test_an_old_broker_epoch_is_stale(autojump_clock, machine):

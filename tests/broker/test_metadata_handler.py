@@ -19,6 +19,15 @@ async def with_topics(nursery, *names, **properties):
     return machine, client
 
 
+async def with_topic_of_others(nursery):
+    """A broker that will be told of a topic t in the controller's name, of which the store has no more than a node."""
+    machine, client = await with_topics(nursery)
+    store = machine.session()
+    await store.create(paths.topic("t"))
+    await store.close()
+    return machine, client
+
+
 async def names_of(client, version, **fields):
     return [topic.name for topic in (await client.ask(m.MetadataRequest(**fields), version)).topics]
 
@@ -200,7 +209,7 @@ def picture(machine, *, brokers, **state):
 
 
 async def test_a_dead_leader_is_not_available(nursery, autojump_clock):
-    machine, client = await with_topics(nursery)
+    machine, client = await with_topic_of_others(nursery)
     state = {"leader": 7, "leader_epoch": 4, "isr": [7], "replicas": [7, 8], "offline_replicas": [7]}
     assert (await client.ask(picture(machine, brokers=[8], **state))).error_code == 0
     (row,) = (await client.metadata("t"))["t"].partitions
@@ -212,7 +221,7 @@ async def test_a_dead_leader_is_not_available(nursery, autojump_clock):
 
 
 async def test_the_brokers_are_those_that_the_controller_named_last(nursery, autojump_clock):
-    machine, client = await with_topics(nursery)
+    machine, client = await with_topic_of_others(nursery)
     state = {"leader": 7, "isr": [7], "replicas": [7]}
     await client.ask(picture(machine, brokers=[7, 9], **state))
     answer = await client.ask(m.MetadataRequest(topics=[]))
@@ -220,7 +229,7 @@ async def test_the_brokers_are_those_that_the_controller_named_last(nursery, aut
 
 
 async def test_a_topic_without_a_leader_during_its_deletion_is_gone(nursery, autojump_clock):
-    machine, client = await with_topics(nursery)
+    machine, client = await with_topic_of_others(nursery)
     await client.ask(picture(machine, brokers=[7], leader=7, isr=[7], replicas=[7]))
     await client.ask(picture(machine, brokers=[7], leader=-2, isr=[], replicas=[7]))
     assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
