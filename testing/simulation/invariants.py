@@ -50,6 +50,7 @@ RULES = {
     "I15": "a restart finds everything that was written, after a power failure everything that was synced",
     "I16": "no broker fails by a mistake of its own",
     "I17": "the beginning of a log is deleted only where somebody asked for it",
+    "I18": "what a replica remembers of its producers is in its log",
 }
 OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0
@@ -200,9 +201,20 @@ class Checks:
             self.count("truncations")
             end_offset = held[same - 1].last_offset + 1 if 0 < same <= len(held) else 0
             self._tell(f"{truth} at {shadow.broker_id} is cut to {end_offset}")
+            self._check_producers(truth, shadow, partition)
         kept = len(known) if same is None else same
         shadow.batches = held[:kept]
         self._take(truth, shadow, partition, held[kept:])
+
+    def _check_producers(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
+        log = partition.log
+        for producer in log.producers if log is not None else ():
+            if log is not None and producer.last_offset >= log.log_end_offset:
+                self.violate(
+                    "I18",
+                    f"{truth} at {shadow.broker_id} ends at {log.log_end_offset}, and remembers that producer"
+                    f" {producer.producer_id} wrote {producer.last_offset}",
+                )
 
     def _take(self, truth: Truth, shadow: Shadow, partition: "Partition", new: list[BatchHeader]) -> None:
         """These batches are new to this replica: the leader of an epoch makes them, others must have them from it."""
