@@ -81,7 +81,7 @@ def _why_wrong(image: ClusterImage, current: Assignment, target: Sequence[int], 
     if any(broker_id < 0 for broker_id in target):
         return f"Invalid broker id in replica list: {_scala_list('ArrayBuffer', target)}"
     adding = current.moved_to(target).adding
-    live = [broker_id for broker_id in image.brokers if broker_id not in image.shutting_down]
+    live = sorted(broker_id for broker_id in image.brokers if broker_id not in image.shutting_down)
     if not to_dead_brokers and not set(adding) <= set(live):
         return (
             "Replica assignment has brokers that are not alive."

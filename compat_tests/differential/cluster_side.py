@@ -179,7 +179,7 @@ class ClusterSide(Side):
                 for name, answer in client.ask_all(version, requests):
                     yield f"broker {broker} {name}", answer
 
-    def _has_leaders(self, name: str) -> bool:
+    def has_leaders(self, name: str) -> bool:
         return all(self._all_led(self.topic_seen_by(broker, name)) for broker in self._up())
 
     @staticmethod

@@ -17,7 +17,7 @@ ABOUT_ONE_BROKER: dict[str, str] = {
     **dict.fromkeys(("*_in_old_formats", "codecs", "zstd_for_old_consumers", "fetch_*s"), ONE_CONNECTION),
     **dict.fromkeys(("keys_on_a_compacted_topic", "times_of_records", "sizes_of_batches"), ONE_CONNECTION),
     **dict.fromkeys(("every_*_with_every_value", "what_is_*", "broker_configs_*", "topic_configs_*"), OWN_CONFIGS),
-    **dict.fromkeys(("metadata_creates_topics", "log_directories"), DRAWN),
+    **dict.fromkeys(("metadata_creates_topics", "log_directories", "largest_names"), DRAWN),
 }
 
 KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [

@@ -187,7 +187,7 @@ class Side:
         )
         created = self.ask(m.CreateTopicsRequest(topics=[topic], timeout_ms=15_000), 7)
         assert created.topics[0].error_code == 0, created
-        self.wait(lambda: self._has_leaders(name))
+        self.wait(lambda: self.has_leaders(name))
         return name
 
     def give_up_topic(self, name: str) -> None:
@@ -220,7 +220,8 @@ class Side:
             assert time.monotonic() < deadline, f"{self.broker}: what was waited for has not come"
             time.sleep(0.02)  # the pace of looking
 
-    def _has_leaders(self, name: str) -> bool:
+    def has_leaders(self, name: str) -> bool:
+        """Whether a topic exists, and all its partitions have leaders."""
         asked = [m.MetadataRequest.MetadataRequestTopic(name=name)]
         (topic,) = self.ask(m.MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12).topics
         return topic.error_code == 0 and all(p.error_code == 0 and p.leader_id >= 0 for p in topic.partitions)

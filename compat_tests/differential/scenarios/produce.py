@@ -167,6 +167,6 @@ def large_answers(side):
 def largest_names(side):
     topic = side.name("x" * (249 - len(side.name(""))))
     yield "create", side.ask(m.CreateTopicsRequest(topics=[new_topic(topic)], timeout_ms=15_000), 4)
-    side.wait(lambda: side.topic_id(topic))
+    side.wait(lambda: side.has_leaders(topic))
     yield "produce", side.ask(produce_one(topic, batch(at=PAST_MS)), 9)
     yield "fetch", side.ask(fetch([(topic, [(0, 0)])]), 11)
