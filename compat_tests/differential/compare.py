@@ -7,7 +7,10 @@ three parts of such a path, with `*` for anything.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from compat_tests.differential.scenario import Run
 
 ABSENT = "(absent)"
 SHOWN_CHARACTERS = 400
@@ -123,6 +126,16 @@ def unexplained(found: Sequence[Difference], known: Sequence[Known], tally: Tall
         else:
             tally.known[reason] = tally.known.get(reason, 0) + 1
     return left
+
+
+def take_stock(name: str, found: "Run", known: Sequence[Known], tally: Tally) -> list[Difference]:
+    """Count what a scenario compared; the differences that nothing explains."""
+    tally.scenarios.add(name)
+    tally.requests += found.requests
+    tally.asked |= found.asked
+    tally.comparisons += len(found.kafka)
+    tally.fields += count_fields(found.kafka)
+    return unexplained(list(differences(name, found.kafka, found.barnabas)), known, tally)
 
 
 def stale(known: Sequence[Known], tally: Tally) -> list[Known]:

@@ -13,7 +13,7 @@ import pytest
 from compat_tests.differential import cluster_scenarios, scenarios
 from compat_tests.differential.cluster_side import ClusterSide
 from compat_tests.differential.clusters import KINDS, Cluster
-from compat_tests.differential.compare import Tally, count_fields, differences, stale, unexplained
+from compat_tests.differential.compare import Tally, stale, take_stock
 from compat_tests.differential.known import KNOWN_DIFFERENCES
 from compat_tests.differential.known_of_clusters import ABOUT_ONE_BROKER, KNOWN_DIFFERENCES_OF_CLUSTERS
 from compat_tests.differential.scenario import CLUSTER_SCENARIOS, DISTURBING, SCENARIOS, run_on
@@ -63,11 +63,7 @@ def test_both_clusters_answer_alike(name, clusters, tally):
     for cluster in clusters.values():
         cluster.heal()
     found = run_on(name, {kind: ClusterSide(kind, cluster, name) for kind, cluster in clusters.items()})
-    tally.scenarios.add(name)
-    tally.requests += found.requests
-    tally.comparisons += len(found.kafka)
-    tally.fields += count_fields(found.kafka)
-    left = unexplained(list(differences(name, found.kafka, found.barnabas)), KNOWN, tally)
+    left = take_stock(name, found, KNOWN, tally)
     shown = "\n".join(map(str, left[:SHOWN_DIFFERENCES]))
     assert not left, f"{len(left)} unexplained differences of {len(found.kafka)} answers:\n{shown}"
 

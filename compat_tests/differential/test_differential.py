@@ -9,7 +9,7 @@ import pytest
 from barnabas.wire.apis import APIS
 from compat_tests.brokers import BrokerProcess
 from compat_tests.differential import scenarios
-from compat_tests.differential.compare import Tally, count_fields, differences, stale, unexplained
+from compat_tests.differential.compare import Tally, stale, take_stock
 from compat_tests.differential.known import KNOWN_DIFFERENCES
 from compat_tests.differential.scenario import SCENARIOS, run
 from compat_tests.kafka import SINGLE_BROKER, KafkaProcess, free_port
@@ -67,12 +67,7 @@ def tally(request):
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_both_brokers_answer_alike(name, brokers, tally):
     found = run(name, brokers)
-    tally.scenarios.add(name)
-    tally.requests += found.requests
-    tally.asked |= found.asked
-    tally.comparisons += len(found.kafka)
-    tally.fields += count_fields(found.kafka)
-    left = unexplained(list(differences(name, found.kafka, found.barnabas)), KNOWN_DIFFERENCES, tally)
+    left = take_stock(name, found, KNOWN_DIFFERENCES, tally)
     shown = "\n".join(map(str, left[:SHOWN_DIFFERENCES]))
     assert not left, f"{len(left)} unexplained differences of {len(found.kafka)} answers:\n{shown}"
 
