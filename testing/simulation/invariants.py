@@ -10,8 +10,9 @@ be elected. So a new leader may lack committed records only if
 
   - the election was unclean and the topic allows that, or
   - its machine crashed and forgot them, the topic does not sync before it acknowledges (`flush.messages=1`), and of the
-    in-sync replicas that still had them none was registered when the leader was elected (for `SETTLED_SECONDS`, for a
-    controller may not have heard of a broker that has only just come).
+    in-sync replicas that still had them none could be relied on when the leader was elected: registered for
+    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and since before the
+    partition's last state was written, for who came back later (bounced) may have forgotten as well as the leader.
 
 Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and told in the story.
 """
@@ -69,10 +70,11 @@ class Violation(NamedTuple):
 
 
 class Election(NamedTuple):
-    """A state of a partition as it was written to the store, and who was registered for a while then."""
+    """A state of a partition as it was written to the store, when, and who could be relied on to be a leader of it."""
 
     state: PartitionState
-    live: frozenset[int]
+    written: float
+    reliable: frozenset[int]
 
 
 Tell = Callable[[str], None]
@@ -143,7 +145,7 @@ class Checks:
             self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
         elif log.log_end_offset > shadow.end_offset:
             self._take(truth, shadow, partition, read_new(log, node.disk, shadow))
-        shadow.generation, shadow.end_offset = log.segments.generation, log.log_end_offset
+        shadow.log, shadow.generation, shadow.end_offset = log, log.segments.generation, log.log_end_offset
         shadow.synced_offset = log.recovery_point
         if log.log_start_offset != shadow.start_offset:
             self._check_start(truth, shadow, log.log_start_offset)
@@ -177,7 +179,7 @@ class Checks:
             shadow.forgotten.clear()
         elif log.log_end_offset < shadow.end_offset:
             kept = shadow.synced_offset if shadow.lost_power else shadow.end_offset
-            if log.log_end_offset < kept:
+            if log.log_end_offset < kept and not _was_being_cut(shadow):
                 self.violate("I15", f"{truth} at {node.broker_id} ends at {log.log_end_offset}, {kept} was safe")
             shadow.forget(log.log_end_offset, shadow.end_offset)
             self._tell(f"{truth} at {node.broker_id} forgot {log.log_end_offset} to {shadow.end_offset}")
@@ -325,7 +327,7 @@ class Checks:
                 continue
             if after.state.leader != shadow.broker_id or truth.topic in self.synced_topics:
                 continue
-            holders = [each for each in before.state.isr if each in after.live and each != shadow.broker_id]
+            holders = [each for each in before.state.isr if each in after.reliable and each != shadow.broker_id]
             if shadow.forgot(batch.base_offset) and not any(truth.shadows[each].holds(batch) for each in holders):
                 return "machine crash"
         return None
@@ -351,8 +353,9 @@ class Checks:
             self._elections.pop(key, None)
             return
         state = PartitionState.decode(data, path)
-        live = frozenset(each for each, since in self._registered.items() if self._now() - since > SETTLED_SECONDS)
         history = self._elections.setdefault(key, [])
+        latest = min([self._now() - SETTLED_SECONDS, *(each.written for each in history[-1:])])
+        reliable = frozenset(each for each, since in self._registered.items() if since < latest)
         if history:
             last = history[-1].state
             if state.leader_epoch < last.leader_epoch or state.controller_epoch < last.controller_epoch:
@@ -363,7 +366,7 @@ class Checks:
             self.violate("I14", f"{topic}-{index}: {state} of an older controller than {self._controller_epoch}")
         if state.leader != paths.NO_LEADER and state.leader not in state.isr:
             self.violate("I14", f"{topic}-{index}: the leader is not in sync in {state}")
-        history.append(Election(state, live))
+        history.append(Election(state, self._now(), reliable))
         self._tell(f"{topic}-{index}: leader {state.leader}, epoch {state.leader_epoch}, in sync {list(state.isr)}")
 
     # -- what clients are told
@@ -450,6 +453,11 @@ class Checks:
             del self._offsets[key]
         for owner in [owner for owner in self._owners if partition_for(owner[0], count) == partition]:
             del self._owners[owner]
+
+
+def _was_being_cut(shadow: Shadow) -> bool:
+    """Whether the process that had the replica before ended in the middle of a truncation: by a fault of the disk."""
+    return shadow.log is not None and shadow.log.segments.generation != shadow.generation
 
 
 def _index(batches: Sequence[BatchHeader], offset: int) -> int:

@@ -20,9 +20,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.records import BatchHeader
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import PartitionLog
 
 _base = attrgetter("base_offset")
 
@@ -52,6 +55,7 @@ class Shadow:
     position: int = 0
     is_gone: bool = False  # the broker was told to let go of it
     lost_power: bool = False  # the machine crashed since the broker was last seen with it
+    log: "PartitionLog | None" = None  # as the process has it that hosts the replica, or hosted it last
     hosted_as: object = None  # the Partition that was looked at last: another one is another process
 
     def index_of(self, offset: int) -> int:

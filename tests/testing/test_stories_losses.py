@@ -7,7 +7,7 @@ replica has it. Flushed and committed have nothing to do with each other: either
 
 import trio
 
-from tests.testing.stage import play
+from tests.testing.stage import STORE, play
 
 SESSION_SECONDS = 7.0  # a little more than zookeeper.session.timeout.ms
 
@@ -95,6 +95,45 @@ def test_a_fast_follower_that_is_ahead_of_the_high_watermark_is_cut_and_fetches_
 
     checks = play(story, replica_lag_time_max_ms="20000")
     assert checks.counts["truncations"] == 2
+
+
+def test_a_replica_whose_disk_fails_in_the_middle_of_a_cut_is_cut_when_it_is_back():
+    async def story(stage):
+        await stage.open("t", replicas=[1, 2, 3])
+        await stage.write("everybody has it")
+        for other in (2, 3, STORE):
+            stage.cut(1, other)
+        assert await stage.write("only the leader has it", acks=1) == 1
+        await stage.until(lambda: stage.state.leader in (2, 3))
+        stage.cluster.nodes[1].disk.fail_next("sync", path_part=".log")  # after the file was cut
+        for other in (2, 3, STORE):
+            stage.mend(1, other)
+        await stage.until(lambda: not stage.cluster.nodes[1].is_running)
+        await stage.start(1)
+        await stage.until(lambda: stage.in_sync == [1, 2, 3])
+        assert stage.values(1) == ["everybody has it"]
+
+    checks = play(story)
+    assert checks.counts["logs that forgot"] == 1
+
+
+def test_of_two_that_came_back_while_nobody_was_in_office_none_is_known_to_have_forgotten():
+    async def story(stage):
+        await stage.open("t", replicas=[2, 3], min_insync_replicas="1")
+        await stage.write("both have it")
+        assert stage.cluster.nodes[1].broker.candidate.is_active
+        stage.cut_power(2)
+        stage.kill(3)
+        await trio.sleep(SESSION_SECONDS - 2)
+        stage.cluster.nodes[1].pause()  # the controller: it hears neither that they went nor that they came
+        await stage.start(3)
+        await stage.start(2)
+        await stage.until(lambda: stage.state.leader_epoch > 0)
+        assert stage.state.leader == 2, "both are back since the state was written: the first of them"
+        assert await stage.read() == []
+
+    checks = play(story)
+    assert checks.counts["losses: machine crash"] == 1
 
 
 def _last_in_sync_replica_dies(stage_of_it, **configs):
