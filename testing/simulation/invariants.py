@@ -18,7 +18,7 @@ Any other loss is a violation; a permitted one cuts the `Truth` of the partition
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -291,13 +291,15 @@ class Checks:
             self.violate("I6", f"{truth}: {other} and {shadow.broker_id} both lead in epoch {epoch}")
         self.count("leaders")
         self._tell(f"{truth}: {shadow.broker_id} leads in epoch {epoch}, from {shadow.end_offset}")
-        begin, end = _index(truth.committed, shadow.start_offset), truth.committed_before(epoch)
+        begin = bisect_left(truth.committed, shadow.start_offset, key=lambda batch: batch.last_offset)
+        end = truth.committed_before(epoch)
         expected = truth.committed[begin:end]
-        if not expected:
-            return
-        first = shadow.index_of(expected[0].base_offset)
+        first = shadow.index_of(expected[0].base_offset) if expected else 0
         missing = first_difference(expected, shadow.batches[first : first + len(expected)])
         if missing is None:
+            voids = truth.topic in self.unclean_topics
+            if voids and any(_is_unclean(before, after) for before, after in self._elections_to(truth, epoch)):
+                truth.void_older(epoch, "unclean election")
             return
         index = begin + missing
         reason = self._why_permitted(truth, shadow, epoch, truth.committed[index])
@@ -316,21 +318,24 @@ class Checks:
 
     def _why_permitted(self, truth: Truth, shadow: Shadow, epoch: int, batch: BatchHeader) -> str | None:
         """Which rule permits that this leader lacks this batch."""
-        elections = self._elections.get((truth.topic, truth.partition), [])
-        started = max((each for each in truth.leaders if each < epoch), default=-1)
-        for before, after in pairwise(elections):
-            if not started < after.state.leader_epoch <= epoch or after.state.leader == paths.NO_LEADER:
-                continue
-            if after.state.leader not in before.state.isr:
+        for before, after in self._elections_to(truth, epoch):
+            if _is_unclean(before, after):
                 return "unclean election" if truth.topic in self.unclean_topics else None
             if after.state.leader_epoch == before.state.leader_epoch:
                 continue
             if after.state.leader != shadow.broker_id or truth.topic in self.synced_topics:
                 continue
             holders = [each for each in before.state.isr if each in after.reliable and each != shadow.broker_id]
-            if shadow.forgot(batch.base_offset) and not any(truth.shadows[each].holds(batch) for each in holders):
+            if shadow.forgot(batch.last_offset) and not any(truth.shadows[each].holds(batch) for each in holders):
                 return "machine crash"
         return None
+
+    def _elections_to(self, truth: Truth, epoch: int) -> Iterator[tuple[Election, Election]]:
+        """Each that led from the leader before to the one of this epoch, behind the state that it replaced."""
+        started = max((each for each in truth.leaders if each < epoch), default=-1)
+        for before, after in pairwise(self._elections.get((truth.topic, truth.partition), [])):
+            if started < after.state.leader_epoch <= epoch and after.state.leader != paths.NO_LEADER:
+                yield before, after
 
     # -- what the metadata store holds
 
@@ -458,6 +463,10 @@ class Checks:
 def _was_being_cut(shadow: Shadow) -> bool:
     """Whether the process that had the replica before ended in the middle of a truncation: by a fault of the disk."""
     return shadow.log is not None and shadow.log.segments.generation != shadow.generation
+
+
+def _is_unclean(before: Election, after: Election) -> bool:
+    return after.state.leader not in before.state.isr
 
 
 def _index(batches: Sequence[BatchHeader], offset: int) -> int:

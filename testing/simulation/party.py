@@ -126,7 +126,7 @@ class View:
         return sorted(partition for name, partition in self.places if name == topic)
 
     def take(self, answer: m.MetadataResponse) -> None:
-        """Believe this answer, but where it tells of leaders that were replaced, as far as we know (KIP-320)."""
+        """Believe this answer, but nothing of topics of which it names a leader known to be replaced (KIP-320)."""
         self.brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         self.controller_id = answer.controller_id
         for topic in answer.topics:
@@ -134,11 +134,11 @@ class View:
                 continue
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.forget(topic.name)
-            for each in topic.partitions if topic.error_code == ErrorCode.NONE else ():
-                key = topic.topic_id, each.partition_index
-                if each.leader_epoch < self.epochs.get(key, -1):
-                    continue
-                self.epochs[key] = each.leader_epoch
+            rows = topic.partitions if topic.error_code == ErrorCode.NONE else ()
+            if any(each.leader_epoch < self.epochs.get((topic.topic_id, each.partition_index), -1) for each in rows):
+                continue  # and not in part: of a topic that is known, every partition is
+            for each in rows:
+                self.epochs[topic.topic_id, each.partition_index] = each.leader_epoch
                 self.topic_ids[topic.name] = topic.topic_id
                 self.places[topic.name, each.partition_index] = Place(
                     each.leader_id, each.leader_epoch, list(each.replica_nodes), list(each.isr_nodes)

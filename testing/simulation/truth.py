@@ -156,6 +156,10 @@ class Truth:
             self._follow_producer(batch)
         return cut
 
+    def void_older(self, epoch: int, reason: str) -> None:
+        """Nothing is lost that was committed, but what older leaders still commit, they commit in vain."""
+        self.cuts.append(Cut(self.committed_end, epoch, reason))
+
     def _follow_producer(self, batch: BatchHeader) -> str | None:
         """Each producer's sequence rises within its epoch; a batch without a producer is there once."""
         if batch.producer_id < 0:

@@ -62,6 +62,14 @@ def test_what_an_older_leader_still_appends_after_a_cut_is_lost_too():
     assert truth.is_lost(2, 1002)
 
 
+def test_what_an_older_leader_commits_after_an_unclean_election_is_void_even_if_nothing_was_lost_by_it():
+    truth = truth_of(batch(0))
+    truth.void_older(3, "unclean election")
+    truth.known[1, 2] = batch(1, epoch=2)
+    assert truth.void_epoch == 3 and truth.committed == [batch(0)]
+    assert truth.is_lost(1, 1001) and not truth.is_lost(0, 1000)
+
+
 def test_a_shadow_knows_what_a_power_failure_took_until_it_is_fetched_again():
     shadow = Shadow(1, [batch(0), batch(1)], end_offset=2)
     shadow.forget(2, 5)
