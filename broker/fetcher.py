@@ -78,9 +78,10 @@ Answer = TypeVar("Answer", bound=m.Message)
 
 
 class FetcherConfig(Protocol):
-    """The broker properties that this file reads; BrokerConfig."""
+    """The broker properties that this file and `moves.py` read; BrokerConfig."""
 
     inter_broker_protocol_version: str
+    num_replica_alter_log_dirs_threads: int | None
     num_replica_fetchers: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int

@@ -9,6 +9,7 @@ waits before he reads on.
 """
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -70,7 +71,7 @@ class Pace:
 class LocalLeader:
     """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs."""
 
-    def __init__(self, hosted: Hosted, world: "World", pace: Pace) -> None:
+    def __init__(self, hosted: Callable[[], Hosted], world: "World", pace: Pace) -> None:
         self._hosted = hosted
         self._world = world
         self._pace = pace
@@ -90,7 +91,7 @@ class LocalLeader:
         """There is nothing to close."""
 
     def _log(self, topic: str, index: int) -> "tuple[Partition, PartitionLog] | ErrorCode":
-        partition = self._hosted.get(topic, index)
+        partition = self._hosted().get(topic, index)
         if isinstance(partition, ErrorCode):
             return partition
         if partition.log is None or partition.log.is_being_cut:
@@ -103,7 +104,9 @@ class LocalLeader:
         """At once if there is anything to tell; else when the first partition changes, or when time is up."""
         await self._pace.wait()
         deadline = trio.current_time() + request.max_wait_ms / 1000
-        asked = [self._hosted.get(topic.topic, each.partition) for topic in request.topics for each in topic.partitions]
+        asked = [
+            self._hosted().get(topic.topic, each.partition) for topic in request.topics for each in topic.partitions
+        ]
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
         waiter.register(watched)  # before the look, in which time passes

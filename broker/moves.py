@@ -15,12 +15,11 @@ Neither of the two logs is compacted while it moves, as in Kafka.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.fetcher import Surroundings
+from barnabas.broker.fetcher import Leader, Surroundings
 from barnabas.broker.fetchers import Fetchers
 from barnabas.broker.following import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
@@ -39,11 +38,12 @@ logger = logging.getLogger(__name__)
 NEAR_OFFSETS = 1000  # so many behind, the rest may be copied in the step of the swap
 
 
-@dataclass(frozen=True, slots=True)
 class LocalSurroundings(Surroundings):
-    """What the fetchers of future logs work with."""
+    """What the fetchers of future logs work with: what the others do, but for whom they ask."""
 
-    threads: int
+    def __init__(self, others: Surroundings, leader: Leader) -> None:
+        common = others.broker_id, others.broker_epoch, others.config, others.world, others.logs, others.flusher
+        super().__init__(*common, open_peer=lambda broker_id, client_id: leader)
 
     @property
     def fetch_version(self) -> int:
@@ -52,8 +52,8 @@ class LocalSurroundings(Surroundings):
 
     @property
     def fetcher_count(self) -> int:
-        """`num.replica.alter.log.dirs.threads`."""
-        return max(self.threads, 1)
+        """`num.replica.alter.log.dirs.threads`; without it one for each directory."""
+        return max(self.config.num_replica_alter_log_dirs_threads or len(self.logs.directories), 1)
 
 
 class FutureReplica:
@@ -101,9 +101,9 @@ class _Myself:
 class Moves:
     """Every move of this broker."""
 
-    def __init__(self, surroundings: LocalSurroundings, logs: "Logs") -> None:
+    def __init__(self, surroundings: LocalSurroundings) -> None:
         self._broker_id = surroundings.broker_id
-        self._logs = logs
+        self._logs = surroundings.logs
         self._fetchers = Fetchers(surroundings, _Myself(surroundings.broker_id))
         self._moving: dict[TopicPartition, FutureReplica] = {}
         self._nursery: trio.Nursery | None = None

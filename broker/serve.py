@@ -175,13 +175,14 @@ def _build(
     topic_configs: TopicConfigs,
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
-    metadata = ClusterMetadata()
-    isr_changes = IsrChanges(identity.broker_id, config, metadata)
-    peers = Peers(world, config, metadata, identity.broker_id, SelfPeer(lambda: broker, config.control_plane_listener))
-    fetchers = _fetchers(lambda: replicas.broker_epoch, config, world, identity, logs, flusher, peers, metadata)
-    moves = _moves(lambda: replicas, config, world, identity, logs, flusher)
+    me, metadata = identity.broker_id, ClusterMetadata()
+    isr_changes = IsrChanges(me, config, metadata)
+    peers = Peers(world, config, metadata, me, SelfPeer(lambda: broker, config.control_plane_listener))
+    following = FollowerSurroundings(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
+    fetchers = Fetchers(following, metadata)
+    moves = Moves(LocalSurroundings(following, LocalLeader(lambda: replicas, world, Pace(config))))
     replicas = Replicas(
-        broker_id=identity.broker_id,
+        broker_id=me,
         logs=logs,
         flusher=flusher,
         fetchers=fetchers,
@@ -192,14 +193,15 @@ def _build(
         watch=isr_changes,
     )
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
-    controller_link = ControllerLink(peers, config, metadata, identity.broker_id)
+    controller_link = ControllerLink(peers, config, metadata, me)
     membership = Membership(store, config, replicas, world.now_ms)
-    candidate = Candidate(_surroundings(config, world, identity, store, peers), register=membership.join_again)
+    office = Surroundings(store, me, config, peers.of, world.now_ms, world.rng)
+    candidate = Candidate(office, register=membership.join_again)
     config_changes = partial(ConfigChanges, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
         config=config,
-        broker_id=identity.broker_id,
+        broker_id=me,
         cluster_id=identity.cluster_id,
         store=store,
         metadata=metadata,
@@ -220,59 +222,6 @@ def _build(
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
-
-
-def _fetchers(
-    broker_epoch: Callable[[], int],
-    config: BrokerConfig,
-    world: World,
-    identity: StoredIdentity,
-    logs: Logs,
-    flusher: Flusher,
-    peers: Peers,
-    metadata: ClusterMetadata,
-) -> Fetchers:
-    """What follows other brokers."""
-    surroundings = FollowerSurroundings(identity.broker_id, broker_epoch, config, world, logs, flusher, peers.open)
-    return Fetchers(surroundings, metadata)
-
-
-def _moves(
-    replicas: Callable[[], Replicas],
-    config: BrokerConfig,
-    world: World,
-    identity: StoredIdentity,
-    logs: Logs,
-    flusher: Flusher,
-) -> Moves:
-    """What moves partitions between log directories."""
-    pace = Pace(config)
-    threads = config.num_replica_alter_log_dirs_threads or len(logs.directories)
-    surroundings = LocalSurroundings(
-        identity.broker_id,
-        lambda: replicas().broker_epoch,
-        config,
-        world,
-        logs,
-        flusher,
-        lambda broker_id, client_id: LocalLeader(replicas(), world, pace),
-        threads,
-    )
-    return Moves(surroundings, logs)
-
-
-def _surroundings(
-    config: BrokerConfig, world: World, identity: StoredIdentity, store: MetadataStore, peers: Peers
-) -> Surroundings:
-    """What the controller is given, should this broker be elected."""
-    return Surroundings(
-        store=store,
-        broker_id=identity.broker_id,
-        config=config,
-        peer_for=peers.of,
-        now_ms=world.now_ms,
-        rng=world.rng,
-    )
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:

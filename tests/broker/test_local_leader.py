@@ -45,7 +45,7 @@ def scene(*epochs: int, rate: int = 2**63 - 1):
         append(partition, epoch)
     hosted = SimpleNamespace(get=lambda topic, index: partition)
     limits = SimpleNamespace(alter_log_dirs_bytes_per_second=rate)
-    return LocalLeader(hosted, SimpleNamespace(in_thread=run_inline), Pace(limits)), partition, limits
+    return LocalLeader(lambda: hosted, SimpleNamespace(in_thread=run_inline), Pace(limits)), partition, limits
 
 
 def append(partition, epoch: int) -> None:
