@@ -27,9 +27,6 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from barnabas.controller.store import (
-    ANY_VERSION,
-    BadVersion,
-    Check,
     Create,
     Created,
     Delete,
@@ -39,12 +36,11 @@ from barnabas.controller.store import (
     MetadataStore,
     NodeError,
     NodeExists,
+    Nodes,
     NoNode,
     NoParent,
     NotEmpty,
-    Op,
     Outcome,
-    Result,
     SessionExpired,
     SetData,
     Stat,
@@ -52,6 +48,7 @@ from barnabas.controller.store import (
     Watch,
     check_op,
     check_path,
+    ops_of,
     refuse_large,
 )
 
@@ -160,7 +157,7 @@ class SqliteStore(MetadataStore):
 
     async def batch(self, items: Sequence[Item]) -> list[Outcome]:
         for item in items:
-            for op in _ops_of(item):
+            for op in ops_of(item):
                 check_op(op)
         session_id = self._session_id
         return await self._call(lambda tree: [tree.write(item, session_id) for item in items])
@@ -298,7 +295,7 @@ class SqliteDatabase:
             self._watches[call.session_id].setdefault(key, {})[watch] = None
 
 
-class _Tree:
+class _Tree(Nodes):
     """The nodes in SQLite. Every method blocks, and one thread at a time is inside.
 
     `run` is the only door to what is below it, where a refusal is a NodeError.
@@ -417,13 +414,13 @@ class _Tree:
 
     def children(self, path: str) -> list[str]:
         """The names of a node's children, sorted."""
-        self._expect(path)
+        self.expect(path)
         rows = self._connection.execute("SELECT name FROM nodes WHERE parent = ? ORDER BY name", (path,))
         return [name for (name,) in rows]
 
     def write(self, item: Item, session_id: int) -> Outcome:
         """Carry out one operation, or a sequence of them as a multi: one zxid, all or nothing."""
-        ops = _ops_of(item)
+        ops = ops_of(item)
         too_large = refuse_large(ops)
         if too_large is not None:
             return too_large
@@ -432,7 +429,7 @@ class _Tree:
         changed_before = len(self._changed)
         self._zxid += 1
         try:
-            results = [self._apply(op, session_id) for op in ops]
+            results = [self.apply(op, session_id) for op in ops]
         except NodeError as refusal:
             self._connection.execute("ROLLBACK TO item")
             self._connection.execute("RELEASE item")
@@ -456,19 +453,7 @@ class _Tree:
 
     # One operation.
 
-    def _apply(self, op: Op, session_id: int) -> Result:
-        match op:
-            case Create():
-                return self._create(op, session_id)
-            case SetData():
-                return self._set(op)
-            case Delete():
-                self._delete(op)
-            case Check():
-                self._expect(op.path, op.version)
-        return None
-
-    def _create(self, op: Create, session_id: int) -> Created:
+    def create(self, op: Create, session_id: int) -> Created:
         parent, name = _split(op.path)
         found = self._select("owner, children_created", parent).fetchone()
         if found is None:
@@ -490,16 +475,16 @@ class _Tree:
         self._changed += ("data", path), ("children", parent)
         return Created(path, stat)
 
-    def _set(self, op: SetData) -> Stat:
-        before = self._expect(op.path, op.version)
+    def set(self, op: SetData) -> Stat:
+        before = self.expect(op.path, op.version)
         stat = replace(before, version=before.version + 1, mzxid=self._zxid)
         values = (op.data, stat.version, stat.mzxid, *_split(op.path))
         self._connection.execute(f"UPDATE nodes SET data = ?, version = ?, mzxid = ? WHERE {_THIS}", values)
         self._changed.append(("data", op.path))
         return stat
 
-    def _delete(self, op: Delete) -> None:
-        self._expect(op.path, op.version)
+    def delete(self, op: Delete) -> None:
+        self.expect(op.path, op.version)
         if self._connection.execute("SELECT 1 FROM nodes WHERE parent = ? LIMIT 1", (op.path,)).fetchone():
             raise NotEmpty(op.path)
         parent, name = _split(op.path)
@@ -509,20 +494,8 @@ class _Tree:
     def _deleted(self, parent: str, path: str) -> None:
         self._changed += ("data", path), ("children", path), ("children", parent)
 
-    def _expect(self, path: str, version: int = ANY_VERSION) -> Stat:
-        stat = self.stat(path)
-        if stat is None:
-            raise NoNode(path)
-        if version not in (ANY_VERSION, stat.version):
-            raise BadVersion(path)
-        return stat
-
     def _select(self, columns: str, path: str) -> "sqlite3.Cursor":
         return self._connection.execute(f"SELECT {columns} FROM nodes WHERE {_THIS}", _split(path))
-
-
-def _ops_of(item: Item) -> Sequence[Op]:
-    return item if isinstance(item, Sequence) else (item,)
 
 
 def _split(path: str) -> tuple[str, str]:

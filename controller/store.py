@@ -260,6 +260,44 @@ class MetadataStore(Protocol):
         await self.multi([Delete(path, version)])
 
 
+class Nodes(Protocol):
+    """A store's tree of nodes, which carries out one operation after another; what it refuses it raises."""
+
+    def stat(self, path: str) -> Stat | None: ...
+    def create(self, op: Create, session_id: int) -> Created: ...
+    def set(self, op: SetData) -> Stat: ...
+    def delete(self, op: Delete) -> None: ...
+
+    # The rest is the same for every tree.
+
+    def apply(self, op: Op, session_id: int) -> Result:
+        """Carry out one operation."""
+        match op:
+            case Create():
+                return self.create(op, session_id)
+            case SetData():
+                return self.set(op)
+            case Delete():
+                self.delete(op)
+            case Check():
+                self.expect(op.path, op.version)
+        return None
+
+    def expect(self, path: str, version: int = ANY_VERSION) -> Stat:
+        """The stat of a node, which exists and has this version."""
+        stat = self.stat(path)
+        if stat is None:
+            raise NoNode(path)
+        if version not in (ANY_VERSION, stat.version):
+            raise BadVersion(path)
+        return stat
+
+
+def ops_of(item: Item) -> Sequence[Op]:
+    """The operations of a multi, or the one operation."""
+    return item if isinstance(item, Sequence) else (item,)
+
+
 def check_path(path: str) -> None:
     """ValueError unless ZooKeeper would accept this path, so that what one store takes, the other takes too."""
     if path == "/":

@@ -32,6 +32,7 @@ from barnabas.controller.store import (
     Watch,
     check_op,
     check_path,
+    ops_of,
 )
 from barnabas.testing.simulation.links import Wire
 from barnabas.testing.simulation.schedule import Process
@@ -113,7 +114,7 @@ class StoreSession(MetadataStore):
     async def batch(self, items: Sequence[Item]) -> list[Outcome]:
         written = list(items)
         for item in written:
-            for op in item if isinstance(item, Sequence) else (item,):
+            for op in ops_of(item):
                 check_op(op)
         session_id, outcomes = self._session_id, dict[int, Outcome]()
 

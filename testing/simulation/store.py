@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from barnabas.controller.store import Check, Create, Delete, Item, NodeError, Op, Outcome, SetData
+from barnabas.controller.store import Check, Create, Delete, Item, NodeError, Outcome, SetData, ops_of
 from barnabas.testing.simulation.links import Wire
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.schedule import Simulation
@@ -225,5 +225,4 @@ class StoreServer:
 
 
 def _describe(item: Item) -> str:
-    ops: Sequence[Op] = item if isinstance(item, Sequence) else (item,)
-    return " ".join(f"{MARKS[type(op)]}{op.path}" for op in ops)
+    return " ".join(f"{MARKS[type(op)]}{op.path}" for op in ops_of(item))

@@ -4,13 +4,10 @@ The metadata store of the simulated world. A write changes the tree at once; a m
 from the end. What a write touched is returned as keys of watches: ("data", path) or ("children", path).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from barnabas.controller.store import (
-    ANY_VERSION,
-    BadVersion,
-    Check,
     Create,
     Created,
     Delete,
@@ -18,14 +15,13 @@ from barnabas.controller.store import (
     Item,
     NodeError,
     NodeExists,
-    NoNode,
+    Nodes,
     NoParent,
     NotEmpty,
-    Op,
     Outcome,
-    Result,
     SetData,
     Stat,
+    ops_of,
     refuse_large,
 )
 
@@ -40,7 +36,7 @@ class _Node:
     children_created: int = 0
 
 
-class Tree:
+class Tree(Nodes):
     """The nodes, and the counter of transactions."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -53,8 +49,8 @@ class Tree:
 
     def get(self, path: str) -> tuple[bytes | None, Stat]:
         """A node's data and stat."""
-        node = self._expect(path)
-        return node.data, node.stat
+        stat = self.expect(path)
+        return self._nodes[path].data, stat
 
     def stat(self, path: str) -> Stat | None:
         """A node's stat, if it exists."""
@@ -63,18 +59,19 @@ class Tree:
 
     def children(self, path: str) -> list[str]:
         """The names of a node's children, sorted."""
-        return sorted(self._expect(path).children)
+        self.expect(path)
+        return sorted(self._nodes[path].children)
 
     def write(self, item: Item, session_id: int) -> tuple[Outcome, list[WatchKey]]:
         """Carry out one operation, or a sequence of them as a multi: one zxid, all or nothing."""
-        ops: Sequence[Op] = item if isinstance(item, Sequence) else (item,)
+        ops = ops_of(item)
         too_large = refuse_large(ops)
         if too_large is not None:
             return too_large, []
         self._changed, self._undo = [], []
         self.zxid += 1
         try:
-            results = [self._apply(op, session_id) for op in ops]
+            results = [self.apply(op, session_id) for op in ops]
         except NodeError as refusal:
             for undo in reversed(self._undo):
                 undo()
@@ -94,19 +91,7 @@ class Tree:
 
     # One operation.
 
-    def _apply(self, op: Op, session_id: int) -> Result:
-        match op:
-            case Create():
-                return self._create(op, session_id)
-            case SetData():
-                return self._set(op)
-            case Delete():
-                self._delete(op)
-            case Check():
-                self._expect(op.path, op.version)
-        return None
-
-    def _create(self, op: Create, session_id: int) -> Created:
+    def create(self, op: Create, session_id: int) -> Created:
         parent_path = _parent_of(op.path)
         parent = self._nodes.get(parent_path)
         if parent is None:
@@ -130,9 +115,9 @@ class Tree:
         self._changed += ("data", path), ("children", parent_path)
         return Created(path, stat)
 
-    def _set(self, op: SetData) -> Stat:
-        node = self._expect(op.path, op.version)
-        data, stat = node.data, node.stat
+    def set(self, op: SetData) -> Stat:
+        stat, node = self.expect(op.path, op.version), self._nodes[op.path]
+        data = node.data
 
         def undo() -> None:
             node.data, node.stat = data, stat
@@ -143,8 +128,9 @@ class Tree:
         self._changed.append(("data", op.path))
         return node.stat
 
-    def _delete(self, op: Delete) -> None:
-        node = self._expect(op.path, op.version)
+    def delete(self, op: Delete) -> None:
+        self.expect(op.path, op.version)
+        node = self._nodes[op.path]
         if node.children:
             raise NotEmpty(op.path)
         self._remove(op.path, node)
@@ -165,14 +151,6 @@ class Tree:
         del self._nodes[_parent_of(path)].children[path.rpartition("/")[2]]
         if node.stat.owner:
             self._owned.get(node.stat.owner, {}).pop(path, None)
-
-    def _expect(self, path: str, version: int = ANY_VERSION) -> _Node:
-        node = self._nodes.get(path)
-        if node is None:
-            raise NoNode(path)
-        if version not in (ANY_VERSION, node.stat.version):
-            raise BadVersion(path)
-        return node
 
 
 def _parent_of(path: str) -> str:
