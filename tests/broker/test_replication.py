@@ -14,9 +14,14 @@ from tests.broker.replication import Group
 LOSES_M2 = 1  # with this seed the power failure takes the last record of what was not synced
 
 
-async def started(nursery, **properties):
+async def started(nursery, *values, replicas=(1, 2, 3), **properties):
+    """Broker 1 leads a topic, and every replica of it holds these records."""
     group = await Group.start(nursery, **properties)
-    return group, group.topic()
+    topic = group.topic(replicas=replicas)
+    await topic.led_by(1)
+    await topic.produce(*values)
+    await topic.is_copied_to(*replicas[1:])
+    return group, topic
 
 
 # -- copying
@@ -24,7 +29,6 @@ async def started(nursery, **properties):
 
 async def test_followers_copy_the_leaders_log(nursery, autojump_clock):
     _, topic = await started(nursery)
-    await topic.led_by(1)
     await topic.produce(b"a", b"b")
     await topic.is_copied_to(2, 3, within_seconds=2)
     await topic.produce(b"c")
@@ -42,10 +46,7 @@ async def test_followers_of_a_new_topic_need_not_wait_until_the_leader_hears_of_
 
 
 async def test_a_follower_that_was_away_catches_up(nursery, autojump_clock):
-    group, topic = await started(nursery)
-    await topic.led_by(1)
-    await topic.produce(b"a")
-    await topic.is_copied_to(2, 3)
+    group, topic = await started(nursery, b"a")
     await group.crash(2)
     await topic.produce(b"b", b"c")
     await group.start_broker(2)
@@ -54,10 +55,7 @@ async def test_a_follower_that_was_away_catches_up(nursery, autojump_clock):
 
 
 async def test_a_follower_of_a_leader_that_is_not_alive_waits_until_it_is(nursery, autojump_clock):
-    group, topic = await started(nursery)
-    await topic.led_by(1)
-    await topic.produce(b"a")
-    await topic.is_copied_to(2, 3)
+    group, topic = await started(nursery, b"a")
     await group.crash(2)
     await topic.led_by(2, to=[1, 3])
     await trio.sleep(60)
@@ -69,8 +67,6 @@ async def test_a_follower_of_a_leader_that_is_not_alive_waits_until_it_is(nurser
 
 async def test_a_follower_keeps_trying_when_its_leader_does_not_answer(nursery, autojump_clock):
     group, topic = await started(nursery)
-    await topic.led_by(1)
-    await topic.is_copied_to(2, 3)
     await group.crash(1)
     await trio.sleep(60)
     await group.start_broker(1)
@@ -81,10 +77,7 @@ async def test_a_follower_keeps_trying_when_its_leader_does_not_answer(nursery, 
 
 @pytest.mark.parametrize("level", ["3.9", "3.4", "3.0", "2.7-IV1", "2.7-IV0", "2.2", "2.0"])
 async def test_followers_copy_in_the_versions_of_every_level(nursery, autojump_clock, level):
-    group, topic = await started(nursery, inter_broker_protocol_version=level)
-    await topic.led_by(1)
-    await topic.produce(b"a", b"b")
-    await topic.is_copied_to(2, 3)
+    group, topic = await started(nursery, b"a", b"b", inter_broker_protocol_version=level)
     await group.crash(1)
     await topic.led_by(2)
     await topic.produce(b"c")
@@ -96,8 +89,8 @@ async def test_followers_copy_in_the_versions_of_every_level(nursery, autojump_c
 
 
 async def test_a_topic_without_an_id_is_fetched_by_its_name(nursery, autojump_clock):
-    group, topic = await started(nursery)
-    old = group.topic("old", with_id=False)
+    group = await Group.start(nursery)
+    topic, old = group.topic(), group.topic("old", with_id=False)
     for each in (topic, old):
         await each.led_by(1)
         await each.produce(b"a")
@@ -106,9 +99,7 @@ async def test_a_topic_without_an_id_is_fetched_by_its_name(nursery, autojump_cl
 
 
 async def test_a_follower_writes_its_high_watermark_down_and_starts_from_it(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    group, topic = await started(nursery, replicas=[1, 2])
     await topic.produce(b"a", b"b", b"c", acks=-1)
     await trio.sleep(6)
     assert topic.written_high_watermark(2) == 3
@@ -124,11 +115,7 @@ async def test_a_follower_writes_its_high_watermark_down_and_starts_from_it(nurs
 
 async def a_divergent_tail(nursery, **properties):
     """Broker 1 was the leader and holds records that nobody else has; it is down, and 2 has led on."""
-    group = await Group.start(nursery, **properties)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"a")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"a", replicas=[1, 2], **properties)
     await group.crash(2)
     await topic.produce(b"lost", b"lost as well")
     await group.crash(1)
@@ -172,11 +159,7 @@ async def test_an_acknowledged_record_survives_a_follower_that_had_not_heard_of_
 
 async def test_two_machines_that_lost_power_do_not_keep_different_records_at_one_offset(nursery, autojump_clock):
     # The second scenario of KIP-101: the one that lost m2 leads first; m2 lies where m3 was written.
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"m1")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"m1", replicas=[1, 2])
     for broker_id in (2, 1):
         await group.stop(broker_id)
     await group.start_broker(1)
@@ -201,11 +184,7 @@ async def test_two_machines_that_lost_power_do_not_keep_different_records_at_one
 @pytest.mark.parametrize("level", ["3.9", "2.6"])
 async def test_logs_that_share_only_an_old_epoch_are_cut_step_by_step(nursery, autojump_clock, level):
     # KIP-279: two leaders in turn, each of which wrote what the other never saw.
-    group = await Group.start(nursery, inter_broker_protocol_version=level)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"shared")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"shared", replicas=[1, 2], inter_broker_protocol_version=level)
     for leader, value in ((1, b"p"), (2, b"q"), (1, b"r"), (2, b"s")):
         other = 3 - leader
         if other in group.clients:
@@ -222,11 +201,7 @@ async def test_logs_that_share_only_an_old_epoch_are_cut_step_by_step(nursery, a
 
 
 async def test_an_epoch_in_which_nothing_was_written_keeps_nobody_from_following(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"a")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"a", replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1)  # epoch 1, and nothing in it
     assert topic.replica(1).log.epochs.latest_epoch == 1
@@ -241,11 +216,7 @@ async def test_an_epoch_in_which_nothing_was_written_keeps_nobody_from_following
 
 
 async def test_after_an_unclean_election_even_committed_records_are_cut(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"a")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"a", replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1, isr=[1])
     await topic.produce(b"committed", b"committed too", acks=-1)
@@ -265,11 +236,7 @@ async def test_after_an_unclean_election_even_committed_records_are_cut(nursery,
 
 
 async def test_a_follower_that_was_away_too_long_starts_over_where_the_leader_starts(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"a", b"b")
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"a", b"b", replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1, isr=[1])
     await topic.produce(b"c", b"d", b"e", acks=-1)
@@ -284,9 +251,7 @@ async def test_a_follower_that_was_away_too_long_starts_over_where_the_leader_st
 
 
 async def test_a_follower_starts_where_its_leader_starts_and_says_so(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    _, topic = await started(nursery, replicas=[1, 2])
     await topic.produce(b"a", b"b", b"c", acks=-1)
     await topic.is_copied_to(2)
     assert (await topic.delete_records(2)) == 2  # the answer waits for the followers
@@ -294,9 +259,7 @@ async def test_a_follower_starts_where_its_leader_starts_and_says_so(nursery, au
 
 
 async def test_a_follower_without_records_begins_inside_a_batch_as_its_leader_does(nursery, autojump_clock):
-    group = await Group.start(nursery)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    group, topic = await started(nursery, replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1, isr=[1])
     await topic.produce(records=batch_of(b"a", b"b", b"c"))
@@ -312,9 +275,7 @@ async def test_a_follower_without_records_begins_inside_a_batch_as_its_leader_do
 
 async def test_the_holes_that_compaction_left_are_copied_too(nursery, autojump_clock):
     compacting = {"log_cleanup_policy": "compact", "log_segment_bytes": "300", "log_cleaner_backoff_ms": "1000"}
-    group = await Group.start(nursery, **compacting, log_cleaner_min_cleanable_ratio="0.01")
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    group, topic = await started(nursery, replicas=[1, 2], **compacting, log_cleaner_min_cleanable_ratio="0.01")
     await group.crash(2)
     await topic.led_by(1, isr=[1])
     for number in range(20):
@@ -328,9 +289,7 @@ async def test_the_holes_that_compaction_left_are_copied_too(nursery, autojump_c
 
 async def test_ten_megabytes_come_in_one_answer(nursery, autojump_clock):
     large = {"replica_fetch_max_bytes": str(16 << 20), "message_max_bytes": str(2 << 20)}
-    group = await Group.start(nursery, **large)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    group, topic = await started(nursery, replicas=[1, 2], **large)
     await group.crash(2)
     for number in range(12):
         await topic.produce(b"%d" % number * 900_000)
@@ -340,9 +299,7 @@ async def test_ten_megabytes_come_in_one_answer(nursery, autojump_clock):
 
 
 async def test_committed_transactions_are_not_remembered_though_nobody_reads(nursery, autojump_clock):
-    group = await Group.start(nursery, count=2)
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
+    _, topic = await started(nursery, replicas=[1, 2], count=2)
     leader, producer = topic.replica(1), {"producer_id": 7, "producer_epoch": 0, "timestamp_ms": 0}
     for number in range(10):
         records = build_batch([(None, b"v")], attributes=TRANSACTIONAL, base_sequence=number, **producer)
@@ -356,11 +313,7 @@ async def test_committed_transactions_are_not_remembered_though_nobody_reads(nur
 
 
 async def test_a_follower_without_descriptors_tries_again_but_not_in_a_hurry(nursery, autojump_clock):
-    group = await Group.start(nursery, log_segment_bytes="200")
-    topic = group.topic(replicas=[1, 2])
-    await topic.led_by(1)
-    await topic.produce(b"a" * 100)
-    await topic.is_copied_to(2)
+    group, topic = await started(nursery, b"a" * 100, replicas=[1, 2], log_segment_bytes="200")
     for _ in range(5):
         group.machines[2].disk.fail_next("open", "EMFILE", path_part=topic.path)
     began = trio.current_time()
@@ -391,9 +344,7 @@ async def test_a_cut_that_cannot_be_ended_is_ended_by_the_next_start(nursery, au
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_what_is_acknowledged_with_every_flush_survives_the_loss_of_all_power(nursery, autojump_clock, seed):
-    group = await Group.start(nursery, log_flush_interval_messages="1")
-    topic = group.topic()
-    await topic.led_by(1)
+    group, topic = await started(nursery, log_flush_interval_messages="1")
     for number in range(10):
         await topic.produce(b"%d" % number, acks=-1)
     await topic.produce(b"not waited for", acks=0)
@@ -408,9 +359,7 @@ async def test_what_is_acknowledged_with_every_flush_survives_the_loss_of_all_po
 
 @pytest.mark.parametrize("messages", ["1", "3"])
 async def test_a_leader_follows_another_though_it_has_not_flushed_all_that_it_wrote(nursery, autojump_clock, messages):
-    group = await Group.start(nursery, log_flush_interval_messages=messages)
-    topic = group.topic()
-    await topic.led_by(1)
+    group, topic = await started(nursery, log_flush_interval_messages=messages)
     await topic.produce(b"a", b"b", b"c", acks=-1)
     group.machines[1].thread_seconds = 5
     producer = await group.machines[1].connect()
