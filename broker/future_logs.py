@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.log_directory import doomed_name, future_name
+from barnabas.broker.log_directory import doomed_name, future_name, rename_durably
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import SHORTAGE_PAUSE_SECONDS
@@ -74,7 +74,9 @@ class FutureLogs:
             del directory.future_logs[key]
             await self._flusher.forget(log)
             log.abandon()
-            await self._logs.doom_directory_of(log)
+            doomed = self._doomed_path(log)
+            await self._logs.in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
+            self._logs.doom_directory(directory, doomed)
 
     async def swap(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
@@ -134,9 +136,9 @@ class FutureLogs:
             and _tail_bytes(current, future) <= TAIL_BYTES_MAX
         )
 
-    def _doomed_path(self, current: "PartitionLog") -> str:
+    def _doomed_path(self, log: "PartitionLog") -> str:
         unique = self._world.rng.randbytes(16)
-        return join(self._logs.directory_of(current).path, doomed_name(current.topic_partition, unique))
+        return join(self._logs.directory_of(log).path, doomed_name(log.topic_partition, unique))
 
     def _flip(self, current: "PartitionLog", future: "PartitionLog", doomed: str) -> bool:
         """Step 1."""

@@ -49,7 +49,7 @@ DIRECTORY_NAME_BYTES_MAX = 255
 _PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
 _DOOMED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
 _FUTURE_NAME = re.compile(r"(\S+)-(\d+)\.\S+-future\Z")
-_STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")  # what a Java broker set aside
+_STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")
 
 
 class LogDirectoryRefused(Exception):
@@ -133,7 +133,16 @@ def parse_partition_name(name: str) -> TopicPartition | None:
 
 def doomed_name(key: TopicPartition, unique: bytes) -> str:
     """What the directory of a deleted log is called; the topic is shortened where the name would be too long."""
-    suffix = f"-{key.partition}.{unique.hex()}-delete"
+    return _shortened(key, unique, "delete")
+
+
+def stray_name(key: TopicPartition, unique: bytes) -> str:
+    """What the directory of a log is called that was put aside: nobody asks for it, and nobody said to delete it."""
+    return _shortened(key, unique, "stray")
+
+
+def _shortened(key: TopicPartition, unique: bytes, fate: str) -> str:
+    suffix = f"-{key.partition}.{unique.hex()}-{fate}"
     return key.topic[: DIRECTORY_NAME_BYTES_MAX - len(suffix)] + suffix
 
 

@@ -40,6 +40,7 @@ from barnabas.broker.log_directory import (
     remove_durably,
     remove_half_made,
     rename_durably,
+    stray_name,
     take,
 )
 from barnabas.broker.log_placement import LogPlacement
@@ -346,21 +347,24 @@ class Logs:
         if log is None:
             self.refuse_if_offline(key, "delete a log that may be")
             return
+        self.doom_directory(self.directory_of(log), await self._forget(log, doomed_name))
+
+    async def put_aside(self, log: PartitionLog) -> None:
+        """Forget a log without deleting it: its directory is renamed, as Kafka does with strays. StorageError."""
+        stray = await self._forget(log, stray_name)
+        logger.warning("%s was of a topic that is no more; it is put aside as %s", log, stray)
+
+    async def _forget(self, log: PartitionLog, name: Callable[[TopicPartition, bytes], str]) -> str:
         directory = self.directory_of(log)
-        with trio.CancelScope(shield=True):  # half a deletion would leave a directory that a new topic would find
-            del directory.logs[key]
-            self._checkpointed_high_watermarks.pop(key, None)
+        with trio.CancelScope(shield=True):  # half of it would leave a directory that a new topic would find
+            del directory.logs[log.topic_partition]
+            self._checkpointed_high_watermarks.pop(log.topic_partition, None)
             await self._flusher.forget(log)
             await self.cleaner.leave(log)
             log.abandon()
-            await self.doom_directory_of(log)
-
-    async def doom_directory_of(self, log: PartitionLog) -> None:
-        """Rename the directory of a log that is forgotten; it is removed later. StorageError."""
-        directory = self.directory_of(log)
-        doomed = join(directory.path, doomed_name(log.topic_partition, self._world.rng.randbytes(16)))
-        await self.in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
-        self.doom_directory(directory, doomed)
+            path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
+            await self.in_directory(directory, rename_durably, self._world.disk, log.directory, path)
+        return path
 
     def doom_directory(self, directory: LogDirectory, path: str) -> None:
         """Remove this directory of a log, which was renamed, after `log.segment.delete.delay.ms`."""

@@ -61,7 +61,7 @@ class ClusterMetadata:
         self.controller_id = request.controller_id
         self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
         deleted = []
-        for name, topic_id, state in _partition_states(request):
+        for name, topic_id, state in partition_states(request):
             if state.leader == LEADER_DURING_DELETE:
                 self._forget(name, state.partition_index)
                 deleted.append(TopicPartition(name, state.partition_index))
@@ -139,7 +139,7 @@ class ClusterMetadata:
             self._names.pop(topic.topic_id, None)
 
 
-def _partition_states(
+def partition_states(
     request: m.UpdateMetadataRequest,
 ) -> Iterator[tuple[str, bytes, m.UpdateMetadataRequest.UpdateMetadataPartitionState]]:
     """Topic, its id, and a partition's state; in versions before 5 they are not grouped by topic."""

@@ -6,6 +6,11 @@ everything that matters, a partition in one synchronous step: the role flips, an
 requests take turns, so what was judged before the first half still holds in the second, but for directories that
 failed meanwhile.
 
+*Replicas that were given to others* while this broker had no session, or while the word was on its way: no StopReplica
+comes for them any more. The picture of the cluster that comes with the next registration tells of them, and they stop,
+a leader above all, whom clients would go on asking. The log stays, until a StopReplica or a topic of the same name
+comes, before which it is put aside (Kafka refuses such a topic until somebody removes the directory).
+
 A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers to its requests.
 """
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.metadata import partition_states
 from barnabas.broker.partition import FollowerWatch, Partition, Role
 from barnabas.controller.store import SessionExpired
 from barnabas.storage.disk import StorageError, parent_of
@@ -173,9 +179,31 @@ class Replicas:
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
+            await self._dismiss(self._given_away(request))
             self._fetchers.metadata_changed()
             self._tell_deleted(deleted)
             return ErrorCode.NONE
+
+    def _given_away(self, request: m.UpdateMetadataRequest) -> list[Partition]:
+        """The partitions here whose topics, in a newer epoch, name others as their replicas."""
+        return [
+            partition
+            for name, topic_id, state in partition_states(request)
+            if self.broker_id not in state.replicas
+            and (partition := self._partitions.get(TopicPartition(name, state.partition_index))) is not None
+            and partition.log is not None
+            and partition.leader_epoch < state.leader_epoch
+            and (partition.log.topic_id or ZERO_TOPIC_ID) == topic_id
+        ]
+
+    async def _dismiss(self, partitions: list[Partition]) -> None:
+        keys = [each.topic_partition for each in partitions]
+        await self._fetchers.leave(keys)
+        await self._moves.leave(keys)
+        for partition in partitions:
+            logger.info("%s was given to other brokers", partition.topic_partition)
+            self._resign(partition)
+            del self._partitions[partition.topic_partition]
 
     def forget_topics(self, topics: Iterable["TopicInfo"]) -> None:
         """These were deleted, and no UpdateMetadata will say so."""
@@ -250,12 +278,13 @@ class Replicas:
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> ErrorCode | None:
         """Why this role is not taken; NONE when there is nothing to take but perhaps the topic's id; None when it is.
 
-        The id is compared before the epoch. A controller that learned of ids may tell a role once more with the id, and
-        one that forgot them without (KIP-516).
+        The id is compared before the epoch; a log of another topic, which nobody uses, is in nobody's way. A controller
+        that learned of ids may tell a role once more with the id, and one that forgot them without (KIP-516).
         """
         partition, log = self._partitions.get(key), self.logs.get(key)
         known_id = None if log is None else log.topic_id
-        if topic_id != ZERO_TOPIC_ID and known_id not in (None, topic_id):
+        is_wanted = partition is None and self.broker_id in state.replicas
+        if log is not None and _is_of_another(log, topic_id) and not is_wanted:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if partition is None or partition.log is None or state.leader_epoch > partition.leader_epoch:
             if (
@@ -274,7 +303,11 @@ class Replicas:
 
     async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
         """The logs of these partitions, made if need be: the slow half."""
-        topics = dict.fromkeys(key.topic for key, _, _ in wanted if self.logs.get(key) is None)
+        topics = {
+            key.topic: None
+            for key, topic_id, _ in wanted
+            if (log := self.logs.get(key)) is None or _is_of_another(log, topic_id)
+        }
         configs = {topic: await self._topic_configs.load(topic) for topic in topics}
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
 
@@ -282,6 +315,10 @@ class Replicas:
             key, topic_id, state = each
             try:
                 log = self.logs.get(key)
+                if log is not None and _is_of_another(log, topic_id):
+                    await self.logs.futures.delete(key)
+                    await self.logs.put_aside(log)
+                    log = None
                 if log is None:
                     log = await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
                 elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
@@ -354,8 +391,8 @@ class Replicas:
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
             del self._partitions[key]
-            if delete and log is not None and log.topic_id is not None:
-                self._names.pop(log.topic_id, None)
+        if delete and log is not None and log.topic_id is not None:
+            self._names.pop(log.topic_id, None)
         if delete:
             try:
                 await self.logs.futures.delete(key)
@@ -379,6 +416,11 @@ class Replicas:
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:
             self.logs.fail_directory_of(partition.log, error)
+
+
+def _is_of_another(log: PartitionLog, topic_id: bytes) -> bool:
+    """Whether this is the log of another topic than that with this id; one of them may have none (KIP-516)."""
+    return topic_id != ZERO_TOPIC_ID and log.topic_id not in (None, topic_id)
 
 
 def _role(state: "PartitionState") -> Role:

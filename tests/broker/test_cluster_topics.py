@@ -89,9 +89,7 @@ async def test_a_broker_that_was_dead_when_a_topic_was_deleted_deletes_its_log_w
         assert await (await three.connect()).read_values("letters") == []
 
 
-async def test_a_broker_that_returns_with_a_log_of_a_topic_that_was_made_anew_does_not_serve_it(
-    autojump_clock, nursery, caplog
-):
+async def test_a_broker_that_returns_with_a_log_of_a_topic_that_was_made_anew_puts_it_aside(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         one, two, three = machines
         client = await one.connect()
@@ -107,10 +105,44 @@ async def test_a_broker_that_returns_with_a_log_of_a_topic_that_was_made_anew_do
         await (await one.connect()).produce("letters", b"new", acks=-1)
         await three.start()
         await all_know_each_other(machines)
-        await until(lambda: "INCONSISTENT_TOPIC_ID" in caplog.text)  # so says Kafka 3.9.1 too, and leaves it at that
+        await until(lambda: sorted(one.broker.metadata.partition("letters", 0).in_sync_replicas) == [1, 2, 3])
+        (stray,) = [name for name in three.disk.list("/data") if name.endswith("-stray")]
+        assert b"old" in three.disk.peek(f"/data/{stray}/00000000000000000000.log")
         await one.crash()
         assert await leader_of([two, three], "letters") is two
-        assert await (await two.connect()).read_values("letters") == [b"new"]
+        await two.crash()
+        assert await leader_of([three], "letters") is three
+        assert await (await three.connect()).read_values("letters") == [b"new"]
+
+
+async def test_a_leader_whose_partition_was_given_to_others_while_it_had_no_session_leads_no_more(
+    autojump_clock, nursery
+):
+    async with cluster(nursery, 3) as machines:
+        one, _, three = machines
+        client = await one.connect()
+        await create_topic(client, "letters", [3, 1])
+        assert await leader_of(machines, "letters") is three
+        await (await three.connect()).produce("letters", b"old", acks=-1)
+        store, may_return = three.broker.store, trio.Event()
+        renew = store.renew
+
+        async def renew_later():
+            await may_return.wait()
+            await renew()
+
+        store.renew = renew_later
+        await store.expire()
+        await until(lambda: 3 not in one.broker.metadata.brokers)
+        await move(client, "letters", 1, 2)
+        await until(lambda: one.broker.metadata.partition("letters", 0).replicas == [1, 2])
+        assert three.broker.replicas.get("letters", 0).is_leader
+        may_return.set()
+        await until(lambda: 3 in one.broker.metadata.brokers)
+        await until(lambda: three.broker.metadata.partition("letters", 0).replicas == [1, 2])
+        assert three.broker.replicas.get("letters", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (await (await three.connect()).produce("letters", b"lost")).error_code == 6
+        assert three.disk.exists("/data/letters-0"), "nobody said that it is to be deleted"
 
 
 async def test_of_three_brokers_one_loses_a_disk_and_leads_what_is_on_the_other(autojump_clock, nursery):
