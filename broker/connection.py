@@ -1,7 +1,8 @@
 """One connection: read a frame, handle it, answer; again. One task a connection, one request at a time.
 
 That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
-connection only. Nothing here outlives the connection but what the handlers stored.
+connection only. One request does not hold back the next: a Produce that waits for its acknowledgement (`owed.py`).
+Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
 connections together (`Connections`). At the limit nobody reads but one, who may go above it until its frame is whole,
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
-from barnabas.broker.dispatch import Pieces, answer_unsupported, respond
+from barnabas.broker.dispatch import Owed, Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
+from barnabas.broker.owed import OWED_MAX, OwedAnswers, is_produce
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
@@ -47,6 +49,7 @@ class Connection:
         "busy",
         "held_bytes",
         "listener",
+        "owed",
         "progress_at",
         "scope",
         "sending",
@@ -62,7 +65,8 @@ class Connection:
         self.progress_at = trio.current_time()
         self.held_bytes = 0
         self.waiting = False  # for memory: it is not the client that keeps us
-        self.busy = False  # a request is in hand
+        self.owed = OwedAnswers()
+        self.busy = False  # a request is in hand, or an answer is owed
         self.api_key = NO_REQUEST  # of the latest one
         self.sending = False  # its answer is on its way, which depends on the client
 
@@ -250,44 +254,77 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
         finally:
+            connection.owed.abandon()
             connections.leave(connection)
     finally:
         stream.close()
 
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
-    reader = FrameReader(broker.config.socket_request_max_bytes)
+    reader, owed = FrameReader(broker.config.socket_request_max_bytes), connection.owed
     turn_began = trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
-            data = await connection.stream.receive_some(wanted_bytes)
+            data = await _receive(connections, connection, wanted_bytes)
             if not data:
-                return
+                return await _pay_all(connection)
             turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
             if frame is None:
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
+        while owed and (len(owed) >= OWED_MAX or not is_produce(frame)):
+            await _pay(connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
-        pieces = await _answer_frame(broker, connection, frame)
+        answer = await _answer_frame(broker, connection, frame)
         frame = None
-        if pieces:
-            connections.hold(connection, reader.pending_bytes)
-            connection.sending, connection.progress_at = True, trio.current_time()
-            await _send(connection.stream, pieces)
-            connection.sending = False
-        connection.busy = False
         connections.hold(connection, reader.pending_bytes)
+        if isinstance(answer, Owed) or (owed and answer):
+            owed.add(answer)
+        elif answer:
+            await _send(connection, answer)
+        connection.busy = bool(owed)
         if trio.current_time() - turn_began > TURN_SECONDS:
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
+    await _pay_all(connection)
 
 
-async def _answer_frame(broker: Broker, connection: Connection, frame: memoryview) -> Pieces:
+async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
+    """What arrives next; what is owed is paid meanwhile. Nothing when the broker stops."""
+    while connection.owed:
+        due = connection.owed.take_due()
+        if due:
+            await _send(connection, due)
+        else:
+            data = await connection.owed.receive(connection.stream, max_bytes)
+            if data is not None:
+                return data
+    if connections.finishing:
+        return b""
+    connection.busy = False
+    return await connection.stream.receive_some(max_bytes)
+
+
+async def _pay_all(connection: Connection) -> None:
+    while connection.owed:
+        await _pay(connection)
+
+
+async def _pay(connection: Connection) -> None:
+    """Send what can leave of that which is owed, as soon as something can."""
+    due = connection.owed.take_due()
+    if due:
+        await _send(connection, due)
+    else:
+        await connection.owed.wait_for_due()
+
+
+async def _answer_frame(broker: Broker, connection: Connection, frame: memoryview) -> Pieces | Owed:
     """The answer's pieces; none when there is no answer."""
     try:
         header = read_request_header(frame)
@@ -305,15 +342,17 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
     return await respond(broker, call, header, frame)
 
 
-async def _send(stream: Stream, pieces: Pieces) -> None:
+async def _send(connection: Connection, pieces: Pieces) -> None:
     """Send every piece; the slices are given back whether or not that works."""
+    connection.sending, connection.progress_at = True, trio.current_time()
     try:
         for piece in pieces:
             if isinstance(piece, FileSlice):
-                await stream.send_slice(piece)
+                await connection.stream.send_slice(piece)
             else:
-                await stream.send_all(piece)
+                await connection.stream.send_all(piece)
     finally:
         for piece in pieces:
             if isinstance(piece, FileSlice):
                 piece.release()
+    connection.sending = False

@@ -36,6 +36,7 @@ from barnabas.broker.handlers import (
     txn,
     versions,
 )
+from barnabas.broker.waiting import Later
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 PRODUCE_KEY = 0
 INLINE_BYTES_MAX = 1 << 16  # a larger request is decoded, and its answer encoded, in a thread
 
-Handler = Callable[..., "m.Message | Awaitable[m.Message | None] | None"]
+Handler = Callable[..., "m.Message | Awaitable[m.Message | Later | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
 Pieces = list["bytes | bytearray | memoryview | FileSlice"]
 
@@ -57,6 +58,22 @@ class Route(NamedTuple):
 
     handle: Handler
     refuse: Refusal
+
+
+class Owed(NamedTuple):
+    """An answer that waits for others, after which it is encoded."""
+
+    later: Later
+    call: Call
+    correlation_id: int
+
+    def pieces(self) -> Pieces:
+        """The answer, of what was decided up to now."""
+        try:
+            response = self.later.answer()
+        except Exception as error:
+            raise _cut_off(self.call, error) from error
+        return _encode(self.call, self.correlation_id, response)
 
 
 HANDLERS: dict[int, Route] = {
@@ -124,28 +141,38 @@ _request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
-async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memoryview) -> Pieces:
+async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memoryview) -> Pieces | Owed:
     """Decode, handle, encode: the pieces of the answer to one request; none when nothing is to be sent (acks=0).
 
-    ProtocolViolation when the frame is not the request that it says.
+    `Owed` where the answer waits. ProtocolViolation when the frame is not the request that it says.
     """
     if len(frame) <= INLINE_BYTES_MAX or call.api_key == PRODUCE_KEY:  # a Produce's bytes are records, not decoded here
-        response = await answer(broker, call, _decode(call, frame, header.position))
+        response = await _handle(broker, call, _decode(call, frame, header.position))
+        if isinstance(response, Later):
+            return Owed(response, call, header.correlation_id)
         return [] if response is None else _encode(call, header.correlation_id, response)
-    response = await answer(broker, call, await broker.world.in_thread(_decode, call, frame, header.position))
-    if response is None:
+    answered = await answer(broker, call, await broker.world.in_thread(_decode, call, frame, header.position))
+    if answered is None:
         return []
     with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
-        pieces = await broker.world.in_thread(_encode, call, header.correlation_id, response)
+        pieces = await broker.world.in_thread(_encode, call, header.correlation_id, answered)
     return pieces
 
 
 async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | None:
     """The response to a decoded request; None when nothing is to be sent (acks=0)."""
+    response = await _handle(broker, call, request)
+    if not isinstance(response, Later):
+        return response
+    await response.outcomes.wait(response.deadline)
+    return response.answer()
+
+
+async def _handle(broker: Broker, call: Call, request: m.Message) -> m.Message | Later | None:
     route = HANDLERS[call.api_key]
     try:
         if _WAITS[call.api_key]:
-            return await cast("Awaitable[m.Message | None]", route.handle(broker, call, request))
+            return await cast("Awaitable[m.Message | Later | None]", route.handle(broker, call, request))
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refused:
         return route.refuse(request, call.version, refused.code)
@@ -173,12 +200,16 @@ def _decode(call: Call, frame: memoryview, position: int) -> m.Message:
 
 
 def _encode(call: Call, correlation_id: int, response: m.Message) -> Pieces:
-    """The response's pieces. What cannot be encoded is our mistake, and the client cannot be told: it is cut off."""
     try:
         return _pieces(call.api_key, call.version, correlation_id, response)
     except Exception as error:
-        _log_failure(call)
-        raise ProtocolViolation(f"our own {type(response).__name__} cannot be encoded: {error}") from error
+        raise _cut_off(call, error) from error
+
+
+def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
+    """What cannot be encoded is our mistake, and the client cannot be told: it is cut off."""
+    _log_failure(call)
+    return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 
 
 def _pieces(api_key: int, version: int, correlation_id: int, response: m.Message) -> Pieces:

@@ -63,7 +63,10 @@ class Stream(Protocol):
     peer_address: str
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """What has arrived, at most `max_bytes`; b"" at the end. ConnectionLost when it was reset."""
+        """What has arrived, at most `max_bytes`; b"" at the end. ConnectionLost when it was reset.
+
+        Cancelled, it has taken nothing.
+        """
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything. ConnectionLost when the other side is gone."""
@@ -130,7 +133,7 @@ class OsStream:
             except trio.ClosedResourceError as error:
                 raise ConnectionLost(str(error)) from error
         if not waited:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.cancel_shielded_checkpoint()  # what was received may not be lost
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

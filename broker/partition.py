@@ -27,7 +27,7 @@ from barnabas.broker.isr import (
     is_caught_up,
     may_join,
 )
-from barnabas.broker.waiting import Waiter, await_outcomes, wake
+from barnabas.broker.waiting import Outcomes, Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
@@ -501,17 +501,20 @@ class Partition:
         )
 
 
-async def await_acknowledged(
-    waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
-) -> list[ErrorCode]:
-    """Wait for several appends together: [(partition, end offset, leading since)] -> their error codes, same order.
-
-    What is not decided at `deadline` is REQUEST_TIMED_OUT.
-    """
+def acknowledgements(waiting: list[tuple[Partition, int, int]], required_acks: int) -> Outcomes[ErrorCode]:
+    """How several appends stand: [(partition, end offset, leading since)] -> their error codes, in the same order."""
 
     def outcome_of(index: int) -> ErrorCode | None:
         partition, end_offset, leading_since = waiting[index]
         return partition.outcome(end_offset, leading_since, required_acks)
 
-    outcomes = await await_outcomes([partition for partition, _, _ in waiting], outcome_of, deadline)
-    return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes]
+    return Outcomes([partition for partition, _, _ in waiting], outcome_of)
+
+
+async def await_acknowledged(
+    waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
+) -> list[ErrorCode]:
+    """Wait for several appends together. What is not decided at `deadline` is REQUEST_TIMED_OUT."""
+    outcomes = acknowledgements(waiting, required_acks)
+    await outcomes.wait(deadline)
+    return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes.decided]

@@ -9,9 +9,13 @@ Registration is a dict key, so it costs nothing while the partition is quiet and
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
+
+if TYPE_CHECKING:
+    from barnabas.wire.errors import ErrorCode
+    from barnabas.wire.messages import Message
 
 Outcome = TypeVar("Outcome")
 
@@ -78,21 +82,53 @@ def wake(changed: Watched, *, log_grew: bool = True) -> None:
             waiter.dirty[changed] = None
 
 
+class Outcomes(Generic[Outcome]):
+    """What becomes of several things, each decided once, when `outcome_of` first says something about its index."""
+
+    def __init__(self, watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None]) -> None:
+        self.watched = watched
+        self.decided: list[Outcome | None] = [None] * len(watched)
+        self._outcome_of = outcome_of
+
+    @property
+    def are_decided(self) -> bool:
+        """Whether none is open."""
+        return None not in self.decided
+
+    def look(self) -> bool:
+        """Ask about those that are open; whether none is left."""
+        self.decided = [self._outcome_of(i) if known is None else known for i, known in enumerate(self.decided)]
+        return self.are_decided
+
+    async def wait(self, deadline: float) -> None:
+        """Return when all are decided, or at `deadline`. One waiter serves all of them."""
+        if self.look():
+            return
+        waiter = Waiter()
+        waiter.register(self.watched)
+        try:
+            while await waiter.wait(deadline) and not self.look():
+                waiter.take_dirty()
+        finally:
+            waiter.unregister(self.watched)
+
+
 async def await_outcomes(
     watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None], deadline: float
 ) -> list[Outcome | None]:
-    """Wait until `outcome_of` says something about each of them, by its index; None for what is open at `deadline`.
+    """Wait until `outcome_of` says something about each of them, by its index; None for what is open at `deadline`."""
+    outcomes = Outcomes(watched, outcome_of)
+    await outcomes.wait(deadline)
+    return outcomes.decided
 
-    One waiter serves all of them. What is decided is not asked again.
+
+class Later(NamedTuple):
+    """An answer that waits for others, where everything that the request changes is done.
+
+    So its connection may go on to the next request of this kind; `answer` makes the response of what was decided, at
+    the latest at `deadline` (trio's clock).
     """
-    outcomes = [outcome_of(index) for index in range(len(watched))]
-    if None in outcomes:
-        waiter = Waiter()
-        waiter.register(watched)
-        try:
-            while None in outcomes and await waiter.wait(deadline):
-                waiter.take_dirty()
-                outcomes = [outcome_of(i) if known is None else known for i, known in enumerate(outcomes)]
-        finally:
-            waiter.unregister(watched)
-    return outcomes
+
+    outcomes: "Outcomes[ErrorCode]"
+    deadline: float
+    answer: Callable[[], "Message"]

@@ -3,8 +3,8 @@
 Behaviour: each partition stands for itself and gets its own error code. A batch is checked (CRC, lengths, counts,
     timestamps, keys) before anything is written; a large one in a thread, after which `append_as_leader` looks at role
     and epoch in the step that writes. acks=1 answers after the append, acks=all when the high watermark has passed it,
-    acks=0 never: an error then closes the connection, the only way left to tell. Clients may not write to internal
-    topics (17).
+    for which the next Produce of the connection does not wait; acks=0 never: an error then closes the connection, the
+    only way left to tell. Clients may not write to internal topics (17).
 Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
     format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
 Not done: transactional batches: nobody coordinates a transaction yet, so the id is unknown
@@ -18,8 +18,9 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.leader_hints import LeaderHints
-from barnabas.broker.partition import Partition, await_acknowledged
+from barnabas.broker.partition import Partition, acknowledgements
 from barnabas.broker.topics import INTERNAL_TOPICS
+from barnabas.broker.waiting import Later
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
@@ -56,8 +57,8 @@ Row = m.ProduceResponse.PartitionProduceResponse
 Waiting = tuple[Partition, int, int]  # partition, end offset of the append, and since when the partition was led then
 
 
-async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | None:
-    """Append each partition's batch; answer when the asked acknowledgement is reached."""
+async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | Later | None:
+    """Append each partition's batch; the answer waits for the acknowledgement that is asked for."""
     refused, message = _refuse_request(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     waiting: list[Waiting] = []
@@ -82,14 +83,19 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     if request.acks == 0:
         _close_if_refused(topics)
         return None
-    if waiting:
-        deadline = trio.current_time() + request.timeout_ms / 1000
-        for row, outcome in zip(waiting_rows, await await_acknowledged(waiting, request.acks, deadline), strict=True):
-            row.error_code = outcome  # beside the offsets, which Kafka leaves in the answer
     response = m.ProduceResponse(responses=topics)
-    if call.version >= CURRENT_LEADER_VERSION:
-        _name_leaders(broker, call, response)
-    return response
+    outcomes = acknowledgements(waiting, request.acks)
+
+    def acknowledged() -> m.ProduceResponse:
+        for row, outcome in zip(waiting_rows, outcomes.decided, strict=True):  # beside the offsets, which Kafka leaves
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+        if call.version >= CURRENT_LEADER_VERSION:
+            _name_leaders(broker, call, response)
+        return response
+
+    if outcomes.look():
+        return acknowledged()
+    return Later(outcomes, trio.current_time() + request.timeout_ms / 1000, acknowledged)
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:

@@ -52,6 +52,19 @@ async def test_bytes_arrive_both_ways_in_order(ends):
     assert there.peer_address == "127.0.0.1"
 
 
+async def test_a_receiver_that_is_cancelled_has_taken_nothing(ends):
+    here, there = await ends[2]()
+    for number in range(20):
+        await there.send_all(b"%02d" % number)
+        received = b""
+        with trio.fail_after(5):
+            while not received:
+                with trio.CancelScope() as scope:
+                    trio.lowlevel.current_trio_token().run_sync_soon(scope.cancel)
+                    received = await here.receive_some(1 << 16)
+        assert received == b"%02d" % number
+
+
 async def test_more_than_fits_waits_for_the_reader(ends, nursery):
     here, there = await ends[2]()
     data = bytes(range(256)) * 40_000
