@@ -16,8 +16,9 @@ The same for all of them if the request as a whole is refused, most often becaus
 (STALE_BROKER_EPOCH). A role that came while the answer was on its way makes the answer worthless: the partition has
 dropped what it had asked.
 
-Members of the ISR go with the broker epoch that their last fetch told (KIP-903): a controller that compares them does
-not take in a broker which has lost its log since. A Java controller in ZooKeeper mode does not look at them.
+Members of the ISR go with the broker epoch of the fetch that it was decided on (KIP-903), however often it is asked
+again: a controller that compares them does not take in a broker which has lost its log since. A Java controller in
+ZooKeeper mode does not look at them, and before `inter.broker.protocol.version` 3.5 nobody says them.
 """
 
 import logging
@@ -148,7 +149,9 @@ def alter_partition_request(
         if partition.log is not None:
             topic_ids[name] = partition.log.topic_id or ZERO_TOPIC_ID
         members = [
-            m.AlterPartitionRequest.BrokerState(broker_id=each, broker_epoch=_epoch_of(partition, each))
+            m.AlterPartitionRequest.BrokerState(
+                broker_id=each, broker_epoch=isr.broker_epochs.get(each, UNKNOWN_BROKER_EPOCH)
+            )
             for each in isr.in_sync_replicas
         ]
         row = m.AlterPartitionRequest.PartitionData(
@@ -170,11 +173,6 @@ def alter_partition_request(
             for name, rows in topics.items()
         ],
     )
-
-
-def _epoch_of(partition: Partition, replica: int) -> int:
-    follower = partition.followers.get(replica)
-    return UNKNOWN_BROKER_EPOCH if follower is None else follower.member_epoch
 
 
 def _rows(response: m.AlterPartitionResponse) -> dict[Key, m.AlterPartitionResponse.PartitionData]:

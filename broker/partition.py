@@ -68,6 +68,7 @@ class AskedIsr(NamedTuple):
     in_sync_replicas: list[int]
     leader_epoch: int
     partition_epoch: int  # of the state that is to be changed
+    broker_epochs: dict[int, int]  # of the lives in which the followers among them fetched what is said of them
 
 
 class FollowerWatch(Protocol):
@@ -422,7 +423,7 @@ class Partition:
         return follower
 
     def shrink(self) -> None:
-        """Ask for an ISR without the followers that are stuck or too slow, else with one that may join.
+        """Ask for an ISR without the followers that are stuck or too slow.
 
         Called in regular intervals: the time that passed may also have freed the high watermark from one that was as
         good as in sync.
@@ -438,8 +439,6 @@ class Partition:
         left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
         if len(left) < len(self.in_sync_replicas):
             self._ask_isr(left)
-        else:
-            self._expand_by_waiting()
 
     def isr_changed(
         self, asked: AskedIsr, in_sync_replicas: list[int], partition_epoch: int, leader_recovery_state: int
@@ -451,7 +450,6 @@ class Partition:
         self.in_sync_replicas = in_sync_replicas
         self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
         self._advance_high_watermark()
-        self._expand_by_waiting()
         wake(self)
 
     def isr_refused(self, asked: AskedIsr) -> None:
@@ -461,27 +459,27 @@ class Partition:
             self._advance_high_watermark()
             wake(self)
 
+    def is_in_sync(self, follower: Follower) -> bool:
+        """Whether it is in the ISR. Who is not joins by a fetch, so each of its fetches must be looked at."""
+        return follower.broker_id in self.in_sync_replicas
+
     def _expand(self, follower: Follower) -> None:
+        """Ask for a follower that fetches at this moment.
+
+        Where it was a moment ago is not enough: it may have died since, and come back without what it had.
+        """
         replica = follower.broker_id
         if (
             self.asked_isr is None
-            and replica not in self.in_sync_replicas
+            and not self.is_in_sync(follower)
             and may_join(follower, self.high_watermark, self.epoch_start_offset)
             and self._watch.is_alive(replica)
         ):
             self._ask_isr([*self.in_sync_replicas, replica])
 
-    def _expand_by_waiting(self) -> None:
-        """Ask for a follower that could not be asked for when it fetched: it was not known to be alive, or another
-        change was on its way. It goes on fetching, but while nothing is written here, this partition does not see it.
-        """
-        watch = self._watch
-        for follower in self.followers.values():
-            if watch.now_ms() - follower.last_fetch_ms <= watch.limits.time_ms:
-                self._expand(follower)
-
     def _ask_isr(self, in_sync_replicas: list[int]) -> None:
-        self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch)
+        epochs = {each: self.followers[each].member_epoch for each in in_sync_replicas if each in self.followers}
+        self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch, epochs)
         self._watch.ask(self)
 
     def _is_in_maximal_isr(self, replica: int) -> bool:

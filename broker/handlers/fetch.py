@@ -108,6 +108,11 @@ class FetchPlan:
             self._fail(wanted, partition.fail_storage(error))
         return partition
 
+    def is_joining(self, wanted: Wanted) -> bool:
+        """Whether a follower fetches this that is not in sync: it joins by a fetch, perhaps one that names nothing."""
+        partition = self.partitions.get(wanted)
+        return wanted.follower is not None and partition is not None and not partition.is_in_sync(wanted.follower)
+
     async def warm(self) -> None:
         """Read ahead, in a thread, what the page cache does not hold: `sendfile` on the loop would wait for it."""
         for wanted, row in list(self.rows.items()):
@@ -419,14 +424,14 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
 
 
 def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
-    """The rows that the answer holds, remembered as told; failures and left-over data stay due."""
+    """The rows that the answer holds, remembered as told; failures, left-over data and who is to join stay due."""
     rows: Rows = {}
     served: list[Wanted] = []
     for wanted, row in plan.rows.items():
         has_news = row.error_code != 0 or _records_bytes(row) > 0 or row.diverging_epoch.epoch >= 0
         if has_news:
             served.append(wanted)  # there may be more
-        elif wanted in plan.left_over:
+        elif wanted in plan.left_over or plan.is_joining(wanted):
             session.due[wanted] = None  # first of all the next time
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):

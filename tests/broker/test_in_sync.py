@@ -160,29 +160,25 @@ def test_a_pause_that_ends_within_the_lag_time_costs_nothing():
     assert (scene.partition.high_watermark, scene.asked) == (100, [])
 
 
-def test_a_follower_of_a_quiet_partition_is_asked_for_as_soon_as_it_is_known_to_be_alive():
+def test_who_was_not_alive_when_it_fetched_joins_at_another_fetch_and_not_before():
+    """It may have come back without what it had."""
     scene, pulse = Scene().lead(), Pulse()
     scene.dead = {OTHER}
     fetches(scene, OTHER, 0, pulse=pulse)
     scene.dead = set()
-    scene.time_ms = pulse.last_fetch_ms = 10 * LAG_MS
-    assert shrinks_to(scene) == [ME, OTHER]
-
-
-def test_a_follower_of_a_quiet_partition_that_fetches_no_more_is_not_asked_for():
-    scene = Scene().lead()
-    scene.dead = {OTHER}
-    fetches(scene, OTHER, 0)
-    scene.dead = set()
-    scene.time_ms = LAG_MS + 1
+    pulse.last_fetch_ms = scene.time_ms = LAG_MS / 2
     assert shrinks_to(scene) is None
+    fetches(scene, OTHER, 0, pulse=pulse)
+    assert scene.partition.asked_isr.in_sync_replicas == [ME, OTHER]
 
 
-def test_a_follower_that_came_while_another_change_was_on_its_way_is_asked_for_next():
+def test_who_came_while_another_change_was_on_its_way_joins_at_another_fetch():
     scene = Scene().lead()
     fetches(scene, OTHER, 0)
     fetches(scene, THIRD, 0)
     agree(scene)
+    assert scene.partition.asked_isr is None
+    fetches(scene, THIRD, 0)
     assert scene.partition.asked_isr.in_sync_replicas == [ME, OTHER, THIRD]
 
 

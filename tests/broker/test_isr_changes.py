@@ -170,6 +170,16 @@ async def test_what_failed_for_now_is_asked_again_after_50_ms(nursery, autojump_
     assert scene.isrs == [[ME, OTHER]]
 
 
+async def test_what_is_asked_again_is_said_of_the_life_in_which_the_follower_had_it(nursery, autojump_clock):
+    """It may have lost its log meanwhile, and fetch from the start: to that the controller must not agree."""
+    controller = Controller(PeerLost, ErrorCode.INELIGIBLE_REPLICA)
+    scene = await settled(nursery, controller)
+    scene.partitions[0].follower_fetched(OTHER, 0, log_start_offset=0, broker_epoch=44)
+    await trio.sleep(0.05)
+    members = [each.topics[0].partitions[0].new_isr_with_epochs[1] for each in controller.requests]
+    assert [(each.broker_id, each.broker_epoch) for each in members] == [(OTHER, 33), (OTHER, 33)]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
 async def test_what_was_certainly_not_done_is_dropped(nursery, autojump_clock, code):
     controller = Controller(code)

@@ -189,6 +189,38 @@ async def test_a_stuck_follower_leaves_and_comes_back_when_it_has_caught_up(nurs
     assert await leader.isr() == [ME, OTHER]
 
 
+async def test_a_follower_that_came_back_without_its_log_is_not_taken_in_for_what_it_had(nursery, autojump_clock):
+    """Fetches say of which life they are only since 3.5: the leader itself must not rely on an earlier one."""
+    leader = await leading(nursery)
+    await leader.client.produce("t", b"v", acks=1)
+    await trio.sleep(16)
+    await leader.machine.other.close()
+    await trio.sleep(1)
+    await leader.fetch(1)  # its session with the store has ended, and it does not know yet
+    await leader.machine.join(OTHER)  # on an empty disk
+    await trio.sleep(6)
+    assert await leader.isr() == [ME]
+    await leader.fetch(0)
+    await trio.sleep(1)
+    assert await leader.isr() == [ME]
+    await leader.fetch(1)
+    await trio.sleep(1)
+    assert await leader.isr() == [ME, OTHER]
+
+
+async def test_a_follower_of_a_quiet_partition_joins_at_its_next_fetch_though_it_names_nothing(nursery, autojump_clock):
+    leader = await leading(nursery)
+    session = Session(await leader.machine.connect())
+    await leader.machine.other.close()
+    await trio.sleep(1)
+    await session.rows([("t", 0, 0)], replica_id=OTHER)
+    await leader.machine.join(OTHER)
+    assert await leader.isr() == [ME]
+    await session.rows(replica_id=OTHER)
+    await trio.sleep(1)
+    assert await leader.isr() == [ME, OTHER]
+
+
 async def test_before_2_7_a_leader_writes_the_isr_itself_and_notes_it(nursery, autojump_clock):
     leader = await leading(nursery, properties={"inter_broker_protocol_version": "2.7-IV1"})
     await leader.client.produce("t", b"v", acks=1)
