@@ -219,11 +219,15 @@ class Checks:
                 )
 
     def _take(self, truth: Truth, shadow: Shadow, partition: "Partition", new: list[BatchHeader]) -> None:
-        """These batches are new to this replica: the leader of an epoch makes them, others must have them from it."""
+        """These batches are new to this replica: the leader of an epoch makes them, others must have them from it.
+
+        The last that a leader made need not have been seen before, if its disk failed or it resigned in the same step.
+        """
         epoch = partition.leader_epoch if partition.is_leader else -1
         for batch in new:
             key = batch.base_offset, batch.partition_leader_epoch
-            if batch.partition_leader_epoch == epoch:
+            was_leader = shadow.log is not None and truth.leaders.get(batch.partition_leader_epoch) == shadow.broker_id
+            if batch.partition_leader_epoch == epoch or (was_leader and batch.base_offset >= shadow.end_offset):
                 if truth.known.setdefault(key, batch) != batch:
                     self.violate("I6", f"{truth} has two batches at offset {key[0]} of epoch {key[1]}")
             elif truth.known.get(key) != batch:
@@ -312,6 +316,7 @@ class Checks:
             reason = "violation"
         self.count(f"losses: {reason}")
         cut = truth.cut(index, epoch, reason)
+        shadow.high_watermark = min(shadow.high_watermark, cut.offset)  # look at what it commits instead
         self._tell(f"{truth} loses everything from {cut.offset}: {reason}")
         if truth.topic == OFFSETS_TOPIC:
             self._forgive_groups(truth.partition)
