@@ -4,7 +4,8 @@ Behaviour: answered from what UpdateMetadata last told this broker, with the add
     came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
     A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
-    its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know.
+    its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
+    that takes too long, a topic is told to have no leader yet (LEADER_NOT_AVAILABLE), never to be unknown.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
@@ -111,6 +112,8 @@ async def _asked_topic(
 
 async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
     """Create the topic if that is wished; the code that tells the client what to do."""
+    if not broker.metadata.brokers:  # nobody has told us anything, so the topic may well exist
+        return ErrorCode.LEADER_NOT_AVAILABLE
     allowed = call.version < CREATION_FLAG_VERSION or request.allow_auto_topic_creation
     if not (allowed and broker.config.auto_create_topics_enable) or not call.authorize("Create", "Topic", name):
         return (
