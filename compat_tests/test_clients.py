@@ -17,12 +17,12 @@ from compat_tests.clients.client import (
     client_names,
     folder_of,
 )
-from compat_tests.clients.cluster import SmallCluster
 from compat_tests.clients.confluent_kafka import runner as confluent_kafka
 from compat_tests.clients.java import runner as java
 from compat_tests.clients.kafkajs import runner as kafkajs
 from compat_tests.clients.parsing import go_outcomes, junit_outcomes, rust_outcomes
 from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed, result_name
+from compat_tests.small_cluster import SmallCluster
 from compat_tests.tools import give_up, require_tool
 
 SOMEBODY = Client("somebody", "1.0", "Prose", "nothing", run=lambda _: [])
@@ -54,7 +54,7 @@ def test_the_java_client_of_kafka_4_does_everything(run_client):
 
 def test_confluent_kafka_does_much_with_three_brokers(tmp_path):
     only = "acknowledgement or idempotent or group or commit or topics or cluster or reassign"
-    with SmallCluster(tmp_path, 3, confluent_kafka.CLIENT.settings) as cluster:
+    with SmallCluster("barnabas", tmp_path) as cluster:
         work = WORK / "confluent-kafka-cluster"
         session = Session(folder_of("confluent-kafka"), work, cluster.bootstrap, only, brokers=3)
         outcomes = confluent_kafka.CLIENT.run(session)

@@ -27,8 +27,8 @@ from compat_tests.clients.client import (
     folder_of,
     load_client,
 )
-from compat_tests.clients.cluster import SmallCluster
 from compat_tests.clients.verdict import Verdict, judge, read_allowed, result_name
+from compat_tests.small_cluster import SmallCluster
 
 
 def main() -> int:
@@ -88,7 +88,8 @@ def some_broker(client: Client, options: argparse.Namespace) -> Iterator[str]:
     settings = {key.replace(".", "_"): value for key, value in client.settings.items()}
     with tempfile.TemporaryDirectory(prefix=f"compat-{client.name}-") as directory:
         if options.brokers > 1:
-            with SmallCluster(pathlib.Path(directory), options.brokers, client.settings, options.kafka) as cluster:
+            kind = "kafka" if options.kafka else "barnabas"
+            with SmallCluster(kind, pathlib.Path(directory), options.brokers, **settings) as cluster:
                 try:
                     yield cluster.bootstrap
                 finally:

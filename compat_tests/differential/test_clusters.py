@@ -12,11 +12,12 @@ import pytest
 
 from compat_tests.differential import cluster_scenarios, scenarios
 from compat_tests.differential.cluster_side import ClusterSide
-from compat_tests.differential.clusters import KINDS, Cluster
+from compat_tests.differential.clusters import Cluster
 from compat_tests.differential.compare import Tally, stale, take_stock
 from compat_tests.differential.known import KNOWN_DIFFERENCES
 from compat_tests.differential.known_of_clusters import ABOUT_ONE_BROKER, KNOWN_DIFFERENCES_OF_CLUSTERS
 from compat_tests.differential.scenario import CLUSTER_SCENARIOS, DISTURBING, SCENARIOS, run_on
+from compat_tests.small_cluster import KINDS
 
 SHOWN_DIFFERENCES = 20
 
