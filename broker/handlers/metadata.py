@@ -5,7 +5,7 @@ Behaviour: answered from what UpdateMetadata last told this broker, with the add
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
     A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
     its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
-    that takes too long, a topic is told to have no leader yet (LEADER_NOT_AVAILABLE), never to be unknown.
+    that takes too long, and nobody has told anything, the connection is closed: the client asks another broker.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
@@ -20,7 +20,7 @@ from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
 
 ALL_TOPICS_IS_EMPTY_VERSION = 0
@@ -40,6 +40,10 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
     """Brokers, controller, and the asked topics."""
     _check_ids(call, request)
     await broker.metadata.is_whole.wait()
+    if (
+        not broker.metadata.brokers
+    ):  # whatever is answered, somebody believes it: that a topic is gone, or has no leader
+        raise ProtocolViolation("nobody has told this broker of the cluster yet")
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         topics = [
             _known_topic(broker, call, request, info)
@@ -112,8 +116,6 @@ async def _asked_topic(
 
 async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
     """Create the topic if that is wished; the code that tells the client what to do."""
-    if not broker.metadata.brokers:  # nobody has told us anything, so the topic may well exist
-        return ErrorCode.LEADER_NOT_AVAILABLE
     allowed = call.version < CREATION_FLAG_VERSION or request.allow_auto_topic_creation
     if not (allowed and broker.config.auto_create_topics_enable) or not call.authorize("Create", "Topic", name):
         return (
