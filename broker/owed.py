@@ -7,8 +7,6 @@ What clients may rely on is the same: records are appended in the order of the r
 other request waits until nothing is owed, for it may ask about what was written.
 """
 
-from collections import deque
-
 import trio
 
 from barnabas.broker.dispatch import PRODUCE_KEY, Owed, Pieces
@@ -26,7 +24,7 @@ class OwedAnswers(Waiter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answers: deque[Owed | Pieces] = deque()
+        self._answers: list[Owed | Pieces] = []  # a few: a deque's first block would cost every idle connection
         self._watched: dict[Watched, None] = {}
         self._receiving: trio.CancelScope | None = None
 
@@ -54,7 +52,7 @@ class OwedAnswers(Waiter):
                     answer.later.outcomes.look()
         pieces: Pieces = []
         while self._answers and self._deadline <= trio.current_time():
-            answer = self._answers.popleft()
+            answer = self._answers.pop(0)
             pieces += answer.pieces() if isinstance(answer, Owed) else answer
         if not self._answers:
             self.abandon()
