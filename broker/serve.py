@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
-PICTURE_SECONDS = 10.0  # longer it is not waited for: less than any client waits for an answer
+PICTURE_SECONDS = 10.0  # for what a controller tells after its first word: it may have 10,000 partitions to tell of
 SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then be ready, though Metadata still waits for it
 
 # What `serve` raises when the cause lies outside the program, beside OSError.
@@ -358,15 +358,21 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 
 async def _await_picture(broker: Broker) -> None:
-    """The picture of the cluster is whole when it has every topic of now, or never will: some may be deleted soon."""
+    """The picture of the cluster is whole when it has this broker and every topic that there is.
+
+    A controller tells of the brokers first. A topic that it does not tell of soon after that, it never will: somebody
+    has deleted it meanwhile, or its node cannot be read.
+    """
     metadata, topics = broker.metadata, set[str]()
+    while broker.broker_id not in metadata.brokers:
+        await metadata.changed()
     try:
         topics.update(await broker.store.children(paths.TOPICS))
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
     except StoreError as error:  # the session ended already: the candidate begins another one, and we are told then
         logger.warning("not asked which topics there are: %s", error)
     with trio.move_on_after(PICTURE_SECONDS):
-        while broker.broker_id not in metadata.brokers or not topics <= metadata.topics.keys():
+        while not topics <= metadata.topics.keys():
             await metadata.changed()
     metadata.is_whole.set()
 

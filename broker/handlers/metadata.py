@@ -5,7 +5,7 @@ Behaviour: answered from what UpdateMetadata last told this broker, with the add
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
     A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
     its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
-    that takes too long, and nobody has told anything, the connection is closed: the client asks another broker.
+    that takes too long the connection is closed: the client asks another broker.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
@@ -30,6 +30,7 @@ LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
 NOT_ASKED = -(1 << 31)  # instead of a set of operations
+PATIENCE_SECONDS = 10.0  # for the first picture of the cluster: less than any client waits for an answer
 TOPICS_AT_A_TIME = 100  # then others get a turn: a request may name a million
 
 Topic = m.MetadataResponse.MetadataResponseTopic
@@ -39,11 +40,10 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
     """Brokers, controller, and the asked topics."""
     _check_ids(call, request)
-    await broker.metadata.is_whole.wait()
-    if (
-        not broker.metadata.brokers
-    ):  # whatever is answered, somebody believes it: that a topic is gone, or has no leader
-        raise ProtocolViolation("nobody has told this broker of the cluster yet")
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await broker.metadata.is_whole.wait()
+    if not broker.metadata.is_whole.is_set():  # whatever is answered, somebody believes it: that a topic is gone, say
+        raise ProtocolViolation("this broker has not been told of the whole cluster yet")
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         topics = [
             _known_topic(broker, call, request, info)
