@@ -237,31 +237,34 @@ async def test_a_topic_without_a_leader_during_its_deletion_is_gone(nursery, aut
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-async def test_a_broker_that_was_not_told_anything_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
+async def back_under_a_silent_controller(nursery):
+    """A broker that returns to a cluster with a topic, and whose controller tells it nothing; the controller's session,
+    whose end makes the broker the controller."""
     machine, _ = await with_topics(nursery, "t")
     await machine.crash()
-    session = machine.session()
-    await session.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
+    office = machine.session()
+    await office.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
     nursery.start_soon(machine.start)
+    return machine, office
+
+
+async def test_a_broker_that_was_not_told_anything_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
+    machine, office = await back_under_a_silent_controller(nursery)
     await trio.sleep(0.1)
     client = await machine.connect()
     await client.send(m.MetadataRequest(topics=None), 9)
     assert await client.is_quiet(2.0)
-    await session.close()  # now it becomes the controller
+    await office.close()  # now it becomes the controller
     assert [topic.name for topic in (await client.receive()).topics] == ["t"]
 
 
 async def test_a_broker_that_nobody_tells_anything_for_long_sends_clients_away(nursery, autojump_clock):
-    machine, _ = await with_topics(nursery, "t")
-    await machine.crash()
-    session = machine.session()
-    await session.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
-    nursery.start_soon(machine.start)
+    machine, office = await back_under_a_silent_controller(nursery)
     await trio.sleep(15)
     client = await machine.connect()
     await client.send(m.MetadataRequest(topics=None), 9)
     assert await client.is_closed()
-    await session.close()
+    await office.close()
     await trio.sleep(1)
     client = await machine.connect()
     assert (await client.metadata("t"))["t"].error_code == 0
