@@ -40,10 +40,8 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
     """Brokers, controller, and the asked topics."""
     _check_ids(call, request)
-    with trio.move_on_after(PATIENCE_SECONDS):
-        await broker.metadata.is_whole.wait()
-    if not broker.metadata.is_whole.is_set():  # whatever is answered, somebody believes it: that a topic is gone, say
-        raise ProtocolViolation("this broker has not been told of the whole cluster yet")
+    if not broker.metadata.is_whole.is_set():
+        await _until_whole(broker)
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         topics = [
             _known_topic(broker, call, request, info)
@@ -75,6 +73,14 @@ def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -
     """The same error for every asked topic."""
     topics = [Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or ()]
     return m.MetadataResponse(topics=topics)
+
+
+async def _until_whole(broker: Broker) -> None:
+    """Whatever is answered before, somebody believes it: that a topic is gone, say."""
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await broker.metadata.is_whole.wait()
+        return
+    raise ProtocolViolation("this broker has not been told of the whole cluster yet")
 
 
 def _check_ids(call: Call, request: m.MetadataRequest) -> None:
