@@ -22,6 +22,7 @@ Pure: the only input and output is the `File` that a caller hands in.
 """
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -72,6 +73,17 @@ def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: stru
         else:
             high = middle
     return low - 1
+
+
+def position_at_most(entries: bytes | bytearray, position: int) -> int:
+    """The last position in these entries of an offset index that is at most `position`; 0 without one."""
+
+    def position_of(number: int) -> int:
+        found: int = OFFSET_ENTRY.unpack_from(entries, number * OFFSET_ENTRY.size)[1]
+        return found
+
+    found = bisect_right(range(len(entries) // OFFSET_ENTRY.size), position, key=position_of)
+    return position_of(found - 1) if found else 0
 
 
 def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, int] | None:

@@ -40,6 +40,7 @@ from barnabas.storage.index import (
     has_whole_entries,
     last_in_file,
     parse_transactions,
+    position_at_most,
     read_entries,
 )
 from barnabas.wire.errors import InvariantBroken
@@ -121,6 +122,11 @@ class Segment:
         with open_file(self.store.path(self.base_offset, INDEX)) as file:
             found = find_in_file(file, OFFSET_ENTRY, offset - self.base_offset)
         return found[1] if found else 0
+
+    def entry_position(self, position: int, open_file: Opener) -> int:
+        """Where an entry begins, at this position or not far before it. Blocking: short (segment.index.bytes)."""
+        with open_file(self.store.path(self.base_offset, INDEX)) as file:
+            return position_at_most(read_entries(file, OFFSET_ENTRY), position)
 
     def find(self, offset: int, open_file: Opener) -> EntrySpan | None:
         """The first entry that ends with `offset` or later; None if this segment has none. Blocking: short."""
@@ -358,6 +364,9 @@ class ActiveSegment(Segment):
 
     def start_position(self, offset: int, open_file: Opener) -> int:
         return self.offsets.lookup(offset)
+
+    def entry_position(self, position: int, open_file: Opener) -> int:
+        return position_at_most(self.offsets.entries, position)
 
     def largest(self, open_file: Opener) -> TimeEntry:
         return TimeEntry(self.max_timestamp, self.max_timestamp_offset)

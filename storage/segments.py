@@ -178,7 +178,7 @@ class LogSegments:
                         return found
             return None
 
-        return self._undisturbed(look)
+        return self.undisturbed(look)
 
     def find_largest_time(self, start_offset: int) -> RecordTime | None:
         """The first of the records with the largest timestamp. Blocking: long; beside the loop."""
@@ -189,9 +189,10 @@ class LogSegments:
             timestamp = segment.largest(private).timestamp
             return segment.find_time(timestamp, start_offset, private) if timestamp >= 0 else None
 
-        return self._undisturbed(look)
+        return self.undisturbed(look)
 
-    def _undisturbed(self, look: Callable[[], Result]) -> Result:
+    def undisturbed(self, look: Callable[[], Result]) -> Result:
+        """What `look` finds while no segment goes or is replaced. Blocking: long; beside the loop."""
         while True:
             generation = self.generation
             try:

@@ -542,3 +542,31 @@ async def test_a_retry_after_a_crash_is_still_a_duplicate(nursery, autojump_cloc
     assert (await client.produce("t", idempotent(9))).base_offset == 9
     assert (await client.produce("t", idempotent(11))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert (await client.produce("t", idempotent(10))).base_offset == 10
+
+
+async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_holds_only_the_last(
+    nursery, autojump_clock
+):
+    """Refused as out of order, as Apache Kafka does, all five would be written again under a new epoch."""
+    machine, client = await with_topic(nursery)
+    for number in range(5):
+        await client.produce("t", idempotent(number))
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    assert [(await client.produce("t", idempotent(number))).base_offset for number in range(5)] == [0, 1, 2, 3, 4]
+    assert (await client.produce("t", idempotent(6))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(await client.read_values("t")) == 5
+
+
+async def test_a_disk_that_fails_while_an_old_batch_is_looked_for_takes_its_directory_offline(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/a,/b").start()
+    client = await machine.connect()
+    await client.create_topic("t", 2)
+    for number in range(5):
+        await client.produce("t", idempotent(number))
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    machine.disk.fail_next("read", path_part="/t-0/")
+    assert (await client.produce("t", idempotent(1))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(machine.broker.replicas.logs.offline_directories) == ["/a"]
+    assert (await client.produce("t", b"v", 1)).error_code == 0
