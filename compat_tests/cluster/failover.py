@@ -2,13 +2,17 @@
 
 Both clusters stand at once in the same set-up, one topic of one partition and one idempotent producer each, and are
 measured in turn, the one that goes first alternating; the load is only on the cluster that is measured. The gap is the
-longest time between two acknowledgements around the signal. Afterwards the broker comes back, all is whole, and the
-next turn begins with whoever leads now. Each measurement is appended to a file at once.
+longest time between two acknowledgements around the signal; told beside it is when the brokers name another leader, for
+the client looks once a second, counted from its own start. So the signal comes at a moment of that second that is drawn
+for each turn, the same for both clusters: where a client's first acknowledgement takes a certain time, all signals of
+one cluster would otherwise meet the same moment. Afterwards the broker comes back, all is whole, and the next turn
+begins with whoever leads now. Each measurement is appended to a file at once.
 """
 
 import contextlib
 import json
 import pathlib
+import random
 import signal
 import statistics
 import tempfile
@@ -54,12 +58,14 @@ def measure_once(cluster: LiveCluster, how: str, turn: int) -> Measurement:
     load.start_producers()
     try:
         _await_acks(directory, since=time.time(), seconds=RESUME_SECONDS)
-        time.sleep(STEADY_SECONDS)
+        first_acked = min(event["time"] for event in _acked(directory))
+        time.sleep(max(0.0, first_acked + STEADY_SECONDS + random.Random(turn).random() - time.time()))
         leader = cluster.view.leader(TOPIC)
         struck_at = time.time()
         cluster.broker(leader).hold(SIGNALS[how])
         ended_after = time.time() - struck_at
         _await_other_leader(cluster, leader)
+        elected_after = time.time() - struck_at
         _await_acks(directory, since=time.time(), seconds=RESUME_SECONDS)
         time.sleep(STEADY_SECONDS)
         cluster.broker(leader).release()
@@ -68,11 +74,12 @@ def measure_once(cluster: LiveCluster, how: str, turn: int) -> Measurement:
     finally:
         load.kill()
     events = read_ledger(directory.glob("*.jsonl"))
-    acked = [event for event in events if event["event"] == "acked"]
+    acked = _acked(directory)
     before = max(event["time"] for event in acked if event["time"] <= struck_at)
     gap = longest_gap(events, before, struck_at + ended_after + RESUME_SECONDS)
     return {
         "gap_s": round(gap, 3),
+        "elected_after_s": round(elected_after, 2),
         "failed": sum(event["event"] == "failed" for event in events),
         "acked": len(acked),
         "ended_after_s": round(ended_after, 3),
@@ -96,11 +103,12 @@ def table(measurements: Sequence[Measurement]) -> str:
         lines.append("|-" * (len(kinds) + 1) + "|")
         for turn in sorted({turn for _, turn in gaps}):
             lines.append(_row(turn + 1, [gaps[kind, turn]["gap_s"] if (kind, turn) in gaps else "" for kind in kinds]))
-        by_kind = [[found["gap_s"] for (kind, _), found in gaps.items() if kind == wanted] for wanted in kinds]
-        lines.append(_row("median", [round(statistics.median(found), 3) for found in by_kind]))
-        lines.append(_row("worst", [max(found) for found in by_kind]))
-        failed = [sum(found["failed"] for (kind, _), found in gaps.items() if kind == wanted) for wanted in kinds]
-        lines += [_row("failed records", failed), ""]
+        by_kind = [[found for (kind, _), found in gaps.items() if kind == wanted] for wanted in kinds]
+        for what, key in (("", "gap_s"), ("another leader named: ", "elected_after_s")):
+            seconds = [[found[key] for found in measured] for measured in by_kind]
+            lines.append(_row(f"{what}median", [round(statistics.median(found), 3) for found in seconds]))
+            lines.append(_row(f"{what}worst", [max(found) for found in seconds]))
+        lines += [_row("failed records", [sum(found["failed"] for found in measured) for measured in by_kind]), ""]
     return "\n".join(lines)
 
 
@@ -124,14 +132,17 @@ def _await_other_leader(cluster: LiveCluster, before: int) -> None:
         leader = cluster.view.leader(TOPIC)
         return [f"broker {leader} leads"] if leader in (-1, before) else []
 
-    await_none(same, RESUME_SECONDS)
+    await_none(same, RESUME_SECONDS, pace_seconds=0.02)
 
 
 def _await_acks(directory: pathlib.Path, since: float, seconds: float) -> None:
     """Wait until a record was acknowledged after this time."""
 
     def none() -> list[str]:
-        events: list[Event] = read_ledger(directory.glob("*.jsonl"))
-        return [] if any(e["event"] == "acked" and e["time"] > since for e in events) else ["nothing is acknowledged"]
+        return [] if any(event["time"] > since for event in _acked(directory)) else ["nothing is acknowledged"]
 
     await_none(none, seconds)
+
+
+def _acked(directory: pathlib.Path) -> list[Event]:
+    return [event for event in read_ledger(directory.glob("*.jsonl")) if event["event"] == "acked"]

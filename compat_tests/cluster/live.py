@@ -196,7 +196,9 @@ def make_network(parties: list[str], namespaces: bool | None) -> Network:
     return ProxyNetwork(parties)
 
 
-def await_none(look: Callable[[], list[str]], seconds: float, more: Callable[[], str] | None = None) -> float:
+def await_none(
+    look: Callable[[], list[str]], seconds: float, more: Callable[[], str] | None = None, *, pace_seconds: float = 0.2
+) -> float:
     """Wait until nothing is wrong; how long it took. NotWhole says what was wrong last."""
     began = time.monotonic()
     wrong = ["nobody has looked"]
@@ -207,5 +209,5 @@ def await_none(look: Callable[[], list[str]], seconds: float, more: Callable[[],
                 return time.monotonic() - began
         except Unanswered as error:
             wrong = [str(error)]
-        time.sleep(0.2)  # the pace of looking
+        time.sleep(pace_seconds)
     raise NotWhole(f"after {seconds:.0f} s: " + "; ".join(wrong[:8]) + ("\n" + more() if more else ""))
