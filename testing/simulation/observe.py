@@ -7,7 +7,8 @@ the cost is in proportion to what changed. Once in `SWEEP_SECONDS` it looks at a
 
 What a replica holds is read from its log file, from where reading stopped the last time; from the beginning when the
 log's segments were cut or replaced since, or when the broker is another process. It is read past the simulated disk:
-no fault hits it, and it costs no time.
+no fault hits it, and it costs no time. A process that crashed is not looked at any more, although what it had begun in
+a thread may still end.
 
 `Checks.look` is told what changed; it is given the shadow as it was and brings it up to date.
 """
@@ -55,15 +56,15 @@ class Looker(Protocol):
 class _Watch(Waiter):
     """Registered with every partition of one broker process."""
 
-    __slots__ = ("changed", "node")
+    __slots__ = ("changed", "process")
 
-    def __init__(self, node: WatchedNode, changed: "dict[Watched, WatchedNode]") -> None:
+    def __init__(self, process: "_Process", changed: "dict[Watched, _Process]") -> None:
         super().__init__()
-        self.node = node
+        self.process = process
         self.changed = changed
 
     def touch(self, changed: Watched) -> None:
-        self.changed[changed] = self.node
+        self.changed[changed] = self.process
 
 
 class _Process:
@@ -71,13 +72,18 @@ class _Process:
 
     __slots__ = ("hosted", "node", "replicas", "watch")
 
-    def __init__(self, node: WatchedNode, replicas: "Replicas", changed: "dict[Watched, WatchedNode]") -> None:
+    def __init__(self, node: WatchedNode, replicas: "Replicas", changed: "dict[Watched, _Process]") -> None:
         self.node = node
         self.replicas = replicas
-        self.watch = _Watch(node, changed)
+        self.watch = _Watch(self, changed)
         self.hosted: dict[Partition, None] = {}
 
-    def find_new(self, looker: Looker, changed: "dict[Watched, WatchedNode]") -> None:
+    @property
+    def is_alive(self) -> bool:
+        broker = self.node.broker
+        return broker is not None and broker.replicas is self.replicas
+
+    def find_new(self, looker: Looker, changed: "dict[Watched, _Process]") -> None:
         """Register with what came since, and tell of what went."""
         now = dict.fromkeys(self.replicas)
         for partition in self.hosted:
@@ -88,7 +94,7 @@ class _Process:
         for partition in now:
             if partition not in self.hosted:
                 self.watch.register([partition])
-                changed[partition] = self.node
+                changed[partition] = self
         self.hosted = now
 
 
@@ -100,7 +106,7 @@ class Observer:
         self._nodes = nodes
         self._looker = looker
         self._now = now
-        self._changed: dict[Watched, WatchedNode] = {}
+        self._changed: dict[Watched, _Process] = {}
         self._processes: dict[int, _Process] = {}
         self._sweep_at = 0.0
         self._searched_at = -1.0
@@ -135,15 +141,16 @@ class Observer:
         self._sweep_at = self._now() + SWEEP_SECONDS
         for process in self._processes.values():
             process.find_new(self._looker, self._changed)
-            self._changed.update(dict.fromkeys(process.hosted, process.node))
+            self._changed.update(dict.fromkeys(process.hosted, process))
         self._look()
 
     def _look(self) -> None:
         changed, look = dict(self._changed), self._looker.look
         self._changed.clear()
         self.look_count += len(changed)
-        for partition, node in changed.items():
-            look(node, partition)  # type: ignore[arg-type]  # a Waiter knows what it waits for by less than it is
+        for partition, process in changed.items():
+            if process.is_alive:
+                look(process.node, partition)  # type: ignore[arg-type]  # a Waiter knows what it waits for by less than it is
 
 
 def watch_tree(tree: "Tree", stored: Callable[[str, bytes | None], None]) -> None:

@@ -54,6 +54,26 @@ def test_with_flush_messages_1_nothing_is_committed_before_it_is_flushed():
     assert "logs that forgot" not in checks.counts
 
 
+def test_a_sync_that_was_under_way_when_the_power_failed_makes_nothing_safe():
+    async def story(stage):
+        await stage.open("t", replicas=[1, 2, 3], flush_messages="1")
+        follower = stage.cluster.nodes[3]
+        follower.disk.slow_seconds = 2.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.write, "half a sync")
+            await stage.until(lambda: stage.end(3) == 1)
+            log = stage.replica(3).log
+            stage.cut_power(3)
+            await stage.until(lambda: log.recovery_point == 1)  # of a process that is no more, on a disk that is none
+            await trio.sleep(SESSION_SECONDS)
+            await stage.start(3)
+        await stage.until(lambda: stage.in_sync == [1, 2, 3])
+        assert stage.values(3) == ["half a sync"], "fetched again"
+
+    checks = play(story, replica_lag_time_max_ms="20000")
+    assert checks.counts["logs that forgot"] == 1
+
+
 def test_what_is_flushed_need_not_be_committed_and_is_cut_off_then():
     async def story(stage):
         await stage.open("t", replicas=[1, 2, 3], flush_messages="1")
