@@ -14,6 +14,7 @@ from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
+FAREWELL_SECONDS = 3.0  # clients that wait for a leader ask at least once a second
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 
@@ -52,6 +53,7 @@ class ClusterMetadata:
         self.controller_id = -1
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
+        self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and when it went, by trio's clock
         self.is_whole = trio.Event()  # once in a broker's life: what was there at its start has been told
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()
@@ -59,7 +61,9 @@ class ClusterMetadata:
     def apply(self, request: m.UpdateMetadataRequest) -> list[TopicPartition]:
         """Take over one UpdateMetadata; returns the partitions that are being deleted."""
         self.controller_id = request.controller_id
-        self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        before, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        for broker_id in before.keys() - self.brokers.keys():
+            self._departed[broker_id] = (before[broker_id], trio.current_time())
         deleted = []
         for name, topic_id, state in partition_states(request):
             if state.leader == LEADER_DURING_DELETE:
@@ -100,6 +104,20 @@ class ClusterMetadata:
         for name, topic in self.topics.items():
             for index in topic.partitions:
                 yield TopicPartition(name, index)
+
+    def brokers_to_tell(self) -> list[BrokerInfo]:
+        """Whom a client is told of: the live brokers, and for a short while those that have just gone.
+
+        librdkafka drops a broker that is not told of any more before it moves that broker's partitions to the leaders
+        that the same answer names, and then has lost sight of them for a second. Kafka tells of live brokers only.
+        """
+        expired = trio.current_time() - FAREWELL_SECONDS
+        self._departed = {
+            broker_id: (info, since)
+            for broker_id, (info, since) in self._departed.items()
+            if since > expired and broker_id not in self.brokers
+        }
+        return [*self.brokers.values(), *(info for info, _ in self._departed.values())]
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
         """Where `broker_id` is reached by clients of `listener`; None when it is not alive or has no such listener."""

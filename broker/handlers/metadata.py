@@ -6,6 +6,7 @@ Behaviour: answered from what UpdateMetadata last told this broker, with the add
     A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
     its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
     that takes too long the connection is closed: the client asks another broker.
+    A broker that has gone is told of a little longer than it lives (`ClusterMetadata.brokers_to_tell`).
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
@@ -58,7 +59,7 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
         m.MetadataResponse.MetadataResponseBroker(
             node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
         )
-        for info in broker.metadata.brokers.values()
+        for info in broker.metadata.brokers_to_tell()
         if (endpoint := info.endpoints.get(call.listener)) is not None
     ]
     response = m.MetadataResponse(

@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from barnabas.broker.metadata import LEADER_DURING_DELETE, ClusterMetadata
+from barnabas.broker.metadata import FAREWELL_SECONDS, LEADER_DURING_DELETE, ClusterMetadata
 from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
@@ -73,3 +73,22 @@ async def test_whoever_waits_for_a_change_is_told(autojump_clock: object) -> Non
         await trio.testing.wait_all_tasks_blocked()
         metadata.apply(update())
     assert metadata.controller_id == 1
+
+
+async def test_who_has_just_gone_is_told_of_for_a_short_while(autojump_clock: object) -> None:
+    """librdkafka first drops a broker that is not told of, then moves its partitions, and stands still for a second."""
+    metadata = ClusterMetadata()
+    metadata.apply(update(brokers=(1, 2)))
+    metadata.apply(update(brokers=(1,)))
+    assert list(metadata.brokers) == [1]
+    assert metadata.leader_of("orders", 0) == 1
+    assert [info.broker_id for info in metadata.brokers_to_tell()] == [1, 2]
+    await trio.sleep(FAREWELL_SECONDS)
+    assert [info.broker_id for info in metadata.brokers_to_tell()] == [1]
+
+
+async def test_who_comes_back_at_once_is_told_of_once(autojump_clock: object) -> None:
+    metadata = ClusterMetadata()
+    for brokers in ((1, 2), (1,), (1, 2)):
+        metadata.apply(update(brokers=brokers))
+    assert [info.broker_id for info in metadata.brokers_to_tell()] == [1, 2]
