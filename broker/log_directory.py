@@ -8,7 +8,12 @@ refused before anything is touched, for this may be the wrong disk; plain files 
 A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
 before any log is opened, so that a crash from then on is an unclean shutdown.
 
-Every function here blocks long: it runs in a worker thread.
+A directory that fails gets a mark of that. After a failed sync the kernel takes pages for saved that are not, and the
+next start on the same running machine would sync them with success and in vain. So it first writes everything anew that
+was not safe before, and takes the mark away. The mark itself need not be durable: a machine that starts anew has no
+such pages.
+
+Every function here but `mark_failed` blocks long: it runs in a worker thread.
 """
 
 import logging
@@ -31,7 +36,7 @@ from barnabas.storage.checkpoint import (
     write_meta_properties,
 )
 from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
-from barnabas.storage.files import LOG
+from barnabas.storage.files import LOG, renew
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 EMBEDDED_STORE_FILE = "metadata.sqlite"  # a plain file in the first log directory: Kafka ignores those
 LOCK_FILE = ".lock"
+FAILURE_MARK = ".failed"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 NOT_PARTITIONS = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})  # a Java broker may have left them
@@ -233,16 +239,37 @@ def promote_orphans(disk: Disk, contents: Mapping[str, Contents], path: str) -> 
 
 
 def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
-    """Read the checkpoints and take the marker away; write whose directory it is now, if `identity` says so."""
+    """Read the checkpoints and take the marks away; write whose directory it is now, if `identity` says so."""
     if identity is not None:
         write_meta_properties(disk, join(path, META_PROPERTIES), MetaProperties(*identity))
     checkpoints = {name: read_checkpoint(disk, join(path, name)) for name in OFFSET_CHECKPOINTS}
+    if disk.exists(mark := join(path, FAILURE_MARK)):
+        _renew_logs(disk, path, checkpoints[RECOVERY_POINT_CHECKPOINT])
+        disk.remove(mark)
     marker = join(path, CLEAN_SHUTDOWN_MARKER)
     clean = disk.exists(marker)
     if clean:
         disk.remove(marker)
         disk.sync_directory(path)
     return Prepared(clean, checkpoints)
+
+
+def mark_failed(disk: Disk, path: str) -> None:
+    """Say that a disk error ended the use of this directory, if that can be said. Blocking: short. Durable: no."""
+    try:
+        disk.open(join(path, FAILURE_MARK), create=True).release()
+    except StorageError as error:
+        logger.error("what is unsynced in %s may be lost if this machine loses its power: %s", path, error)
+
+
+def _renew_logs(disk: Disk, path: str, recovery_points: Mapping[TopicPartition, int]) -> None:
+    contents = read_contents(disk, path)
+    names = {**{key: str(key) for key in contents.partitions}, **contents.futures}
+    logger.warning(
+        "%s failed when it was last used: what was unsynced in its %d logs is written anew", path, len(names)
+    )
+    for key, name in names.items():
+        renew(disk, join(path, name), recovery_points.get(key, 0))
 
 
 def mark_clean(disk: Disk, path: str) -> None:

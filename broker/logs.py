@@ -33,6 +33,7 @@ from barnabas.broker.log_directory import (
     agreed_identity,
     doomed_name,
     mark_clean,
+    mark_failed,
     prepare,
     promote_orphans,
     read_contents,
@@ -520,6 +521,7 @@ class Logs:
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
         self._flusher.give_up(directory.path, error)
+        mark_failed(self._world.disk, directory.path)
         logs = directory.take_all()
         if self._on_directory_failed is not None:
             self._on_directory_failed(directory.path, error)

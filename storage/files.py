@@ -16,7 +16,8 @@ from barnabas.storage.disk import Disk, File, join
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 SWAPPED_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)  # in the order in which compaction renames them
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+DELETED, CLEANED, SWAP, RENEWED = ".deleted", ".cleaned", ".swap", ".renewed"
+RENEWAL_STEP_BYTES = 1 << 20
 OPEN_FILES_LIMIT = 256  # of a whole broker, besides the active segments
 
 Opener = Callable[[str], AbstractContextManager[File]]
@@ -137,3 +138,33 @@ class SegmentStore:
             self.open_files.drop(path)
             if self.disk.exists(path):
                 self.disk.remove(path)
+
+
+def renew(disk: Disk, directory: str, recovery_point: int) -> None:
+    """Write a log's files anew from the segment on in which the recovery point lies, durably. Blocking: long.
+
+    What a failed sync has made the kernel believe of their pages ends with the files that are replaced. The log must
+    not be open. Interrupted, it must be done again; its leftovers are swept when the log is opened.
+    """
+    names = disk.list(directory)
+    bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
+    first = max((base for base in bases if base < recovery_point), default=0)
+    for name in names:
+        offset = offset_of_name(name)
+        if offset is not None and offset >= first and name.endswith(SEGMENT_SUFFIXES):
+            _renew_file(disk, f"{directory}/{name}")
+    disk.sync_directory(directory)
+
+
+def _renew_file(disk: Disk, path: str) -> None:
+    file, renewed = disk.open(path, read_only=True), disk.open(path + RENEWED, create=True)
+    try:
+        renewed.truncate(0)
+        for position in range(0, file.size_bytes(), RENEWAL_STEP_BYTES):
+            renewed.write(position, file.read(position, RENEWAL_STEP_BYTES))
+        renewed.sync()
+    finally:
+        file.release()
+        renewed.release()
+    disk.set_modified_ms(path + RENEWED, disk.modified_ms(path))
+    disk.rename(path + RENEWED, path)

@@ -39,6 +39,7 @@ from barnabas.storage.files import (
     DELETED,
     INDEX,
     LOG,
+    RENEWED,
     SNAPSHOT,
     SWAP,
     TIME_INDEX,
@@ -130,7 +131,7 @@ def sweep(store: SegmentStore) -> Found:
     cleaned = [name for name in names if name.endswith(CLEANED)]
     unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
     partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
-    gone = [*(name for name in names if name.endswith(DELETED)), *partial]
+    gone = [*(name for name in names if name.endswith((DELETED, RENEWED))), *partial]
     for name in gone:
         disk.remove(f"{directory}/{name}")
     if gone:  # a deleted segment must not come back, and a .swap without its .cleaned files counts as complete

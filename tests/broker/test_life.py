@@ -13,6 +13,7 @@ from tests.broker.harness import (
     batch_of,
     fetch_request,
     fetched,
+    produce_request,
     records_in,
 )
 
@@ -142,6 +143,25 @@ async def test_a_disk_that_fails_while_the_broker_stops_does_not_spoil_the_stop(
     await machine.start()
     (record,) = records_in(await (await machine.connect()).fetch("t"))
     assert record.value == b"kept"
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_after_a_failed_sync_the_next_start_makes_safe_what_the_kernel_believes_to_be(
+    nursery, autojump_clock, seed
+):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t", flush_messages="1")
+    await client.produce("t", b"before")
+    machine.disk.fail_next("sync", path_part="/data/t-0")
+    await client.send(produce_request("t", b"in doubt"))
+    await machine.ended()
+    client = await (await machine.start()).connect()
+    assert (await client.produce("t", b"after")).error_code == 0
+    await machine.cut_power(seed)
+    client = await (await machine.start()).connect()
+    assert await client.read_values("t") == [b"before", b"in doubt", b"after"]
+    assert not machine.disk.exists("/data/.failed")
 
 
 async def test_a_session_that_ends_as_the_broker_begins_to_serve_does_not_end_the_broker(nursery, autojump_clock):

@@ -14,9 +14,11 @@ from barnabas.storage import recovery
 from barnabas.storage.check import check_partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import walk_buffer
+from barnabas.storage.files import renew
 from barnabas.storage.producers import Origin
 from barnabas.wire.records import ABORT, TRANSACTIONAL, build_batch
 
+DIRECTORY = "/data/orders-0"
 FIRST_LOG = "00000000000000000000.log"
 
 
@@ -592,3 +594,56 @@ def test_a_process_crash_at_any_moment_loses_nothing(new_world, steps):
         history.take(step)
     entries, _ = recovered(history.world.after_process_crash())
     assert entries == history.written
+
+
+# -- after a disk error
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_anew(new_world, seed):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for _ in range(3):
+        world.append(log, 2)
+    world.flush(log)
+    world.checkpoint(log)
+    for _ in range(6):
+        world.append(log, 2)
+    world.disk.fail_next("sync", path_part=".log")
+    with pytest.raises(StorageError):
+        world.flush(log)
+    world = world.after_process_crash()
+    renew(world.disk, DIRECTORY, world.recovery_point)
+    world.checkpoint(world.open())
+    assert world.after_machine_crash(seed).open().log_end_offset == 18
+
+
+def test_segments_below_the_recovery_point_are_left_alone(new_world):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for _ in range(3):
+        world.append(log, 2)
+    world.flush(log)
+    world.checkpoint(log)
+    log.abandon()
+    world.disk.fail_next("open", path_part=FIRST_LOG)
+    renew(world.disk, DIRECTORY, world.recovery_point)
+    with pytest.raises(StorageError):
+        renew(world.disk, DIRECTORY, 0)
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize("after", range(4))
+def test_writing_anew_may_be_interrupted_and_is_then_done_again(new_world, operation, after):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for _ in range(4):
+        world.append(log, 2)
+    log.abandon()
+    world.disk.fail_next(operation, after=0 if operation == "sync_directory" else after)
+    with pytest.raises(StorageError):
+        renew(world.disk, DIRECTORY, 0)
+    world = world.after_process_crash()
+    renew(world.disk, DIRECTORY, 0)
+    assert world.open().log_end_offset == 8
+    assert not [name for name in world.disk.list(DIRECTORY) if name.endswith(".renewed")]
