@@ -41,6 +41,7 @@ class Event(NamedTuple):
     group: str = ""
     generation: int = -1
     asked_ms: int = 0  # when the answered request was sent
+    leader_epoch: int = -1  # of the leader that was asked, as the client had it
 
     def as_json(self) -> dict[str, object]:
         """The line of the ledger."""

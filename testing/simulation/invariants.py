@@ -134,6 +134,7 @@ class Checks:
         """Something about this replica may have changed."""
         log = partition.log
         if log is None or log.topic_id is None:
+            self._look_back(node, partition)
             return
         truth = self._truth_of(partition, log.topic_id)
         shadow = truth.shadows.get(node.broker_id)
@@ -154,6 +155,17 @@ class Checks:
         if partition.high_watermark != shadow.high_watermark:
             self._check_high_watermark(truth, shadow, partition)
         shadow.relearn()
+
+    def _look_back(self, node: WatchedNode, partition: "Partition") -> None:
+        """Its log is gone, its disk failed: what it appended and committed in that very step was not seen yet."""
+        for truth in self._by_name.get(partition.topic_partition, ()):
+            shadow = truth.shadows.get(node.broker_id)
+            if shadow is not None and shadow.hosted_as is partition and shadow.log is not None:
+                if shadow.log.log_end_offset > shadow.end_offset:
+                    self._take(truth, shadow, partition, read_new(shadow.log, node.disk, shadow))
+                    shadow.end_offset = shadow.log.log_end_offset
+                if partition.high_watermark != shadow.high_watermark:
+                    self._check_high_watermark(truth, shadow, partition)
 
     def vanished(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker, while it runs, has let go of this replica: its log may be deleted."""
@@ -268,7 +280,7 @@ class Checks:
         self._compare(truth, shadow, max(before, shadow.start_offset), min(now, truth.committed_end))
         if now <= truth.committed_end:
             return
-        if not partition.is_leader:
+        if truth.leaders.get(epoch) != shadow.broker_id:
             if now > max(truth.committed_end, self._deletable.get((truth.topic, truth.partition), 0)):
                 self.violate("I5", f"{truth} at {shadow.broker_id}: high watermark {now}, no leader's passed it")
             return
@@ -403,9 +415,10 @@ class Checks:
 
     def _told_disorder(self, event: Event) -> None:
         """The next sequence was refused: something before it is lost, or else it is in the log already (a leader that
-        read its producers from a snapshot knows only the last batch of each, and takes an older one for disorder)."""
+        read its producers from a snapshot knows only the last batch of each, and takes an older one for disorder). A
+        broker that has not heard of a newer leader yet may lack what that one was given."""
         truths = self._by_name.get((event.topic, event.partition), [])
-        if len(truths) != 1 or truths[0].cuts:
+        if len(truths) != 1 or truths[0].cuts or event.leader_epoch != max(truths[0].leaders, default=-1):
             return
         if not any(batch.crc == event.digest for batch in truths[0].known.values()):
             where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"

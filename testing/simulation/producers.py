@@ -253,6 +253,7 @@ class Writer:
         self._producer_id = -1
 
     def _tell(self, kind: str, pending: Pending, offset: int = NO_OFFSET) -> None:
+        place = self.party.view.places.get((self.plan.topic, self.plan.partition))
         self._history.note(
             Event(
                 self._history.now_ms(),
@@ -266,5 +267,6 @@ class Writer:
                 pending.sequence,
                 pending.digest,
                 self.plan.acks,
+                leader_epoch=-1 if place is None else place.leader_epoch,
             )
         )

@@ -1,0 +1,52 @@
+"""What the rules hear of brokers and clients, where the two are easily misread."""
+
+from barnabas.testing.simulation.history import ACKED, OUT_OF_ORDER, Event
+from barnabas.wire import messages as m
+from barnabas.wire.record_batch import read_batch_header
+from barnabas.wire.records import build_batch
+from tests.testing.stage import ACKS_ALL, play
+
+
+def told(stage, kind, data, *, offset=-1, leader_epoch=0):
+    """What a producer says that was answered."""
+    digest = read_batch_header(data).crc
+    stage.checks.told(Event(0, kind, "t", 0, offset, "client", -1, -1, -1, digest, -1, leader_epoch=leader_epoch))
+
+
+def produce(data):
+    part = m.ProduceRequest.PartitionProduceData(index=0, records=data)
+    topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[part])
+    return m.ProduceRequest(acks=ACKS_ALL, timeout_ms=1000, topic_data=[topic])
+
+
+def test_a_leader_may_acknowledge_a_batch_and_lose_its_disk_with_the_next_one_in_the_same_step():
+    async def story(stage):
+        await stage.open("t", replicas=[1])
+        first, second = (
+            bytes(build_batch([(None, value)], timestamp_ms=stage.cluster.now_ms()).data) for value in (b"a", b"b")
+        )
+        stage.cluster.nodes[1].disk.fail_next("write", path_part="/t-0/", after=1)
+        link = await stage.client.leader_of("t", 0)
+        await link.send(produce(first))
+        await link.send(produce(second))
+        answers = [await link.receive(m.ProduceResponse) for _ in range(2)]
+        assert [answer.responses[0].partition_responses[0].error_code == 0 for answer in answers] == [True, False]
+        told(stage, ACKED, first, offset=0)
+
+    play(story, brokers=2)
+
+
+def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_order():
+    async def story(stage):
+        await stage.open("t", replicas=[1, 2, 3])
+        await stage.write("a")
+        stage.kill(1)
+        await stage.until(lambda: stage.state.leader == 2 and stage.replica(2).is_leader)
+        data = bytes(build_batch([(None, b"b")], timestamp_ms=stage.cluster.now_ms()).data)
+        told(stage, OUT_OF_ORDER, data, leader_epoch=0)
+        assert stage.checks.violations == []
+        told(stage, OUT_OF_ORDER, data, leader_epoch=stage.replica(2).leader_epoch)
+        assert [violation.rule for violation in stage.checks.violations] == ["I7"]
+        stage.checks.violations.clear()
+
+    play(story)
