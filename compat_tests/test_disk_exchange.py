@@ -252,7 +252,8 @@ def test_every_index_is_sane_and_points_at_what_it_says(data: Path, kind: str) -
 
 
 def test_every_snapshot_tells_its_producers(data: Path) -> None:
-    lines = dump(files=data.glob("*/*.snapshot"))
+    written = [path for path in data.glob("*/*.snapshot") if path.stat().st_size]  # one was made when the copy was
+    lines = dump(files=written)
     assert complaints(lines) == []
     producers = {match[1] for line in lines if (match := re.match(r"producerId: (\d+) producerEpoch: 0 ", line))}
     assert len(producers) >= 3

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.broker.metadata import FAREWELL_SECONDS
 from barnabas.controller import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -224,6 +225,7 @@ async def test_the_brokers_are_those_that_the_controller_named_last(nursery, aut
     machine, client = await with_topic_of_others(nursery)
     state = {"leader": 7, "isr": [7], "replicas": [7]}
     await client.ask(picture(machine, brokers=[7, 9], **state))
+    await trio.sleep(FAREWELL_SECONDS)  # so long clients are told of those before, too
     answer = await client.ask(m.MetadataRequest(topics=[]))
     assert [(broker.node_id, broker.host, broker.rack) for broker in answer.brokers] == [(7, "h7", "r"), (9, "h9", "r")]
 
