@@ -599,14 +599,20 @@ def test_a_process_crash_at_any_moment_loses_nothing(new_world, steps):
 # -- after a disk error
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_anew(new_world, seed):
-    world = new_world(segment_bytes=300)
+def half_flushed(world):
+    """A log of six safe records in some segments."""
     log = world.open()
     for _ in range(3):
         world.append(log, 2)
     world.flush(log)
     world.checkpoint(log)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_anew(new_world, seed):
+    world = new_world(segment_bytes=300)
+    log = half_flushed(world)
     for _ in range(6):
         world.append(log, 2)
     world.disk.fail_next("sync", path_part=".log")
@@ -620,11 +626,7 @@ def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_anew(new_wor
 
 def test_segments_below_the_recovery_point_are_left_alone(new_world):
     world = new_world(segment_bytes=300)
-    log = world.open()
-    for _ in range(3):
-        world.append(log, 2)
-    world.flush(log)
-    world.checkpoint(log)
+    log = half_flushed(world)
     log.abandon()
     world.disk.fail_next("open", path_part=FIRST_LOG)
     renew(world.disk, DIRECTORY, world.recovery_point)
