@@ -304,7 +304,7 @@ def test_duplicates_are_answered_as_their_original_and_gaps_and_old_epochs_refus
     assert [send(0, count=2), send(0, count=2)] == [(0, 0), (0, 0)]
     assert [send(0), send(1), send(9)] == [out_of_order] * 3, "neither part of a duplicate nor what comes too early"
     assert [send(sequence) for sequence in range(2, 8)] == [(0, offset) for offset in range(2, 8)]
-    assert [send(3), send(2)] == [(0, 3), out_of_order], "the last five are remembered"
+    assert [send(3), send(2)] == [(0, 3), (0, 2)], "the last five are remembered, and older ones found in the log"
     assert [send(8, epoch=1), send(0, epoch=1), send(8)] == [out_of_order, (0, 8), old_epoch]
 
 

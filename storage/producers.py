@@ -16,12 +16,12 @@ after a start or a truncation, beginning from a snapshot. Thus restart and fail-
 Only appends of clients are checked for sequence; what a leader accepted, its follower takes over as it is.
 
 The snapshot (`<offset>.snapshot`, reference D.4) holds what is known of each producer when the log ended at that
-offset. Of the five batches it keeps only the last, as in Kafka; `recall.py` finds the others when they are asked for.
+offset. Of the five batches it keeps only the last, as in Kafka; `recall.py` finds older ones when they are sent again.
 """
 
 import heapq
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -90,13 +90,6 @@ class RememberedBatch(NamedTuple):
         )
 
 
-class Recalled(NamedTuple):
-    """What the log's tail before an offset says: each producer id's last batches, oldest first, with their epochs."""
-
-    before_offset: int
-    batches: Mapping[int, Sequence[tuple[int, RememberedBatch]]]
-
-
 class SnapshotCorrupt(Exception):
     """A `.snapshot` cannot be read; an older one and the log after it serve as well."""
 
@@ -144,24 +137,6 @@ class Producer:
         if len(self.batches) > BATCHES_REMEMBERED:
             del self.batches[0]
 
-    def is_older(self, epoch: int, last_sequence: int) -> bool:
-        """Whether a batch that ended so came before all that are remembered, of which there could be more."""
-        if epoch != self.epoch or not 0 < len(self.batches) < BATCHES_REMEMBERED:
-            return False
-        distance = (self.batches[0].first_sequence - last_sequence) & SEQUENCE_MAX
-        return 0 < distance <= SEQUENCE_MAX // 2
-
-    def recall(self, batches: Sequence[tuple[int, RememberedBatch]]) -> None:
-        """Remember again those of these batches that came just before the ones that are remembered."""
-        for epoch, batch in reversed(batches):
-            oldest = self.batches[0] if 0 < len(self.batches) < BATCHES_REMEMBERED else None
-            if oldest is None or epoch != self.epoch:
-                return
-            if batch.base_offset < oldest.base_offset:
-                if sequence_after(batch.last_sequence, 1) != oldest.first_sequence:
-                    return
-                self.batches.insert(0, batch)
-
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, epoch {self.epoch}, last sequence {self.last_sequence})"
 
@@ -179,13 +154,12 @@ def sequence_after(sequence: int, count: int) -> int:
 class ProducerStates:
     """Producer id -> `Producer`, and the transactions that are open or not yet replicated."""
 
-    __slots__ = ("_completed", "_open_transactions", "_producers", "forgotten_before")
+    __slots__ = ("_completed", "_open_transactions", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
         self._open_transactions: dict[int, int] = {}  # first offset -> producer id; rising, for the log only grows
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
-        self.forgotten_before: int | None = None  # before this offset only the last batch of each is remembered
 
     def get(self, producer_id: int) -> Producer | None:
         """What is known of this producer; to be read only."""
@@ -227,23 +201,14 @@ class ProducerStates:
             return ErrorCode.INVALID_TXN_STATE
         return None
 
-    def may_lie_before(self, header: "BatchHeader") -> int | None:
-        """The offset before which a batch that was refused as out of order may lie, left out by a snapshot; or None."""
+    def is_behind(self, header: "BatchHeader") -> bool:
+        """Whether a batch that was refused as out of order is an old one of its epoch, which may be in the log."""
         producer = self._producers.get(header.producer_id)
-        is_older = producer is not None and producer.is_older(header.producer_epoch, header.last_sequence)
-        return self.forgotten_before if is_older else None
+        if producer is None or header.producer_epoch != producer.epoch:
+            return False
+        return (producer.last_sequence - header.last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
     # -- act
-
-    def recall(self, recalled: Recalled) -> None:
-        """Remember what the log's tail says; nothing if the state was loaded anew since that was read."""
-        if recalled.before_offset != self.forgotten_before:
-            return
-        self.forgotten_before = None
-        for producer_id, batches in recalled.batches.items():
-            producer = self._producers.get(producer_id)
-            if producer is not None:
-                producer.recall(batches)
 
     def update(self, header: "BatchHeader", *, control: "ControlRecord | None" = None) -> CompletedTransaction | None:
         """Take over a batch that is in the log at `header.base_offset`; a marker may complete a transaction.
@@ -320,7 +285,6 @@ class ProducerStates:
         self._producers.clear()
         self._open_transactions.clear()
         self._completed.clear()
-        self.forgotten_before = None
 
     # -- snapshots
 

@@ -466,7 +466,7 @@ def load_producers(
         except SnapshotCorrupt:
             left = remove_snapshots(store, left, [offset])
             continue
-        start_offset = producers.forgotten_before = max(offset, log_start_offset)
+        start_offset = max(offset, log_start_offset)
         break
     for segment in segments:
         if segment.next_base_offset is None or segment.next_base_offset > start_offset:

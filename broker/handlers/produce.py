@@ -5,7 +5,7 @@ Behaviour: each partition stands for itself and gets its own error code. A batch
     and epoch in the step that writes. acks=1 answers after the append, acks=all when the high watermark has passed it,
     for which the next Produce of the connection does not wait; acks=0 never: an error then closes the connection, the
     only way left to tell. Clients may not write to internal topics (17).
-    A retry that is older than what a snapshot kept of its producer is looked for in the log before it is refused as out
+    A retry that is older than what is remembered of its producer is looked for in the log before it is refused as out
     of order (45); Kafka refuses it.
 Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
     format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
@@ -24,15 +24,15 @@ from barnabas.broker.partition import Partition, acknowledgements
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import Later
 from barnabas.storage.disk import StorageError
+from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
-from barnabas.storage.recall import read_recent_batches
+from barnabas.storage.recall import find_batch
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, read_batch_header
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.storage.log import Appended
     from barnabas.wire.records import Batch
 
 INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may,
@@ -202,7 +202,7 @@ async def _append(
         return None
     appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
     if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        appended = await _look_and_append(broker, partition, batch, acks)
+        appended = await _find_original(broker, partition, batch)
     if isinstance(appended, ErrorCode):
         row.error_code = appended
         _name_first_offset(partition, row)
@@ -213,17 +213,20 @@ async def _append(
     return partition, appended.last_offset + 1, partition.leading_since
 
 
-async def _look_and_append(broker: Broker, partition: Partition, batch: "Batch", acks: int) -> "Appended | ErrorCode":
-    """What is out of order may be a retry older than what a restarted broker remembers: look for it in the log."""
-    log = partition.log
-    before_offset = None if log is None else log.producers.may_lie_before(batch.header)
-    if log is not None and before_offset is not None:
-        try:
-            search = broker.replicas.logs.truncation.search
-            log.producers.recall(await search(log, read_recent_batches, log, before_offset))
-        except StorageError as error:
-            return partition.fail_storage(error)
-    return partition.append_as_leader(batch, Origin.CLIENT, acks)
+async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -> "Appended | ErrorCode":
+    """What is out of order may be the retry of a batch that is in the log, and too old to be remembered."""
+    log, leader_epoch = partition.log, partition.leader_epoch
+    if log is None or not log.producers.is_behind(batch.header):
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    try:
+        found = await broker.replicas.logs.truncation.search(log, find_batch, log, batch.header)
+    except StorageError as error:
+        return partition.fail_storage(error)
+    if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # what was found may have been cut off meanwhile
+    if found is None:
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return Appended(found.base_offset, found.last_offset, found.append_time_ms, log.log_start_offset, True)
 
 
 def _name_first_offset(partition: Partition, row: Row) -> None:

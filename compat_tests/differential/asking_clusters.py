@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.wire import messages as m
 
-TIMEOUT_MS = 10_000
+# Less than a connection waits for an answer: Kafka may look for what it waits for just before it has begun to wait, and
+# looks again only when the time is over.
+TIMEOUT_MS = 6_000
 
 
 def reassign(moves: Mapping[str, Mapping[int, Sequence[int] | None]], timeout_ms: int = TIMEOUT_MS) -> m.Message:

@@ -9,6 +9,7 @@ NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do
 TRANSACTIONS = "Transactions are not there yet, so their APIs are not listed and nobody coordinates them."
 OLD_FORMATS = "Record formats 0 and 1 are not taken; no producer of the last years speaks these versions."
 KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
+KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's last five; ours finds it in the log."
 KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
 JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours says what is wrong with the value."
 
@@ -101,6 +102,10 @@ KNOWN_DIFFERENCES = [
         "Kafka takes any negative length for null; a length that nobody sends is a broken frame here.",
     ),
     Known("headers_that_lie", "client id of -2", "", "As with an array of -2."),
+    *(
+        Known("sequence_numbers", answer, "*", KAFKA_FORGETS)
+        for answer in ("6 back", "first again, forgotten")
+    ),
     Known(
         "commits",
         "v0 * twice",

@@ -544,6 +544,17 @@ async def test_a_retry_after_a_crash_is_still_a_duplicate(nursery, autojump_cloc
     assert (await client.produce("t", idempotent(10))).base_offset == 10
 
 
+async def test_a_retry_behind_more_than_five_newer_batches_is_a_duplicate(nursery, autojump_clock):
+    """So a client retries that sent new batches to a new leader while the old one still owed it an answer."""
+    _, client = await with_topic(nursery)
+    for number in range(10):
+        await client.produce("t", idempotent(number))
+    assert [(await client.produce("t", idempotent(number))).base_offset for number in range(10)] == list(range(10))
+    never_written = await client.produce("t", idempotent(0, count=2))
+    assert never_written.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(await client.read_values("t")) == 10
+
+
 async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_holds_only_the_last(
     nursery, autojump_clock
 ):
