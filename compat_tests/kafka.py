@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import time
+from typing import Self
 
 from barnabas.wire import messages as m
 from compat_tests.raw import RawClient
@@ -25,6 +26,7 @@ from compat_tests.tools import give_up, require_tool
 JAVA_DIR = pathlib.Path(__file__).parent / "java"
 POMS = {"3.9": JAVA_DIR / "pom.xml", "4.1": JAVA_DIR / "v4" / "pom.xml"}
 READY_SECONDS = 60.0
+ANSWER_SECONDS = 1.0
 MAVEN_SECONDS = 600
 STARTED = "] started\n"  # the last word of kafka.server.KafkaServer's start
 START_ATTEMPTS = 3  # a port that was free when we looked may be taken before it is bound
@@ -130,6 +132,21 @@ class JavaProcess:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def start(self) -> Self:
+        """Start and wait until it serves."""
+        chosen = self.port != 0
+        for attempt in range(START_ATTEMPTS):
+            if not chosen:
+                self.port = free_port()
+            self._spawn(self._properties())
+            if self._await_ready(may_retry=not chosen and attempt < START_ATTEMPTS - 1):
+                break
+        return self
+
+    def close(self) -> None:
+        """End it; nothing is kept."""
+        self.kill()
+
     def log_text(self) -> str:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
@@ -150,6 +167,26 @@ class JavaProcess:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, env={**os.environ}
             )
+
+    def _properties(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def _is_ready(self) -> bool:
+        raise NotImplementedError
+
+    def _await_ready(self, may_retry: bool) -> bool:
+        """Wait until it serves; False if its port was taken in the meantime."""
+        deadline = time.monotonic() + READY_SECONDS
+        while time.monotonic() < deadline and self.is_running():
+            if self._is_ready():
+                return True
+            time.sleep(0.05)  # the pace of looking
+        said = self._log_of_this_run()
+        self.kill()
+        if may_retry and "Address already in use" in said:
+            return False
+        self.close()
+        raise RuntimeError(f"{self._name} did not start:\n{said[-4000:]}")
 
     def _log_of_this_run(self) -> str:
         return self.log_path.read_bytes()[self._log_start :].decode(errors="replace")
@@ -174,21 +211,25 @@ class ZooKeeperProcess(JavaProcess):
         super().__init__(directory, "zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", TOOL_JVM)
         self._tick_ms = tick_ms
 
-    def start(self) -> "ZooKeeperProcess":
-        """Start; whoever connects may have to try for a moment."""
-        self.port = self.port or free_port()
-        self._spawn(
-            {
-                "dataDir": str(self.directory / "zookeeper-data"),
-                "clientPort": str(self.port),
-                "clientPortAddress": "127.0.0.1",
-                "tickTime": str(self._tick_ms),
-                "admin.enableServer": "false",
-                "maxClientCnxns": "0",
-                "forceSync": "no",  # what ZooKeeper loses in a power cut is not what is tested
-            }
-        )
-        return self
+    def _properties(self) -> dict[str, str]:
+        return {
+            "dataDir": str(self.directory / "zookeeper-data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "tickTime": str(self._tick_ms),
+            "admin.enableServer": "false",
+            "maxClientCnxns": "0",
+            "forceSync": "no",  # what ZooKeeper loses in a power cut is not what is tested
+        }
+
+    def _is_ready(self) -> bool:
+        """Whether it answers the one question that it answers to everybody."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS) as connection:
+                connection.sendall(b"srvr")
+                return connection.recv(9) == b"Zookeeper"
+        except OSError:
+            return False
 
 
 class KafkaProcess(JavaProcess):
@@ -208,20 +249,13 @@ class KafkaProcess(JavaProcess):
         self.zookeeper = zookeeper or ZooKeeperProcess(directory)
         self._owns_zookeeper = zookeeper is None
 
-    def start(self) -> "KafkaProcess":
+    def start(self) -> Self:
         """Start and wait until it serves."""
         if self._owns_zookeeper and not self.zookeeper.is_running():
             self.zookeeper.start()
-        chosen = self.port != 0
-        for attempt in range(START_ATTEMPTS):
-            if not chosen:
-                self.port = free_port()
-            self._spawn(self._properties())
-            if self._await_ready(may_retry=not chosen and attempt < START_ATTEMPTS - 1):
-                break
-        return self
+        return super().start()
 
-    def restart(self) -> "KafkaProcess":
+    def restart(self) -> Self:
         """Start again on the same directory and port."""
         return self.start()
 
@@ -231,7 +265,7 @@ class KafkaProcess(JavaProcess):
         if self._owns_zookeeper:
             self.zookeeper.kill()
 
-    def __enter__(self) -> "KafkaProcess":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
@@ -246,19 +280,8 @@ class KafkaProcess(JavaProcess):
             **self.settings,
         }
 
-    def _await_ready(self, may_retry: bool) -> bool:
-        """Wait for Kafka's word that it has started; False if its port was taken in the meantime."""
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline and self.is_running():
-            if STARTED in self._log_of_this_run() and self._knows_its_cluster():
-                return True
-            time.sleep(0.05)  # the pace of looking
-        said = self._log_of_this_run()
-        self.kill()
-        if may_retry and "Address already in use" in said:
-            return False
-        self.close()
-        raise RuntimeError(f"Kafka did not start:\n{said[-4000:]}{self.zookeeper.log_text()[-1000:]}")
+    def _is_ready(self) -> bool:
+        return STARTED in self._log_of_this_run() and self._knows_its_cluster()
 
     def _knows_its_cluster(self) -> bool:
         """Whether the controller has told it of itself, which comes a moment after the start."""

@@ -102,10 +102,7 @@ KNOWN_DIFFERENCES = [
         "Kafka takes any negative length for null; a length that nobody sends is a broken frame here.",
     ),
     Known("headers_that_lie", "client id of -2", "", "As with an array of -2."),
-    *(
-        Known("sequence_numbers", answer, "*", KAFKA_FORGETS)
-        for answer in ("6 back", "first again, forgotten")
-    ),
+    *(Known("sequence_numbers", answer, "*", KAFKA_FORGETS) for answer in ("6 back", "first again, forgotten")),
     Known(
         "commits",
         "v0 * twice",
