@@ -12,6 +12,7 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     stale_controller   let a controller write that was replaced
     undead_log         resurrect the data of a deleted topic
     early_duplicate    answer a duplicate before its original is committed
+    forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ from barnabas.controller import candidate, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
 from barnabas.storage.log import Appended
+from barnabas.storage.producers import ProducerStates
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -193,6 +195,14 @@ def _early_duplicate() -> list[Replacement]:
     return [(partition.Partition, "append_as_leader", append)]
 
 
+def _forgotten_batches() -> list[Replacement]:
+    def is_behind(*_: object) -> bool:
+        """What is not remembered was never written."""
+        return False
+
+    return [(ProducerStates, "is_behind", is_behind)]
+
+
 BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "early_ack": _early_ack,
     "high_watermark_cut": _high_watermark_cut,
@@ -202,6 +212,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "stale_controller": _stale_controller,
     "undead_log": _undead_log,
     "early_duplicate": _early_duplicate,
+    "forgotten_batches": _forgotten_batches,
 }
 
 

@@ -414,15 +414,13 @@ class Checks:
             self._told_resumed(event)
 
     def _told_disorder(self, event: Event) -> None:
-        """The next sequence was refused: something before it is lost, or else it is in the log already (a leader that
-        read its producers from a snapshot knows only the last batch of each, and takes an older one for disorder). A
-        broker that has not heard of a newer leader yet may lack what that one was given."""
+        """The oldest sequence that is not acknowledged was refused: something before it is lost. (A broker that has not
+        heard of a newer leader yet may lack what that one was given.)"""
         truths = self._by_name.get((event.topic, event.partition), [])
         if len(truths) != 1 or truths[0].cuts or event.leader_epoch != max(truths[0].leaders, default=-1):
             return
-        if not any(batch.crc == event.digest for batch in truths[0].known.values()):
-            where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"
-            self.violate("I7", f"{where} is refused, and everything before it was acknowledged")
+        where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"
+        self.violate("I7", f"{where} is refused, and everything before it was acknowledged")
 
     def _told_acked(self, event: Event) -> None:
         if event.acks != -1 or event.offset < 0:

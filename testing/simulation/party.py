@@ -48,6 +48,11 @@ class Link:
         self._correlation_id = 0
         self.is_closed = False
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether there are requests without an answer."""
+        return bool(self._asked)
+
     async def send(self, request: m.Message, *, answered: bool = True) -> None:
         """Send a request; `receive` has its answer, if it is one that is answered."""
         key = key_of(request)
@@ -179,7 +184,9 @@ class Party:
         asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         addresses = list(self.view.brokers.values()) + self._bootstrap
-        link = await self.link(*self.rng.choice(addresses))
+        owing = {address for address, link in self._links.items() if link.is_owed and not link.is_closed}
+        free = [each for each in addresses if each not in owing]
+        link = await self.link(*self.rng.choice(free or addresses))
         self.view.take(await link.ask(request, m.MetadataResponse))
 
     async def leader_of(self, topic: str, partition: int) -> Link:

@@ -9,6 +9,9 @@ the *same* number, and so is everything behind it, in order. It ends in one of t
     failed     anything else: the delivery time ran out after an attempt whose fate nobody knows, or after an error
                that may come after the append
 
+Kafka's client for Java goes further (`writes_on`): what waits at a leader that was replaced does not keep it from
+sending new batches to the new one, which may accept them, for it has the old ones. Those come again behind the new.
+
 After anything but "acked" the sequence has a hole, so the writer takes a new producer id, as Kafka's client takes a
 new epoch. Writers with acks=1 and acks=0 have no sequence and try once.
 
@@ -30,6 +33,7 @@ from barnabas.wire.records import build_batch
 ACKS_ALL = -1
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
+PATIENCE_SECONDS = 0.3  # with a leader, before whoever writes on looks for another one
 
 # Answers after which the client asks again; the first kind are given before the append, so nothing was written.
 BEFORE_APPEND = frozenset(
@@ -69,6 +73,7 @@ class WriterPlan(NamedTuple):
     pause_seconds: float = 0.5  # on average, between bursts
     records_max: int = 3
     value_bytes: int = 40
+    writes_on: bool = False  # to a new leader, while the old one owes answers
 
 
 @dataclass(slots=True)
@@ -213,6 +218,31 @@ class Writer:
         try:
             for pending in self._window:
                 sent.append(pending)
+                await link.send(self._request(pending))
+            if self.plan.writes_on:
+                with trio.move_on_after(PATIENCE_SECONDS):
+                    await self._take_answers(link, sent)
+                if sent:
+                    await self._write_on(link)
+            await self._take_answers(link, sent)
+        except Lost:
+            for pending in sent:
+                pending.perhaps_appended = True
+
+    async def _write_on(self, old: Link) -> None:
+        """Send new batches to a leader that is not the old one, and take its answers."""
+        plan = self.plan
+        self.party.mistrust(plan.topic, plan.partition)
+        try:
+            link = await self.party.leader_of(plan.topic, plan.partition)
+        except Lost:
+            return
+        if link is old:
+            return
+        sent = [self._make() for _ in range(self.party.rng.randint(1, plan.in_flight))]
+        self._window += sent
+        try:
+            for pending in sent:
                 await link.send(self._request(pending))
             await self._take_answers(link, sent)
         except Lost:

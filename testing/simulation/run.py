@@ -157,7 +157,8 @@ class Run:
             checks.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
             checks.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
             for partition in range(topic.partitions):
-                writing = WriterPlan(topic.name, partition, pause_seconds=plan.write_pause_seconds)
+                pause, writes_on = plan.write_pause_seconds, len(clients.writers) % 2 == 1
+                writing = WriterPlan(topic.name, partition, pause_seconds=pause, writes_on=writes_on)
                 party = self._party(cluster, f"writer-{topic.name}-{partition}")
                 clients.writers.append(Writer(party, history, writing))
             for number in range(plan.readers):
