@@ -1,4 +1,4 @@
-# make serve | test | check | sim | sim-bite | compat | cluster | bench | docker-check | clean
+# make serve | test | check | sim | sim-bite | compat | cluster | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -7,14 +7,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
+SPARK := .venv-spark
 
-.PHONY: serve test check sim sim-bite compat cluster bench docker-check clean
+.PHONY: serve test check sim sim-bite compat cluster spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
-test: $(VENV)/made-dev $(KIO)/made
+# PySpark is half a gigabyte: whatever needs it is tested once it is there (make spark), and in continuous integration.
+test: $(VENV)/made-dev $(KIO)/made $(if $(CI),$(SPARK)/made)
 	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/made-dev
@@ -39,6 +41,10 @@ compat: $(VENV)/made-dev
 cluster: $(VENV)/made-dev
 	$(BIN)/python -m compat_tests.cluster $(ARGS)
 
+# Spark's Kafka source and sink, side by side with Apache Kafka: ARGS="--record" keeps the result.
+spark: $(VENV)/made-dev $(SPARK)/made
+	$(BIN)/python -m compat_tests.spark $(ARGS)
+
 bench: $(VENV)/made-dev
 	$(BIN)/python -m bench $(ARGS)
 
@@ -47,7 +53,7 @@ docker-check: $(VENV)/made-dev
 	$(BIN)/python docker/check.py
 
 clean:
-	rm -rf $(VENV) $(KIO) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KIO) $(SPARK) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.
@@ -70,4 +76,12 @@ $(KIO): $(KIO)/made
 $(KIO)/made: constraints.txt | $(VENV)/made
 	$(BIN)/python -m venv $(KIO)
 	$(KIO)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt kio
+	@touch $@
+
+# PySpark and what else the pipeline needs.
+$(SPARK): $(SPARK)/made
+
+$(SPARK)/made: pyproject.toml constraints.txt | $(VENV)/made
+	$(BIN)/python -m venv $(SPARK)
+	$(SPARK)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable '.[spark]'
 	@touch $@

@@ -55,8 +55,12 @@ def jars(version: str = "3.9") -> pathlib.Path:
     """The folder that holds the jars of this version; Maven fills it when it has not yet."""
     require_tool("java")
     pom = POMS[version]
-    target = pom.parent / "target"
-    target.mkdir(exist_ok=True)
+    return bring_jars(pom, pom.parent / "target")
+
+
+def bring_jars(pom: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+    """The folder in `target` that holds the jars of this pom; Maven fills it when it has not yet."""
+    target.mkdir(parents=True, exist_ok=True)
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()
     stamp, folder = target / "stamp", target / "jars"
     with (target / "lock").open("w") as lock:
