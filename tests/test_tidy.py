@@ -50,6 +50,12 @@ EDGE = {
     "testing/simulation/schedule.py",
     "testing/simulation/run.py",  # how much processor time a seed took
     "testing/simulation/__main__.py",  # the long run: processes, a file of results
+    # Jobs: whoever runs one hands in Spark, directories and addresses. What only decides is not here.
+    "pipeline/session.py",
+    "pipeline/archiving.py",
+    "pipeline/manifest.py",
+    "pipeline/restoring.py",
+    "pipeline/cli.py",
 }
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "http", "multiprocessing", "os", "pathlib", "resource",
@@ -391,6 +397,12 @@ def test_the_installed_wheel_runs_from_another_folder(installed, tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
     )
     assert Path(where.stdout.strip()).is_relative_to(installed)
+
+
+def test_the_installed_wheel_finds_the_commands_of_other_packages(installed, tmp_path):
+    command, environment = installed_command(installed, "pipeline", "--help")
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert "Jobs on Apache Spark" in ran.stdout
 
 
 def test_the_installed_wheel_serves_from_another_folder(installed, tmp_path):

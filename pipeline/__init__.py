@@ -1,0 +1,33 @@
+"""Data pipelines on Apache Spark: archive topics, restore them, read log directories, audit what a cluster did.
+
+Theory of operation. The package imports without PySpark, which the extra `spark` brings: each public name is looked up
+in its module when it is first used (PEP 562), and what really needs PySpark says `MissingSpark` when it is not there.
+Every job is a Spark plan: records go through executors, and only counts come to the driver. README.md has the formats.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from barnabas.pipeline.session import MissingSpark as MissingSpark
+
+# Where each public name is defined. A module has another name than the function in it, for importing a module puts it
+# under its name into the package, and would hide the function.
+HOMES = {
+    "MissingSpark": "session",
+    "SegmentsDataSource": "segments",
+    "archive": "archiving",
+    "audit": "auditing",
+    "read_archive": "manifest",
+    "restore": "restoring",
+}
+
+__all__ = ["MissingSpark", "SegmentsDataSource", "archive", "audit", "read_archive", "restore"]
+
+
+def __getattr__(name: str) -> object:
+    """A public name, from the module that defines it."""
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    return value
