@@ -1,0 +1,177 @@
+"""The audit finds what is planted, names it rightly, and finds nothing where nothing is wrong."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from compat_tests.brokers import BrokerProcess
+from compat_tests.cluster.run import TOPIC as CLUSTER_TOPIC
+from compat_tests.cluster.run import run
+from compat_tests.kafka import run_java_tool
+from compat_tests.pipeline.histories import FAULTS, TOPIC, History, expected
+from compat_tests.raw import create_topic
+from compat_tests.spark.environment import run_with_spark, spark_environment, spark_python
+from compat_tests.tools import require_tool
+
+RECORDS = 20_000
+LARGE_RECORDS = 5_000_000
+VERIFIED = 2000
+EARLIEST = ("--reset-policy", "earliest")
+CLUSTER_SECONDS = 15.0
+LARGE = "BARNABAS_LARGE_AUDITS"  # gigabytes, and minutes
+CASES = {"nothing": [], **{fault: [fault] for fault in FAULTS}, "everything": list(FAULTS)}
+
+
+def audit_all(jobs: list[dict]) -> list[dict]:
+    """These audits, one after another, by one process."""
+    ran = subprocess.run(
+        [str(spark_python()), "-m", "compat_tests.pipeline.audits"],
+        input="".join(json.dumps(job) + "\n" for job in jobs),
+        env=spark_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def job_for(history: History) -> dict:
+    return {"ledgers": [str(history.directory)], "replicas": list(map(str, history.replicas))}
+
+
+@pytest.fixture(scope="module")
+def audits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    folder = tmp_path_factory.mktemp("histories")
+    jobs = [job_for(History(folder / name, RECORDS, faults).write()) for name, faults in CASES.items()]
+    return dict(zip(CASES, audit_all(jobs), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_audit_finds_what_was_planted_and_nothing_else(audits, case):
+    found = audits[case]
+    assert found["totals"] == expected(CASES[case]), found["examples"]
+    assert found["clean"] == (not CASES[case])
+    assert sum(row["records"] for row in found["held"]) > 3 * RECORDS - 2000
+    assert found["events"]["acked"] > RECORDS - 2000
+
+
+def test_an_audit_says_where(audits):
+    said = {finding["kind"]: finding for finding in audits["everything"]["examples"]}
+    assert said["lost"]["text"] == "p1.2828 was acknowledged at offset 1507, and lies nowhere"
+    assert (said["corrupt"]["replica"], said["corrupt"]["partition"], said["corrupt"]["offset"]) == ("2", 0, 4000)
+    assert said["gap"]["text"] == "no offsets 2000 to 2099 on 1, 2, 3"
+    assert said["diverging"]["offset"] == 4505
+
+
+def test_what_retention_removed_is_not_lost(tmp_path):
+    history = History(tmp_path / "history", RECORDS).write()
+    for replica in history.replicas:
+        for partition in (0, 1):
+            shutil.rmtree(replica / f"{TOPIC}-{partition}")
+            (replica / f"{TOPIC}-{partition}").mkdir()
+        (replica / f"{TOPIC}-0" / f"{RECORDS // 4:020}.log").touch()  # as retention leaves a partition
+    (found,) = audit_all([job_for(history)])
+    assert found["totals"]["lost"] == RECORDS // 4, (
+        "a partition without segments holds nothing of what was acknowledged"
+    )
+    assert {count["partition"] for count in found["counts"]} == {1}
+
+
+def test_the_command_prints_json_writes_a_page_and_ends_with_status_1(tmp_path):
+    history = History(tmp_path / "history", RECORDS, ["lost"]).write()
+    replicas = [word for replica in history.replicas for word in ("--replica", str(replica))]
+    page = tmp_path / "audit.html"
+    command = ["-m", "barnabas.pipeline", "audit", history.directory, *replicas, "--json", "--html", page]
+    ran = run_with_spark(*command)
+    assert ran.returncode == 1, ran.stderr[-4000:]
+    assert json.loads(ran.stdout)["totals"] == {"lost": 1}
+    text = page.read_text()
+    assert "lies nowhere" in text and text.count("<svg") == 3 and "<script" not in text and " src=" not in text
+
+
+def test_a_clean_history_ends_with_status_0_and_a_table(tmp_path):
+    history = History(tmp_path / "history", RECORDS).write()
+    ran = run_with_spark("-m", "barnabas.pipeline", "audit", history.directory, "--replica", history.replicas[0])
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert "nothing is wrong" in ran.stdout and f"{TOPIC}-3" in ran.stdout
+
+
+def test_what_cannot_be_looked_at_ends_with_status_2(tmp_path):
+    ran = run_with_spark("-m", "barnabas.pipeline", "audit", tmp_path, "--replica", tmp_path / "nowhere")
+    assert ran.returncode == 2
+    assert "barnabas: " in ran.stderr
+
+
+def test_the_segments_command_names_a_batch_that_cannot_be_read(tmp_path):
+    history = History(tmp_path / "history", RECORDS, ["flipped"]).write()
+    ran = run_with_spark("-m", "barnabas.pipeline", "segments", history.replicas[1], "--json")
+    assert ran.returncode == 1, ran.stderr[-4000:]
+    *partitions, problem = map(json.loads, ran.stdout.splitlines())
+    assert [row["records"] for row in partitions] == [RECORDS // 4 - 100, *[RECORDS // 4] * 3]
+    assert (problem["partition"], problem["base_offset"], problem["problem"]) == (0, 4000, "the checksum is wrong")
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, pathlib.Path]]:
+    """A broker, and what Kafka's verifiable tools said when they wrote to it and read from it."""
+    directory = tmp_path_factory.mktemp("verified")
+    said = directory / "said"
+    said.mkdir()
+    broker = BrokerProcess(directory).start()
+    create_topic(broker.port, "verified", 2)
+    common = ("--bootstrap-server", broker.bootstrap, "--topic", "verified", "--max-messages", str(VERIFIED))
+    for tool, *more in (("Producer", "--value-prefix", "7"), ("Consumer", "--group-id", "g", "--verbose", *EARLIEST)):
+        ran = run_java_tool(f"org.apache.kafka.tools.Verifiable{tool}", *common, *more)
+        (said / f"{tool}.json").write_text(ran.stdout)
+    yield broker, said
+    broker.kill()
+
+
+def test_what_kafkas_verifiable_tools_say_is_true_of_the_segments_and_of_the_topic(verified):
+    broker, said = verified
+    where = ("--replica", broker.data_dir, "--bootstrap-server", broker.bootstrap, "--topic", "verified", "--live")
+    ran = run_with_spark("-m", "barnabas.pipeline", "audit", said, *where, "--json")
+    found = json.loads(ran.stdout)
+    assert (ran.returncode, found["totals"]) == (0, {}), found["examples"]
+    assert (found["events"]["acked"], found["events"]["read"]) == (VERIFIED, VERIFIED)
+    assert len({held["replica"] for held in found["held"]}) == 2
+    assert sum(held["records"] for held in found["held"]) == 2 * VERIFIED
+
+
+def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, tmp_path):
+    broker, said = verified
+    lines = (said / "Producer.json").read_text().splitlines()
+    number = next(at for at, line in enumerate(lines) if '"7.17"' in line)
+    lines[number] = lines[number].replace('"7.17"', '"7.100017"')
+    (tmp_path / "Producer.json").write_text("\n".join(lines))
+    ran = run_with_spark("-m", "barnabas.pipeline", "audit", tmp_path, "--replica", broker.data_dir, "--live", "--json")
+    assert (ran.returncode, json.loads(ran.stdout)["totals"]) == (1, {"lost": 1, "reordered": 1})
+
+
+def test_histories_of_clusters_under_faults_are_clean(tmp_path):
+    require_tool("java")
+    jobs = []
+    for seed, load in ((201, "confluent"), (202, "verifiable")):
+        directory = tmp_path / load
+        result = run("barnabas", seed, CLUSTER_SECONDS, directory, load=load)
+        assert result.verdict == "kept", result
+        replicas = [str(directory / f"broker-{broker}" / "data") for broker in (1, 2, 3)]
+        jobs.append({"ledgers": [str(directory)], "replicas": replicas, "topics": [CLUSTER_TOPIC]})
+    for found in audit_all(jobs):
+        assert found["totals"] == {}, found["examples"]
+        assert found["events"]["acked"] > 100 and found["events"]["read"] > 100
+        assert sum(held["records"] for held in found["held"]) >= 3 * found["events"]["acked"]
+
+
+@pytest.mark.skipif(not os.environ.get(LARGE), reason=f"large histories are audited when {LARGE} is set")
+def test_each_fault_is_found_among_five_million_records(tmp_path: pathlib.Path):
+    history = History(tmp_path / "history", LARGE_RECORDS, list(FAULTS)).write()
+    (found,) = audit_all([job_for(history)])
+    assert found["totals"] == expected(FAULTS)

@@ -1,0 +1,223 @@
+"""The audit: what clients were told beside what lies there.
+
+    audit(spark, ["ledger-p0.jsonl"], Segments(["b1/data", "b2/data", "b3/data"]))
+    audit(spark, ["ledgers/"], Topics("127.0.0.1:9092", ["letters"]))
+    audit(spark, [], [Archive("letters.archive"), Topics("127.0.0.1:9092", ["letters"])])    # are they the same?
+
+*Theory of operation.* Ledgers and logs are read once, into rows of numbers that Spark keeps on its local disks; then
+the plans of `checks.py` run over them. Findings are rows as well. What comes to the driver is one row for each replica
+and partition (how many records, from where to where), counts of findings, and the first few of each kind.
+"""
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.pipeline.checks import Checks
+from barnabas.pipeline.findings import Audit, Count, Finding, Held, Share
+from barnabas.pipeline.layout import Holding
+from barnabas.pipeline.ledgers import UNREADABLE, read_ledgers
+from barnabas.pipeline.logs import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EXAMPLES = 10  # of each kind of finding
+BARS = 100  # of a plot
+LEDGER = """
+    event string, time double, topic string, partition int, offset bigint, producer string, sequence bigint,
+    digest bigint, count bigint
+"""
+SUSPECT = "replica string, topic string, partition int"
+HELD = "replica string, topic string, partition int, start bigint, mark bigint, compacted boolean"
+
+
+def audit(
+    spark: "SparkSession",
+    ledgers: Sequence[str],
+    log: Log | Sequence[Log],
+    *,
+    compacted: Collection[str] = (),
+    transactional: Collection[str] = (),
+    examples: int = EXAMPLES,
+) -> Audit:
+    """Compare ledgers (files or directories of them) with what lies there, and several logs with each other.
+
+    Of `compacted` topics records may be missing. Of `transactional` ones a consumer sees no markers, so that gaps are
+    judged in segments only.
+    """
+    began = time.monotonic()
+    logs: list[Log] = list(log) if isinstance(log, Sequence) else [log]
+    said = [(each, each.holdings()) for each in logs]
+    told = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
+    told = _about(told, logs)
+    with _Kept(told) as ledger, _Kept(_union(each.rows(spark) for each in logs)) as rows:
+        held = _what_is_held(rows)
+        holdings = _complete([holding for _, holdings in said for holding in holdings], held, logs)
+        if not holdings:
+            raise ValueError("nothing lies there: these directories, topics or archives have no such partition")
+        marked = {holding.replica for log, holdings in said if log.shows_markers for holding in holdings}
+        known = _held_frame(spark, holdings, _vouched(ledger), compacted)
+        checks = Checks(ledger, rows, known, sorted({each.replica for each in holdings}))
+        found = checks.all()
+        suspects = [
+            each[:3]
+            for each in held
+            if each.topic not in compacted
+            and (each.topic not in transactional or each.replica in marked)
+            and _has_holes(each, holdings)
+        ]
+        if suspects:
+            found = found.unionByName(checks.gaps(spark.createDataFrame(suspects, SUSPECT)))
+        with _Kept(found) as findings:
+            events = _events(ledger)
+            unreadable = events.pop(UNREADABLE, 0)
+            return Audit(
+                counts=_counts(findings),
+                examples=_examples(findings, examples),
+                held=held,
+                events=events,
+                unreadable_lines=unreadable,
+                spread=_spread(findings, max((each.last_offset + 1 for each in held), default=1)),
+                timeline=_timeline(ledger),
+                seconds=round(time.monotonic() - began, 3),
+            )
+
+
+def _about(ledger: "DataFrame", logs: Sequence[Log]) -> "DataFrame":
+    """Without what was told of other topics than those that are looked at."""
+    from pyspark.sql import functions as f
+
+    if not all(each.topics for each in logs):
+        return ledger
+    wanted = {topic for each in logs for topic in each.topics}
+    return ledger.where(f.col("topic").isNull() | f.col("topic").isin(wanted))
+
+
+class _Kept:
+    """A frame that several plans use, kept on local disks while it is needed."""
+
+    def __init__(self, frame: "DataFrame") -> None:
+        self._frame = frame
+
+    def __enter__(self) -> "DataFrame":
+        from pyspark import StorageLevel
+
+        return self._frame.persist(StorageLevel.DISK_ONLY)
+
+    def __exit__(self, *_: object) -> None:
+        self._frame.unpersist()
+
+
+def _union(frames: "Iterable[DataFrame]") -> "DataFrame":
+    from functools import reduce
+
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+# -- what comes to the driver
+
+
+def _what_is_held(rows: "DataFrame") -> list[Held]:
+    """How many records each replica has of each partition, from where to where."""
+    from pyspark.sql import functions as f
+
+    key = ["replica", "topic", "partition"]
+    records = rows.where(f.col("offset").isNotNull()).groupBy(*key)
+    counted = records.agg(f.count("*"), f.count_if("control"), f.min("offset"), f.max("offset"))
+    return [Held(*row) for row in counted.orderBy(*key).collect()]
+
+
+def _complete(said: Sequence[Holding], held: Sequence[Held], logs: Sequence[Log]) -> list[Holding]:
+    """What the logs say that they hold; then what was found without a word; then what should be there, and is not."""
+    known = {each[:3]: each for each in said}
+    for each in held:
+        found = Holding(*each[:3], each.first_offset, each.last_offset + 1)
+        known.setdefault(each[:3], found)
+    places = dict.fromkeys(each[1:] for each in known)
+    for log in logs:
+        for topic, partition in places if log.complete is not None else ():
+            key = (log.complete or "", topic, partition)
+            known.setdefault(key, Holding(*key, 0, 0))
+    return list(known.values())
+
+
+def _has_holes(held: Held, holdings: Sequence[Holding]) -> bool:
+    """Whether offsets are missing: as many records as offsets, from the log start on, leave no room for a hole.
+
+    Two records at one offset could hide one; they are a finding of their own.
+    """
+    starts = [each.log_start_offset for each in holdings if each[:3] == held[:3]]
+    begins_late = held.first_offset > min(starts, default=held.first_offset)
+    return begins_late or held.records != held.last_offset - held.first_offset + 1
+
+
+def _vouched(ledger: "DataFrame") -> dict[tuple[str, int], int]:
+    """Up to which offset clients were told of records, by partition: so far the high watermark was."""
+    from pyspark.sql import functions as f
+
+    told = ledger.where(f.col("event").isin("acked", "read") & f.col("offset").isNotNull())
+    return {(row[0], row[1]): row[2] + 1 for row in told.groupBy("topic", "partition").agg(f.max("offset")).collect()}
+
+
+def _held_frame(
+    spark: "SparkSession",
+    holdings: Sequence[Holding],
+    vouched: dict[tuple[str, int], int],
+    compacted: Collection[str],
+) -> "DataFrame":
+    rows = [
+        (
+            *each[:3],
+            each.log_start_offset,
+            max(each.high_watermark, vouched.get((each.topic, each.partition), 0)),
+            each.topic in compacted,
+        )
+        for each in holdings
+    ]
+    return spark.createDataFrame(rows, HELD)
+
+
+def _events(ledger: "DataFrame") -> dict[str, int]:
+    counted = ledger.groupBy("event").count().orderBy("event")
+    return {row["event"]: row["count"] for row in counted.collect()}
+
+
+def _counts(findings: "DataFrame") -> list[Count]:
+    counted = findings.groupBy("kind", "topic", "partition").count().orderBy("kind", "topic", "partition")
+    return [Count(*row) for row in counted.collect()]
+
+
+def _examples(findings: "DataFrame", wanted: int) -> list[Finding]:
+    """The first few of each kind."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    order = ["topic", "partition", "offset", "replica", "text"]
+    numbered = findings.withColumn("rank", f.row_number().over(Window.partitionBy("kind").orderBy(*order)))
+    first = numbered.where(f.col("rank") <= wanted).orderBy("kind", "rank").select(*Finding._fields)
+    return [Finding(*row) for row in first.collect()]
+
+
+def _spread(findings: "DataFrame", end_offset: int) -> list[Share]:
+    """Findings by where they lie, in bars of equal width from offset 0 to the end of the longest partition."""
+    from pyspark.sql import functions as f
+
+    width = max(-(-end_offset // BARS), 1)
+    bar = f.floor(f.col("offset") / width) * width
+    counted = findings.where(f.col("offset").isNotNull()).groupBy("kind", bar.alias("start")).count()
+    return [Share(row["kind"], float(row["start"]), row["count"]) for row in counted.orderBy("kind", "start").collect()]
+
+
+def _timeline(ledger: "DataFrame") -> list[Share]:
+    """What clients were told by when, in bars of equal length, in seconds from the first."""
+    from pyspark.sql import functions as f
+
+    told = ledger.where(f.col("event").isin("acked", "failed", "read") & f.col("time").isNotNull())
+    first, last = told.agg(f.min("time"), f.max("time")).collect()[0]
+    if first is None:
+        return []
+    width = max((last - first) / BARS, 0.001)
+    bar = f.floor((f.col("time") - first) / width) * width
+    counted = told.groupBy("event", bar.alias("start")).count().orderBy("event", "start")
+    return [Share(row["event"], round(row["start"], 3), row["count"]) for row in counted.collect()]

@@ -1,0 +1,217 @@
+"""What lies there, for an audit: the replicas' segments, topics as a consumer gets them, or an archive.
+
+Each of the three gives the same rows (`ROW`), and says what it holds of each partition from where on (`Holding`). A row
+is a record, or a problem with the offsets that it takes away. `digest` is the value's, as ledgers have it; `content` is
+a hash of key, value, headers and timestamp, by which replicas are compared.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas.pipeline.layout import Holding, list_holdings, name_directories
+from barnabas.pipeline.ledgers import stamp
+from barnabas.storage.disk import OsDisk
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ROW = ("replica", "topic", "partition", "offset", "digest", "content", "producer", "sequence", "control", "problem",
+       "first_offset", "last_offset")  # fmt: skip
+ASK_SECONDS = 30.0
+
+
+class Log(Protocol):
+    """Something that holds records."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics that it is asked for; none for all of them."""
+
+    @property
+    def shows_markers(self) -> bool:
+        """Whether control records are among the rows, so that every offset is accounted for."""
+
+    def rows(self, spark: "SparkSession") -> "DataFrame":
+        """One row a record, with the columns of `ROW`."""
+
+    def holdings(self) -> list[Holding]:
+        """What is held of each partition, as far as it is known before the rows are."""
+
+    @property
+    def complete(self) -> str | None:
+        """The replica that should hold every partition that another one holds; None if there is none such."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The data directories of one broker or of several; each broker is a replica."""
+
+    directories: Sequence[str]
+    topics: Sequence[str] = ()
+    live: bool = False
+
+    @property
+    def shows_markers(self) -> bool:
+        return True
+
+    def rows(self, spark: "SparkSession") -> "DataFrame":
+        from pyspark.sql import functions as f
+
+        from barnabas.pipeline.segments import FORMAT, register
+
+        name_directories(OsDisk(), self.directories)  # one that is missing is told here, not by a task
+        register(spark)
+        columns = "replica,topic,partition,offset,timestamp_ms,key,value,headers,control,base_offset,last_offset"
+        reader = spark.read.format(FORMAT).option("replicas", ",".join(self.directories))
+        reader = reader.option("topics", ",".join(self.topics)).option("live", str(self.live).lower())
+        frame = reader.option("columns", columns + ",problem,segment,position").load()
+        text = f.format_string("%s, byte %d: %s", "segment", "position", "problem")
+        told = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
+        return _normalised(told, f.col("timestamp_ms"))
+
+    def holdings(self) -> list[Holding]:
+        disk = OsDisk()
+        return _merged(list_holdings(disk, name_directories(disk, self.directories), self.topics))
+
+    @property
+    def complete(self) -> str | None:
+        return None  # a broker need not have a replica of everything
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics as a consumer gets them from a running cluster, committed or not.
+
+    `prefix` is taken off their names, so that topics which were restored under other names can be compared. `by_order`:
+    records are numbered anew in each partition, for a restored topic has no holes and begins at 0.
+    """
+
+    bootstrap: str
+    topics: Sequence[str]
+    name: str = "topic"
+    prefix: str = ""
+    by_order: bool = False
+
+    @property
+    def shows_markers(self) -> bool:
+        return False
+
+    def rows(self, spark: "SparkSession") -> "DataFrame":
+        from pyspark.sql import functions as f
+
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        reader = reader.option("subscribe", ",".join(self.topics)).option("includeHeaders", "true")
+        frame = reader.load().withColumn("topic", f.expr(f"substring(topic, {len(self.prefix) + 1})"))
+        return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
+
+    def holdings(self) -> list[Holding]:
+        from confluent_kafka import Consumer, TopicPartition
+
+        wrong = [topic for topic in self.topics if not topic.startswith(self.prefix)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} does not begin with {self.prefix}")
+
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "barnabas-audit", "log_level": 2})
+        try:
+            found = []
+            for topic in self.topics:
+                partitions = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic].partitions
+                if not partitions:
+                    raise ValueError(f"{self.bootstrap} has no topic {topic}")
+                for partition in sorted(partitions):
+                    place = TopicPartition(topic, partition)
+                    low, high = consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
+                    start, end = (0, high - low) if self.by_order else (low, high)
+                    found.append(Holding(self.name, topic.removeprefix(self.prefix), partition, start, end))
+            return found
+        finally:
+            consumer.close()
+
+    @property
+    def complete(self) -> str | None:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive that `barnabas pipeline archive` wrote."""
+
+    path: str
+    topics: Sequence[str] = ()
+    name: str = "archive"
+    by_order: bool = False
+
+    @property
+    def shows_markers(self) -> bool:
+        return False
+
+    def rows(self, spark: "SparkSession") -> "DataFrame":
+        from pyspark.sql import functions as f
+
+        frame = import_module("barnabas.pipeline.manifest").read_archive(spark, self.path)
+        if self.topics:
+            frame = frame.where(f.col("topic").isin(list(self.topics)))
+        return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
+
+    def holdings(self) -> list[Holding]:
+        return []
+
+    @property
+    def complete(self) -> str | None:
+        return self.name
+
+
+def _without_batches(frame: "DataFrame", name: str, by_order: bool) -> "DataFrame":
+    """With the columns that only segments know, for a source that has none; `by_order`, with new offsets from 0 on."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    if by_order:
+        order = Window.partitionBy("topic", "partition").orderBy("offset")
+        frame = frame.withColumn("offset", f.row_number().over(order).cast("bigint") - 1)
+    return frame.withColumns(
+        {
+            "replica": f.lit(name),
+            "control": f.lit(False),
+            "problem": f.lit(None).cast("string"),
+            "base_offset": f.col("offset"),
+            "last_offset": f.col("offset"),
+        }
+    )
+
+
+def _normalised(frame: "DataFrame", timestamp_ms: "Column") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    producer, sequence, digest = stamp(f.col("value"))
+    # A null adds nothing to this hash, so which of the two are null is hashed as well.
+    nulls = f.col("key").isNull().cast("int") * 2 + f.col("value").isNull().cast("int")
+    content = f.xxhash64(nulls, "key", "value", "headers", timestamp_ms)
+    is_record = f.col("problem").isNull()
+    is_data = is_record & ~f.coalesce("control", f.lit(False))
+    return frame.select(
+        "replica",
+        "topic",
+        "partition",
+        "offset",
+        f.when(is_data, digest).alias("digest"),
+        f.when(is_record, content).alias("content"),
+        f.when(is_data, producer).alias("producer"),
+        f.when(is_data, sequence).alias("sequence"),
+        f.coalesce("control", f.lit(False)).alias("control"),
+        "problem",
+        f.coalesce("offset", "base_offset").alias("first_offset"),
+        f.coalesce("offset", "last_offset").alias("last_offset"),
+    )
+
+
+def _merged(holdings: Iterator[Holding]) -> list[Holding]:
+    """One for each replica and partition: a broker that was moving a log between disks has it in two directories."""
+    found: dict[tuple[str, str, int], Holding] = {}
+    for each in holdings:
+        before = found.get(each[:3], each)
+        start = min(before.log_start_offset, each.log_start_offset)
+        found[each[:3]] = Holding(*each[:3], start, max(before.high_watermark, each.high_watermark))
+    return list(found.values())
