@@ -9,6 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from barnabas.pipeline.archiving import archive as archive
+    from barnabas.pipeline.auditing import audit as audit
+    from barnabas.pipeline.manifest import read_archive as read_archive
+    from barnabas.pipeline.restoring import restore as restore
+    from barnabas.pipeline.segments import SegmentsDataSource as SegmentsDataSource
     from barnabas.pipeline.session import MissingSpark as MissingSpark
 
 # Where each public name is defined. A module has another name than the function in it, for importing a module puts it

@@ -6,11 +6,15 @@ machines on standard output; progress for people goes to standard error.
 """
 
 import json
+import signal
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
@@ -18,8 +22,14 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from barnabas.pipeline.manifest import Batch
+    from barnabas.pipeline.plan import OffsetRange, Partition, Selection
+    from barnabas.pipeline.restoring import Restored
+    from barnabas.pipeline.verifying import Compared
+
 STATUS_FAILED = 1
 STATUS_MISCONFIGURED = 2
+ERROR_CHARACTERS_MAX = 1200  # Spark's errors hold stacks and plans
 
 # Sub-commands that live beside what they run.
 ELSEWHERE = {
@@ -34,14 +44,12 @@ class Jobs(click.Group):
     """The commands of this file, and those that are defined elsewhere."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(name for name in ELSEWHERE if self.get_command(ctx, name))})
+        return sorted({*super().list_commands(ctx), *ELSEWHERE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         module, attribute = ELSEWHERE[cmd_name]
-        if find_spec(module) is None:
-            return None
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command), f"{module}.{attribute} is no command"
         return command
@@ -84,6 +92,257 @@ def spark_session(name: str, master: str, jars: tuple[str, ...], driver_memory: 
         yield spark
     finally:
         spark.stop()
+
+
+bootstrap_servers = click.option(
+    "--bootstrap-server", "bootstrap_servers", metavar="HOST:PORT,…", required=True, help="Where the cluster is."
+)
+kafka_options = click.option(
+    "--kafka-option", "kafka_options", multiple=True, metavar="KEY=VALUE", help="Of Spark's Kafka source; kafka.… too."
+)
+client_options = click.option(
+    "--client-option", "client_options", multiple=True, metavar="KEY=VALUE", help="Of librdkafka, beside Spark."
+)
+
+
+@pipeline.command("archive")
+@click.argument("path", type=click.Path(file_okay=False, path_type=Path))
+@bootstrap_servers
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic; may be given more than once.")
+@click.option("--pattern", metavar="REGEX", help="Topics by name, those to come included.")
+@click.option("--every", "every_seconds", type=float, metavar="SECONDS", help="Go on, with a batch so often.")
+@click.option("--starting", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
+@click.option("--read-uncommitted", is_flag=True, help="Also records of transactions that are open or were aborted.")
+@click.option("--batch-records", type=click.IntRange(1), default=500_000, show_default=True)
+@click.option("--from-manifest", is_flag=True, help="The checkpoint is lost: go on after the manifest's last offsets.")
+@kafka_options
+@client_options
+@spark_options
+@as_json
+def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
+    path: Path,
+    bootstrap_servers: str,
+    topics: tuple[str, ...],
+    pattern: str | None,
+    every_seconds: float | None,
+    starting: str,
+    read_uncommitted: bool,
+    batch_records: int,
+    from_manifest: bool,
+    kafka_options: tuple[str, ...],
+    client_options: tuple[str, ...],
+    master: str,
+    jars: tuple[str, ...],
+    driver_memory: str,
+    as_json: bool,
+) -> None:
+    """Add what topics hold to the archive in PATH: Parquet files and a manifest, each record exactly once.
+
+    Run it again to add what has come since; a run that was killed is gone on with. --every keeps it running until
+    SIGTERM or SIGINT.
+    """
+    from barnabas.pipeline.archiving import Archived, Source, archive
+    from barnabas.pipeline.progress import in_words, shown
+
+    isolation = "read_uncommitted" if read_uncommitted else "read_committed"
+    options, client = pairs(kafka_options), pairs(client_options)
+    source = Source(bootstrap_servers, topics, pattern, starting, isolation, batch_records, options)
+    with spark_session("archive", master, jars, driver_memory) as spark, explained(), shown("archive", as_json) as bar:
+        stop = stop_on_signals()
+        told = BatchTeller(bar.tell, as_json)
+        done: Archived = archive(
+            spark,
+            path,
+            source,
+            every_seconds=every_seconds,
+            from_manifest=from_manifest,
+            client=client,
+            on_batch=told,
+            stop=stop,
+        )
+    if as_json:
+        print_line({"event": "archived", **asdict(done)})
+    else:
+        click.echo(f"{path}: {done.batches} batches, {in_words(done.records, done.bytes, done.seconds)}")
+
+
+class BatchTeller:
+    """Tells of each batch that an archive has taken: a JSON line, or progress."""
+
+    def __init__(self, tell: Callable[[int, int | None, str], None], as_json: bool) -> None:
+        self._tell = tell
+        self._as_json = as_json
+        self._records = 0
+        self._bytes = 0
+
+    def __call__(self, batch: "Batch") -> None:
+        from barnabas.pipeline.progress import in_units
+
+        self._records += batch.records
+        self._bytes += batch.bytes
+        if self._as_json:
+            print_line({"event": "batch", **batch.to_json()})
+        self._tell(self._records, None, f"{in_units(self._bytes)}, batch {batch.number}")
+
+
+@pipeline.command("restore")
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@bootstrap_servers
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic of the archive; without it, all.")
+@click.option("--prefix", default="", help="Goes before each topic's name.")
+@click.option("--rename", "renamed", multiple=True, metavar="TOPIC=NAME", help="Another name for one topic.")
+@click.option("--offsets", multiple=True, metavar="TOPIC:PARTITION:FROM:TO", help="Of this partition only these.")
+@click.option("--since", metavar="TIME", help="Records from this time on (ISO 8601; UTC unless it says otherwise).")
+@click.option("--until", metavar="TIME", help="Records before this time.")
+@click.option("--append", is_flag=True, help="Also behind what a topic holds already.")
+@click.option(
+    "--keep-retention", is_flag=True, help="Created topics get the archive's retention, and may lose records."
+)
+@click.option(
+    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="lz4", show_default=True
+)
+@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="Where the plan is kept.")
+@click.option("--verify", "verified", is_flag=True, help="Read everything back and compare every record.")
+@kafka_options
+@client_options
+@spark_options
+@as_json
+def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
+    path: Path,
+    bootstrap_servers: str,
+    topics: tuple[str, ...],
+    prefix: str,
+    renamed: tuple[str, ...],
+    offsets: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    append: bool,
+    keep_retention: bool,
+    compression: str,
+    state: Path | None,
+    verified: bool,
+    kafka_options: tuple[str, ...],
+    client_options: tuple[str, ...],
+    master: str,
+    jars: tuple[str, ...],
+    driver_memory: str,
+    as_json: bool,
+) -> None:
+    """Write the archive in PATH into topics: same partition, order, key, value, headers and timestamp.
+
+    Missing topics are created as they were, but with retention without end, for old records would be deleted at once.
+    A restore that was interrupted goes on when the same command is given again, and writes no record twice. Status 1
+    when --verify finds a difference.
+    """
+    from barnabas.pipeline.plan import Selection
+    from barnabas.pipeline.progress import shown
+    from barnabas.pipeline.restoring import Target, restore
+
+    span = (milliseconds(since), milliseconds(until))
+    selection = Selection(topics or None, pairs(renamed), prefix, offset_ranges(offsets), *span)
+    target = Target(bootstrap_servers, pairs(client_options), compression, keep_retention, append)
+    compared = None
+    with spark_session("restore", master, jars, driver_memory) as spark, explained():
+        with shown("restore", as_json) as bar:
+            progress = lambda there, total: bar.tell(there, total, "written")  # noqa: E731
+            done = restore(spark, path, target, selection, state=state, on_progress=progress)
+        if verified:
+            compared = compare(spark, path, done, selection, bootstrap_servers, pairs(kafka_options))
+    print_restored(done, compared, as_json)
+    if compared is not None and any(one.missing or one.additional or one.different for one in compared):
+        sys.exit(STATUS_FAILED)
+
+
+def compare(
+    spark: "SparkSession",
+    path: Path,
+    done: "Restored",
+    selection: "Selection",
+    bootstrap_servers: str,
+    options: dict[str, str],
+) -> "list[Compared]":
+    from barnabas.pipeline.manifest import Archive
+    from barnabas.pipeline.verifying import verify
+
+    return verify(spark, Archive(path), done.plan, selection, bootstrap_servers, options)
+
+
+def print_restored(done: "Restored", compared: "Sequence[Compared] | None", as_json: bool) -> None:
+    """What a restore did, and what a comparison found."""
+    from barnabas.pipeline.progress import in_words
+
+    summary = {"records": done.plan.records, "skipped": done.skipped, "written": done.written, "seconds": done.seconds}
+    if as_json:
+        for plan in done.plan.partitions:
+            print_line({"event": "partition", **asdict(plan)})
+        for found in compared or ():
+            print_line({"event": "compared", **asdict(found)})
+        print_line({"event": "restored", "created": done.created, **summary})
+        return
+    if done.created:
+        click.echo(f"created, with retention as asked for: {', '.join(done.created)}")
+    there = f"; {done.skipped:,} were there already" if done.skipped else ""
+    click.echo(f"restored {in_words(done.written, None, done.seconds)}{there}")
+    for found in compared or ():
+        click.echo(
+            f"{found.target}-{found.partition}: {found.identical:,} identical, {found.missing:,} missing, "
+            f"{found.additional:,} additional, {found.different:,} different"
+        )
+
+
+def pairs(assignments: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE, more than once."""
+    for text in assignments:
+        if "=" not in text:
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return dict(text.split("=", 1) for text in assignments)
+
+
+def offset_ranges(texts: Sequence[str]) -> "dict[Partition, OffsetRange]":
+    """TOPIC:PARTITION:FROM:TO, more than once."""
+    from barnabas.pipeline.plan import parse_offsets
+
+    try:
+        return dict(map(parse_offsets, texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def milliseconds(text: str | None) -> int | None:
+    """A time, as records have it."""
+    if text is None:
+        return None
+    try:
+        said = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a time of ISO 8601: {error}") from error
+    return round((said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set, instead of what Spark does at SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What a job may meet ends the process with one message and no traceback."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from barnabas.pipeline.manifest import ArchiveError
+    from barnabas.pipeline.plan import RestoreError
+    from barnabas.pipeline.topics import ClusterError
+
+    try:
+        yield
+    except (ArchiveError, RestoreError, ClusterError, OSError) as error:
+        fail(str(error), STATUS_FAILED)
+    except (PySparkException, Py4JError) as error:
+        fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", STATUS_FAILED)
 
 
 def fail(message: str, status: int) -> NoReturn:

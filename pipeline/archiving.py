@@ -1,0 +1,259 @@
+"""Archive topics: a streaming query of Spark's that writes each batch to Parquet and then to the archive's manifest.
+
+Theory of operation. Spark plans a batch (these offsets of these partitions), writes the plan into its checkpoint, and
+calls us with the records (`foreachBatch`). We write them, look at what was written, and commit (manifest.py); then
+Spark notes that the batch is done. A kill at any moment leaves one of three states, and each goes on by itself:
+planned and not committed: Spark hands over the same offsets again, and leftovers are deleted; committed and not noted:
+Spark hands them over again, the manifest has them, they are passed over; noted: the next batch is planned.
+
+The plan's offsets are kept in the manifest. So a checkpoint that does not belong to the archive (an old copy, say) is
+found out before anything is written: it plans a batch that the manifest has with other offsets.
+"""
+
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from barnabas.pipeline.manifest import (
+    PATH_SCHEMA,
+    RECORDS_SCHEMA,
+    Archive,
+    ArchiveError,
+    Batch,
+    Offsets,
+    Range,
+    planned_offsets,
+)
+from barnabas.pipeline.topics import Cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+BATCH_RECORDS_MAX = 500_000  # a killed run repeats at most so many; a batch of many more only makes larger files
+EARLIEST = -2  # as Spark writes it
+LOOK_SECONDS = 0.5  # how soon a stop is seen
+MS_A_DAY = 86_400_000
+HEADER_BYTES = "aggregate(headers, 0L, (total, h) -> total + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
+RECORD_BYTES = f"coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + coalesce({HEADER_BYTES}, 0)"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is archived, and how it is read."""
+
+    bootstrap_servers: str
+    topics: Sequence[str] = ()
+    pattern: str | None = None  # of Java's regular expressions, over whole names
+    starting: str = "earliest"
+    isolation: str = "read_committed"
+    batch_records_max: int = BATCH_RECORDS_MAX
+    options: Mapping[str, str] | None = None  # of Spark's Kafka source, `kafka.…` for its consumers
+
+    def to_options(self, starting: str | None = None) -> dict[str, str]:
+        if bool(self.topics) == bool(self.pattern):
+            raise ArchiveError("which topics? Give names or a pattern")
+        chosen = {"subscribePattern": self.pattern} if self.pattern else {"subscribe": ",".join(self.topics)}
+        return {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            **chosen,
+            "startingOffsets": starting or self.starting,
+            "includeHeaders": "true",
+            "kafka.isolation.level": self.isolation,
+            "maxOffsetsPerTrigger": str(self.batch_records_max),
+            **(self.options or {}),
+        }
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What a run has added."""
+
+    batches: int
+    records: int
+    bytes: int
+    seconds: float
+
+
+class BatchWriter:
+    """Takes the batches of one query (`foreachBatch`); it is called on a thread of Spark's."""
+
+    def __init__(self, archive: Archive, cluster: Cluster, checkpoint: "Path", first_batch: int) -> None:
+        self.added: list[Batch] = []
+        self.failure: Exception | None = None
+        self._between_batches = threading.Lock()
+        self._stopping = False
+        self.on_batch: Callable[[Batch], None] = lambda _: None
+        self._archive = archive
+        self._cluster = cluster
+        self._checkpoint = checkpoint
+        self._first_batch = first_batch
+
+    def __call__(self, frame: "DataFrame", spark_batch: int) -> None:
+        with self._between_batches:
+            if self._stopping:
+                raise ArchiveError("the query is being stopped")  # and this batch is made when it goes on
+            try:
+                self._take(frame, spark_batch)
+            except (ArchiveError, OSError) as error:
+                self.failure = error  # Spark tells of it only as text
+                raise
+
+    def stop(self) -> None:
+        """Wait until no batch is being written, and take no more."""
+        with self._between_batches:
+            self._stopping = True
+
+    def _take(self, frame: "DataFrame", spark_batch: int) -> None:
+        number = self._first_batch + spark_batch
+        next_offsets = planned_offsets(self._checkpoint, spark_batch)
+        present = self._archive.batch(number)
+        if present is not None:
+            if present.next_offsets != next_offsets:
+                raise ArchiveError(
+                    f"the checkpoint {self._checkpoint} is not the one that {self._archive.path} was written with: "
+                    f"batch {number} ends elsewhere. Bring back the right one, or ask to go on after the last offsets "
+                    "of the manifest (--from-manifest)"
+                )
+            return
+        run = secrets.token_hex(4)
+        written = write_records(frame, self._archive, Batch(number, run, next_offsets, ()))
+        check_ranges(written, next_offsets)
+        self._describe_topics(next_offsets)
+        self._archive.commit(written)
+        self.added.append(written)
+        self.on_batch(written)
+
+    def _describe_topics(self, offsets: Offsets) -> None:
+        """Keep what it takes to make the topics anew, of those that are new or have grown."""
+        known = self._archive.topics()
+        changed = [name for name, of in offsets.items() if known.get(name, {}).get("partitions") != len(of)]
+        if changed:
+            described = {name: asdict(topic) for name, topic in self._cluster.describe(changed).items()}
+            self._archive.write(self._archive.topics_file, {**known, **described})
+
+
+def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
+    """Write the records of a batch, and say what its files hold."""
+    from pyspark.sql import functions as F
+
+    session = frame.sparkSession  # of this query alone; settings made here touch nobody else
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    session.conf.set("spark.sql.shuffle.partitions", "1")  # the counts of a batch are few, and 200 tasks take a second
+    directory = str(archive.records / batch.directory)
+    days = F.floor(F.unix_millis("timestamp") / MS_A_DAY).cast("int")  # of UTC, whatever the session's time zone
+    records = frame.withColumnRenamed("timestampType", "timestamp_type").withColumn("date", F.date_from_unix_date(days))
+    writer = records.write.partitionBy("topic", "date").option("compression", "zstd")
+    writer.parquet(directory)
+    schema = f"{RECORDS_SCHEMA}, {PATH_SCHEMA}"
+    stored = session.read.schema(schema).option("basePath", str(archive.records)).parquet(directory)
+    return Batch(batch.number, batch.run, batch.next_offsets, ranges_of(stored))
+
+
+def ranges_of(records: "DataFrame") -> tuple[Range, ...]:
+    """The records of each partition, counted."""
+    from pyspark.sql import functions as F
+
+    size = F.expr(RECORD_BYTES)
+    milliseconds = F.unix_millis("timestamp")
+    counted = records.groupBy("topic", "partition").agg(
+        F.min("offset").alias("first_offset"),
+        F.max("offset").alias("last_offset"),
+        F.count("*").alias("records"),
+        F.sum(size).alias("bytes"),
+        F.max(size).alias("largest_record_bytes"),
+        F.min(milliseconds).alias("earliest_timestamp_ms"),
+        F.max(milliseconds).alias("latest_timestamp_ms"),
+    )
+    found = [Range(**row.asDict()) for row in counted.collect()]
+    return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))
+
+
+def check_ranges(batch: Batch, next_offsets: Offsets) -> None:
+    """What was written is of the planned offsets, and no record is there twice."""
+    for found in batch.ranges:
+        end = next_offsets.get(found.topic, {}).get(found.partition, 0)
+        if found.last_offset >= end or found.records > found.last_offset - found.first_offset + 1:
+            raise ArchiveError(f"batch {batch.number} was to end at offset {end}, and holds {found}")
+
+
+def archive(
+    spark: "SparkSession",
+    path: "str | Path",
+    source: Source,
+    *,
+    every_seconds: float | None = None,
+    from_manifest: bool = False,
+    client: Mapping[str, str] | None = None,
+    on_batch: Callable[[Batch], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Archived:
+    """Add to the archive in `path` what the topics hold and it does not; to be called again and again.
+
+    Once, until it has what was there at the start; or with `every_seconds` continuously until `stop` is set, which ends
+    it between two batches. `from_manifest` goes on with a new checkpoint after the offsets of the manifest. `client` is
+    configuration of librdkafka, for asking after topics. Raises ArchiveError, ClusterError, and what Spark raises.
+    """
+    began = time.monotonic()
+    place = Archive(path)
+    place.make()
+    with place.lock():
+        batches = place.batches()
+        checkpoint, first_batch = place.checkpoint(batches, from_manifest)
+        cluster = Cluster(source.bootstrap_servers, client)
+        begins_anew = bool(batches) and first_batch == len(batches)
+        after = starting_offsets(batches[-1].next_offsets, source, cluster.partition_counts()) if begins_anew else None
+        options = source.to_options(after)
+        place.remove_leftovers(batches)
+        writer = BatchWriter(place, cluster, checkpoint, first_batch)
+        if on_batch is not None:
+            writer.on_batch = on_batch
+        records = spark.readStream.format("kafka").options(**options).load()
+        stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint.as_uri())
+        trigger = (
+            stream.trigger(availableNow=True)
+            if every_seconds is None
+            else stream.trigger(processingTime=f"{round(every_seconds * 1000)} milliseconds")
+        )
+        await_query(trigger.start(), writer, stop)
+    added = writer.added
+    seconds = time.monotonic() - began
+    return Archived(len(added), sum(one.records for one in added), sum(one.bytes for one in added), seconds)
+
+
+def starting_offsets(next_offsets: Offsets, source: Source, partition_counts: Mapping[str, int]) -> str:
+    """Where a query begins that goes on after the manifest; Spark demands every partition that there is by now."""
+
+    def is_wanted(topic: str) -> bool:
+        return re.fullmatch(source.pattern, topic) is not None if source.pattern else topic in source.topics
+
+    starting = {
+        topic: {str(number): next_offsets.get(topic, {}).get(number, EARLIEST) for number in range(count)}
+        for topic, count in partition_counts.items()
+        if is_wanted(topic)
+    }
+    return json.dumps(starting)
+
+
+def await_query(query: "StreamingQuery", writer: BatchWriter, stop: threading.Event | None) -> None:
+    """Wait for the query's end, or bring it about between two batches."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        while not query.awaitTermination(LOOK_SECONDS):
+            if stop is not None and stop.is_set():
+                break
+    except StreamingQueryException as error:
+        if writer.failure is not None:
+            raise writer.failure from error
+        raise
+    finally:
+        writer.stop()
+        query.stop()

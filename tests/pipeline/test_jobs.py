@@ -1,0 +1,98 @@
+"""What archive and restore decide without Spark: where to begin, how topics are created, what is said."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from barnabas.pipeline.archiving import Source, check_ranges, starting_offsets
+from barnabas.pipeline.cli import milliseconds, pairs, pipeline
+from barnabas.pipeline.manifest import ArchiveError, Batch, Range
+from barnabas.pipeline.progress import in_units, in_words
+from barnabas.pipeline.restoring import as_created
+from barnabas.pipeline.topics import Topic
+
+
+def test_after_the_manifest_every_partition_there_is_has_a_beginning():
+    source = Source("", topics=("a", "b"))
+    starting = starting_offsets({"a": {0: 7}, "gone": {0: 5}}, source, {"a": 2, "b": 1, "other": 1})
+    assert json.loads(starting) == {"a": {"0": 7, "1": -2}, "b": {"0": -2}}
+
+
+def test_after_the_manifest_a_pattern_takes_whole_names():
+    starting = starting_offsets({}, Source("", pattern="a.*"), {"ab": 1, "ba": 1})
+    assert json.loads(starting) == {"ab": {"0": -2}}
+
+
+@pytest.mark.parametrize("source", [Source(""), Source("", topics=("a",), pattern="a")])
+def test_topics_are_given_by_name_or_by_pattern(source):
+    with pytest.raises(ArchiveError, match="names or a pattern"):
+        source.to_options()
+
+
+@pytest.mark.parametrize("first, last, records", [(0, 10, 11), (0, 4, 6)])
+def test_a_batch_with_records_that_were_not_planned_or_twice_is_refused(first, last, records):
+    written = Batch(3, "r", {}, (Range("a", 0, first, last, records, 0, 0, 1, 1),))
+    with pytest.raises(ArchiveError, match="batch 3 was to end at offset 10"):
+        check_ranges(written, {"a": {0: 10}})
+
+
+KNOWN = {
+    "partitions": 3,
+    "replication_factor": 3,
+    "configs": {
+        "cleanup.policy": "compact",
+        "min.insync.replicas": "2",
+        "retention.ms": "1000",
+        "message.timestamp.type": "LogAppendTime",
+        "message.timestamp.before.max.ms": "1000",
+    },
+}
+
+
+def test_a_topic_is_created_as_it_was_but_keeps_old_records():
+    configs = {"cleanup.policy": "compact", "min.insync.replicas": "2", "message.timestamp.type": "CreateTime"}
+    forever = {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert as_created(KNOWN, 3, False) == Topic(3, 3, {**configs, **forever})
+    assert as_created(KNOWN, 3, True) == Topic(3, 3, {**configs, "retention.ms": "1000"})
+
+
+def test_a_topic_is_created_so_that_fewer_brokers_can_take_it():
+    created = as_created(KNOWN, 1, False)
+    assert created.replication_factor == 1
+    assert "min.insync.replicas" not in created.configs
+
+
+@pytest.mark.parametrize("command", ["archive", "restore"])
+def test_without_java_a_job_ends_with_status_2_and_says_what_to_install(monkeypatch, tmp_path, command):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no java in it
+    ran = CliRunner().invoke(pipeline, [command, str(tmp_path), "--bootstrap-server", "127.0.0.1:1", "--topic", "a"])
+    assert ran.exit_code == 2
+    assert "pip install 'barnabas[spark]', and Java 17 or newer" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (None, None),
+        ("1970-01-01T00:00:01", 1000),
+        ("1970-01-01T01:00:01+01:00", 1000),
+        ("2026-11-21", 1_795_219_200_000),
+    ],
+)
+def test_a_time_is_utc_unless_it_says_otherwise(text, expected):
+    assert milliseconds(text) == expected
+
+
+def test_assignments_keep_what_follows_the_first_equals_sign():
+    assert pairs(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+@pytest.mark.parametrize("count, said", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e13, "25.0 TB")])
+def test_bytes_are_said_in_units(count, said):
+    assert in_units(count) == said
+
+
+def test_what_was_done_is_said_in_words():
+    assert in_words(2_000_000, 10_000, 4.0) == "2,000,000 records, 10.0 kB in 4.0 s, 500,000 a second"
+    assert in_words(0, None, 1.0) == "0 records in 1.0 s"
