@@ -13,12 +13,14 @@ from barnabas.pipeline.cli import STATUS_FAILED, STATUS_MISCONFIGURED, as_json, 
 from barnabas.storage.disk import OsDisk, StorageError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from barnabas.pipeline.logs import Log
 
 SUMMARY = ("replica", "topic", "partition", "segments", "batches", "records", "first_offset", "last_offset", "problems")
 PROBLEMS_SHOWN = 20
+SHUFFLE_PARTITIONS = "32"  # 5 million records of three replicas fit 1 GiB of memory in so many
+SPARKS_SHUFFLE_PARTITIONS = "200"
 
 
 @click.command("audit")
@@ -71,6 +73,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
         from barnabas.pipeline.auditing import audit
         from barnabas.pipeline.logs import Archive, Segments, Topics
 
+        suit_to_one_machine(spark)
         try:
             logs: list[Log] = [Segments(replicas, topics, live)] if replicas else []
             if bootstrap_server:
@@ -90,6 +93,13 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
     else:
         print_audit(result)
     sys.exit(0 if result.is_clean else STATUS_FAILED)
+
+
+def suit_to_one_machine(spark: "SparkSession") -> None:
+    """Fewer tasks than Spark's default, whose hundreds of files cost a small audit on one machine most of its time."""
+    name = "spark.sql.shuffle.partitions"
+    if spark.sparkContext.master.startswith("local") and spark.conf.get(name) == SPARKS_SHUFFLE_PARTITIONS:
+        spark.conf.set(name, SHUFFLE_PARTITIONS)
 
 
 @click.command("segments")
