@@ -1,0 +1,90 @@
+"""Spark's scripts against every kind of broker, and what is kept of them.
+
+A kind of broker is started once, for all scripts that were chosen: `-k batch` runs those, `-k "barnabas-3"` that kind.
+"""
+
+import functools
+import json
+
+import pytest
+
+from compat_tests.spark import report
+from compat_tests.spark.environment import connector_jars, spark_python
+from compat_tests.spark.run import Outcome, run_site
+from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS
+from compat_tests.spark.sites import SITES
+
+EVERY = [(site.name, script) for site in SITES.values() for script in site.scripts]
+
+
+@pytest.fixture(scope="module")
+def outcomes_of(request):
+    """The outcomes of the scripts that were chosen, by kind of broker."""
+    spark_python()
+    connector_jars()
+    chosen = {item.callspec.params.get("script") for item in request.session.items if hasattr(item, "callspec")}
+
+    @functools.cache
+    def outcomes(name):
+        return run_site(SITES[name], [script for script in SITES[name].scripts if script in chosen])
+
+    return outcomes
+
+
+@pytest.mark.parametrize(("site", "script"), EVERY)
+def test_spark_finds_what_it_expects(site, script, outcomes_of):
+    assert outcomes_of(site)[script].error is None
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *CLUSTER_SCRIPTS])
+def test_spark_sees_the_same_everywhere(script, outcomes_of):
+    sites = [site.name for site in SITES.values() if script in site.scripts]
+    assert report.differences(script, {site: outcomes_of(site) for site in sites}) == []
+
+
+def test_the_connector_is_four_jars():
+    spark_python()
+    names = [jar.name.rsplit("-", 1)[0] for jar in connector_jars()]
+    assert names == [
+        "commons-pool2",
+        "kafka-clients",
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+    ]
+
+
+def test_every_script_is_kept_with_its_times():
+    kept = json.loads(report.RESULT.read_text())
+    assert kept["complaints"] == []
+    assert {(site, script) for script, times in kept["scripts"].items() for site in times} == set(EVERY)
+    assert kept["pyspark"] == report.pinned("pyspark")
+
+
+# -- the judge
+
+
+def found(**results):
+    """Outcomes of one script: by kind of broker, - for _."""
+    return {site.replace("_", "-"): {"reads": Outcome("reads", 2.0, 1.0, result)} for site, result in results.items()}
+
+
+def test_results_that_agree_are_no_cause_for_complaint():
+    assert report.complaints(found(barnabas=[1], kafka=[1], barnabas_3=[1])) == []
+
+
+def test_apache_kafka_is_right_where_results_differ():
+    assert report.complaints(found(barnabas=[1], kafka=[2], kafka_3=[2])) == [
+        "reads differs: [1] with barnabas, [2] with kafka"
+    ]
+
+
+def test_a_script_that_fails_is_told_of_and_not_compared():
+    outcomes = {**found(kafka=[2]), "barnabas": {"reads": Outcome("reads", error="broken")}}
+    assert report.complaints(outcomes) == ["reads fails on barnabas: broken"]
+
+
+def test_times_stand_side_by_side_and_are_medians():
+    rounds = [{"kafka": {"reads": Outcome("reads", seconds, 0.5)}} for seconds in (9.0, 1.0, 2.0)]
+    kept = report.summary(rounds)
+    assert kept["scripts"]["reads"]["kafka"] == {"seconds": 2.0, "broker_cpu_seconds": 0.5}
+    assert report.table_text(kept).splitlines()[1:] == ["reads     2.0 (0.5)", "together  2.0 (0.5)"]
