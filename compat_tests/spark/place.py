@@ -35,6 +35,7 @@ Seen = TypeVar("Seen")
 AWAIT_SECONDS = 90.0
 TICK = "200 milliseconds"
 NEW_YEAR_MS = 1_704_067_200_000  # 2024-01-01T00:00:00Z, for records whose time matters
+JAVA_EXCEPTION = re.compile(r"\b(?:org\.apache|java)\.[\w.]*?(\w+(?:Exception|Error)):")
 NUMBERED = ("partition", "offset", "CAST(value AS STRING) AS value")
 
 
@@ -297,9 +298,14 @@ def failure(action: Callable[[], object]) -> list[str]:
         action()
     except (PySparkException, Py4JJavaError) as error:
         said = str(error)
-        named = re.findall(
-            r"\[([A-Z][A-Z0-9]*_[A-Z0-9_.]*[A-Z0-9])\]|\b(?:org\.apache|java)\.[\w.]*?(\w+(?:Exception|Error)):", said
-        )
-        found = sorted({condition or exception for condition, exception in named})
-        return found or [re.sub(r"\d+", "N", said.splitlines()[0])]
+        found = sorted(set(JAVA_EXCEPTION.findall(said)))
+        _, _, why = said.partition("terminated with exception: ")  # a streaming query's own words, behind its ids
+        if isinstance(error, PySparkException) or not found:
+            found.append(_without_chance(why.partition("SQLSTATE")[0] or said.splitlines()[0]))
+        return found
     raise AssertionError("it did not fail")
+
+
+def _without_chance(text: str) -> str:
+    """The text in one line, without numbers and ids."""
+    return re.sub(r"\s+", " ", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|-?\d+", "N", text))[:1000].strip()

@@ -54,8 +54,7 @@ def loss_by_retention(place: Place) -> Any:
     small = {"segment_bytes": 2000, "retention_bytes": -1}
 
     def lose(place: Place, topic: str) -> None:
-        for number in range(10, 60):  # a batch each, for a segment ends between batches
-            place.send(topic, numbered([number]), linger_ms=0)
+        place.send(topic, numbered(range(10, 60)), batch_num_messages=1)  # segments end between batches
         place.configure(topic, retention_bytes=500)
         until(lambda: place.start_offset(topic), lambda start: start is not None and start > 10)
 
@@ -79,8 +78,13 @@ def loss_of_the_topic(place: Place) -> Any:
 
 
 def loss_of_the_topic_for_good(place: Place) -> Any:
-    """Deleted, and not made again."""
-    return _resumed_after(place, place.topic("numbers"), lambda place, topic: place.delete_topic(topic))["failed"]
+    """Deleted, and not made again: then a query fails, whatever it was told."""
+    topic = place.topic("numbers")
+    place.send(topic, numbered(range(10)))
+    table = place.table(place.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"))
+    table.catch_up()
+    place.delete_topic(topic)
+    return failure(table.catch_up)
 
 
 def loss_of_the_topic_unnoticed(place: Place) -> Any:
