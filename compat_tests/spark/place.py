@@ -309,4 +309,4 @@ def failure(action: Callable[[], object]) -> list[str]:
 def _without_chance(text: str) -> str:
     """The text in one line, without ids and numbers."""
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", "ID", text)
-    return re.sub(r"\s+", " ", re.sub(r"-?\d+", "N", text))[:1000].strip()
+    return re.sub(r"\s+", " ", re.sub(r"-*\d+", "N", text))[:1000].strip()
