@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compat_tests.brokers import BrokerProcess
-from compat_tests.clients.cluster import SmallCluster
 from compat_tests.kafka import KafkaProcess
+from compat_tests.small_cluster import SmallCluster
 from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS
 
-SETTINGS = {
-    "auto.create.topics.enable": "false",
-    "log.retention.check.interval.ms": "500",
-    "log.initial.task.delay.ms": "500",
-    "log.cleaner.backoff.ms": "200",
+SETTINGS: dict[str, str | int] = {
+    "auto_create_topics_enable": "false",
+    "log_retention_check_interval_ms": 500,
+    "log_initial_task_delay_ms": 500,
+    "log_cleaner_backoff_ms": 200,
 }
-OF_SEVERAL = {"min.insync.replicas": "2", "zookeeper.session.timeout.ms": "6000"}
+OF_SEVERAL = {**SETTINGS, "min_insync_replicas": 2, "zookeeper_session_timeout_ms": 6000}
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,13 @@ SITES = {
 def open_site(site: Site, directory: pathlib.Path, keep_logs: pathlib.Path) -> Iterator[dict[str, int]]:
     """Start its brokers; their processes by address. What they said is kept."""
     if site.brokers > 1:
-        with SmallCluster(directory, site.brokers, {**SETTINGS, **OF_SEVERAL}, site.kafka) as cluster:
+        with SmallCluster("kafka" if site.kafka else "barnabas", directory, site.brokers, **OF_SEVERAL) as cluster:
             try:
-                yield {broker.bootstrap: broker.pid for broker in cluster.brokers}
+                yield {broker.bootstrap: broker.pid for broker in cluster.brokers.values()}
             finally:
                 cluster.keep_logs(keep_logs)
         return
-    settings = {name.replace(".", "_"): value for name, value in SETTINGS.items()}
-    broker = (KafkaProcess if site.kafka else BrokerProcess)(directory, **settings)
+    broker = (KafkaProcess if site.kafka else BrokerProcess)(directory, **SETTINGS)
     try:
         broker.start()
         yield {broker.bootstrap: broker.pid}
