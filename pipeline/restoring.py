@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.pipeline.fencing import alone
 from barnabas.pipeline.manifest import Archive, Batch, read_archive
 from barnabas.pipeline.plan import (
     Partition,
@@ -92,20 +93,21 @@ def restore(
     selection = selection or Selection()
     archive, cluster = Archive(path), Cluster(target.bootstrap_servers, target.client)
     folder = Path(state) if state is not None else archive.path / "restores" / cluster.cluster_id()
-    plan = find_plan(folder / PLAN_FILE, cluster, selection)
+    folder.mkdir(parents=True, exist_ok=True)
     created: tuple[str, ...] = ()
-    if plan is None:
-        plan, created = begin(spark, archive, cluster, target, selection)
-        folder.mkdir(parents=True, exist_ok=True)
-        archive.write(folder / PLAN_FILE, plan.to_json())
-    done = records_there(plan, cluster)
-    missing = replace(
-        plan, partitions=tuple(one for one in plan.partitions if done[one.target, one.partition] < one.records)
-    )
     outcomes: list[Outcome] = []
-    if missing.partitions:
-        with Telling(plan, cluster, on_progress):
-            outcomes = run_tasks(spark, archive, missing, selection, target)
+    with alone(folder):
+        plan = find_plan(folder / PLAN_FILE, cluster, selection)
+        if plan is None:
+            plan, created = begin(spark, archive, cluster, target, selection)
+            archive.write(folder / PLAN_FILE, plan.to_json())
+        done = records_there(plan, cluster)
+        missing = replace(
+            plan, partitions=tuple(one for one in plan.partitions if done[one.target, one.partition] < one.records)
+        )
+        if missing.partitions:
+            with Telling(plan, cluster, on_progress):
+                outcomes = run_tasks(spark, archive, missing, selection, target, folder)
     problems = [f"{one.target}-{one.partition}: {one.problem}" for one in outcomes if one.problem]
     if problems:
         raise RestoreError("\n".join(problems))
@@ -258,13 +260,13 @@ class Telling:
 
 
 def run_tasks(
-    spark: "SparkSession", archive: Archive, plan: Plan, selection: Selection, target: Target
+    spark: "SparkSession", archive: Archive, plan: Plan, selection: Selection, target: Target, state: Path
 ) -> list[Outcome]:
     """One task for each partition of the plan, on Spark's executors; what became of each."""
     session = spark.newSession()  # settings made here touch nobody else
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(arrow_records(archive, plan)))
     rows = planned_rows(session, archive, plan, selection)
-    task = restore_task(target.bootstrap_servers, target.client or {}, target.compression)
+    task = restore_task(target.bootstrap_servers, target.client or {}, target.compression, str(state.absolute()))
     written = rows.select(*INPUT_COLUMNS).mapInArrow(task, RESULT_SCHEMA).collect()
     return [Outcome(**row.asDict()) for row in written]
 

@@ -12,12 +12,14 @@ of all of it in words. A client's error is final for its partition in this run; 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.pipeline.fencing import at_work
 from barnabas.pipeline.plan import PartitionPlan, RestoreError
-from barnabas.pipeline.topics import QUIET, Cluster
+from barnabas.pipeline.topics import Cluster
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -29,7 +31,7 @@ POLL_EVERY_RECORDS = 500
 FLUSH_SECONDS = 330.0  # longer than librdkafka tries a record (message.timeout.ms, 300 s): it reports before
 
 PRODUCER = {
-    **QUIET,
+    "log_level": "3",  # errors; librdkafka warns of a producer id that it has to ask for twice, and then has it
     "enable.idempotence": "true",
     "acks": "all",
     "linger.ms": "50",  # full batches: nobody waits for a single record
@@ -62,7 +64,7 @@ class Outcome:
 
 
 def restore_task(
-    bootstrap_servers: str, client: Mapping[str, str], compression: str
+    bootstrap_servers: str, client: Mapping[str, str], compression: str, state: str
 ) -> "Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]":
     """The function that Spark runs on each task's rows (`mapInArrow`)."""
 
@@ -70,9 +72,10 @@ def restore_task(
         import pyarrow
 
         options = {**PRODUCER, "compression.type": compression, **client, "bootstrap.servers": bootstrap_servers}
-        for plan, rows in groupby(rows_of(batches), key=itemgetter(0)):
-            outcome = PartitionWriter(plan, options).write(rows)
-            yield pyarrow.RecordBatch.from_pylist([asdict(outcome)], schema=result_schema())
+        with at_work(state):
+            for plan, rows in groupby(rows_of(batches), key=itemgetter(0)):
+                outcome = PartitionWriter(plan, options).write(rows)
+                yield pyarrow.RecordBatch.from_pylist([asdict(outcome)], schema=result_schema())
 
     return run
 
@@ -95,6 +98,12 @@ def rows_of(batches: "Iterator[RecordBatch]") -> Iterator[Row]:
                 plan = PartitionPlan(topic, partition, target, base, records)
             pairs = [(header["key"], header["value"]) for header in headers] if headers else None
             yield Row(plan, timestamp_ms, key, value, pairs)
+
+
+@cache
+def cluster_of(bootstrap_servers: str, client: tuple[tuple[str, str], ...]) -> Cluster:
+    """One for each worker, which does many tasks: a new client may need a second to get to know the cluster."""
+    return Cluster(bootstrap_servers, dict(client))
 
 
 class PartitionWriter:
@@ -127,7 +136,7 @@ class PartitionWriter:
     def _log_end(self) -> int:
         own = {name: value for name, value in self._options.items() if name not in {*PRODUCER, "compression.type"}}
         place = (self._plan.target, self._plan.partition)
-        return Cluster(self._options["bootstrap.servers"], own).end_offsets([place])[place]
+        return cluster_of(self._options["bootstrap.servers"], tuple(own.items())).end_offsets([place])[place]
 
     def _send_all(self, producer: "Producer", rows: Iterator[Row]) -> None:
         count = 0

@@ -55,6 +55,7 @@ EDGE = {
     "pipeline/archiving.py",
     "pipeline/manifest.py",
     "pipeline/restoring.py",
+    "pipeline/fencing.py",
     "pipeline/cli.py",
     "pipeline/auditing.py",  # how long it took
     "pipeline/progress.py",
