@@ -22,6 +22,7 @@ from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS, Script
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # half of a short session's work is that of a second compiler
 SCRIPT_SECONDS = 240  # a script that takes longer hangs: its stack is printed, and the process ends
 
 
@@ -50,6 +51,7 @@ def open_session(work: pathlib.Path) -> "SparkSession":
     for name, value in {
         "spark.jars": os.environ["BARNABAS_SPARK_JARS"],
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

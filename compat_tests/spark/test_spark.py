@@ -3,8 +3,8 @@
 A kind of broker is started once, for all scripts that were chosen: `-k batch` runs those, `-k "barnabas-3"` that kind.
 """
 
-import functools
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,21 +14,28 @@ from compat_tests.spark.run import Outcome, run_site
 from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS
 from compat_tests.spark.sites import SITES
 
+AT_ONCE = 2  # kinds of broker; a session with Spark waits about as long as it works
 EVERY = [(site.name, script) for site in SITES.values() for script in site.scripts]
 
 
 @pytest.fixture(scope="module")
 def outcomes_of(request):
-    """The outcomes of the scripts that were chosen, by kind of broker."""
+    """The outcomes of the scripts that were chosen, by kind of broker; kinds run side by side."""
     spark_python()
     connector_jars()
-    chosen = {item.callspec.params.get("script") for item in request.session.items if hasattr(item, "callspec")}
+    chosen = [item.callspec.params for item in request.session.items if "outcomes_of" in item.fixturenames]
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        running = {
+            site.name: threads.submit(run_site, site, wanted)
+            for site in SITES.values()
+            if (wanted := [script for script in site.scripts if is_chosen(site, script, chosen)])
+        }
+        yield lambda site: running[site].result()
 
-    @functools.cache
-    def outcomes(name):
-        return run_site(SITES[name], [script for script in SITES[name].scripts if script in chosen])
 
-    return outcomes
+def is_chosen(site, script, chosen):
+    """Whether a test asks for this script with this kind of broker, or with every kind."""
+    return any(params["script"] == script and params.get("site", site.name) == site.name for params in chosen)
 
 
 @pytest.mark.parametrize(("site", "script"), EVERY)

@@ -22,18 +22,21 @@ def batch_of_every_codec(place: Place) -> Any:
     """Spark's sink compresses, a broker compresses anew, librdkafka compresses: all of it is read."""
     count = 2000
     numbers = place.spark.range(count).selectExpr("CAST(id AS STRING) AS key", "repeat(CAST(id AS STRING), 9) AS value")
-    found = {}
+    topics = []
     for codec in CODECS:
         by_spark, by_broker = place.topic(f"spark-{codec}", 2), place.topic(f"broker-{codec}", 2)
+        topics += [by_spark, by_broker]
         place.configure(by_broker, compression_type="uncompressed" if codec == "none" else codec)
         place.write(numbers, topic=by_spark, kafka_compression_type=codec)
         place.write(numbers, topic=by_broker, kafka_compression_type="gzip" if codec == "zstd" else "zstd")
         place.send(by_spark, numbered(range(count), 2), compression_type=codec)
-        for topic in (by_spark, by_broker):
-            totals = place.read(subscribe=topic).selectExpr(
-                "count(*)", "sum(CAST(CAST(key AS STRING) AS BIGINT))", "sum(length(value))", "count(DISTINCT value)"
-            )
-            found[topic] = plain(totals)[0]
+    place.view(place.read(subscribe=",".join(topics)), "records")
+    totals = place.sql(
+        "SELECT topic, count(*), sum(CAST(CAST(key AS STRING) AS BIGINT)), sum(length(value)), count(DISTINCT value) "
+        "FROM records GROUP BY topic ORDER BY topic"
+    )
+    found = {topic: row for topic, *row in plain(totals)}
+    assert sorted(found) == sorted(topics)
     sums = {topic: row[:2] for topic, row in found.items()}
     keyed = sum(range(count))
     assert sums == {topic: [count * (1 + ("-spark-" in topic)), keyed] for topic in sums}

@@ -10,13 +10,14 @@ from compat_tests.spark.place import Place, numbered, plain
 COUNT = 30_000
 CHUNK = 1000
 BEFORE = COUNT // 3  # what is there when the query begins
+PATIENCE = {"kafka_request_timeout_ms": 5000, "kafka_default_api_timeout_ms": 10_000}  # of the driver: see FINDINGS
 
 
 def leader_is_killed(place: Place) -> Any:
     """The sum over the output table is exact; the sink may repeat, but leaves nothing out."""
     source, target = place.topic("numbers", 3), place.topic("copies", 3)
     place.send(source, numbered(range(BEFORE), 3))
-    options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 2500}
+    options = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": 2500, **PATIENCE}
     table = place.table(place.stream(**options), "CAST(CAST(value AS STRING) AS BIGINT) AS number")
     reading = table.start()
     copying = place.to_kafka(place.stream(**options).select("value"), topic=target)

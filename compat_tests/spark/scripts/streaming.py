@@ -40,14 +40,14 @@ def stream_at_a_pace(place: Place) -> Any:
 def stream_that_is_stopped_and_resumed(place: Place) -> Any:
     """Stopped in the midst of its work, with records before, between and after: each is there once."""
     topic = place.topic("numbers", 2)
-    table = place.table(place.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=150))
-    for begin in range(0, 3000, 1000):
-        place.send(topic, numbered(range(begin, begin + 1000), 2))
+    table = place.table(place.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=100))
+    for begin in range(0, 1200, 400):
+        place.send(topic, numbered(range(begin, begin + 400), 2))
         query = table.start()
-        table.await_rows(begin + 200, query)
+        table.await_rows(begin + 100, query)
         table.stop(query)
     rows = table.catch_up()
-    assert _numbers(rows) == list(range(3000))
+    assert _numbers(rows) == list(range(1200))
     return rows
 
 
