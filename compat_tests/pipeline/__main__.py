@@ -1,8 +1,9 @@
 """How fast archives are made and restored, and what that costs the broker.
 
 `python -m compat_tests.pipeline [--records 5000000] [--broker barnabas|kafka] [--kills]` writes a history of five
-topics, archives it (killed five times with --kills), compares the archive with the topics, wipes the broker, restores,
-compares again, and prints a JSON line a stage: records a second, and the share of one processor that the broker took.
+topics, archives it (with --kills once more, killed five times), compares the archive with the topics, restores it into
+an empty broker, audits the restored topics beside the source's segments, and prints a JSON line a stage: records a
+second, and the share of one processor that the broker took. A stage includes the start of its Spark; `job` does not.
 """
 
 import argparse
@@ -18,8 +19,9 @@ from contextlib import contextmanager
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess
 from compat_tests.pipeline import letters
-from compat_tests.pipeline.jobs import Job, archive_arguments, restore_arguments
-from compat_tests.pipeline.scenes import archive_with_kills, archived_records, compared, differences
+from compat_tests.pipeline.jobs import JOB_SECONDS, Job, archive_arguments, restore_arguments
+from compat_tests.pipeline.scenes import archived_records, differences, kill_archiving_five_times
+from compat_tests.spark.environment import run_with_spark
 
 Broker = BrokerProcess | KafkaProcess
 BATCHES = 20
@@ -56,45 +58,61 @@ def start(kind: str, directory: pathlib.Path) -> Broker:
 
 
 def stop(broker: Broker) -> None:
+    """A clean stop, after which the directory says of itself that all of it is below the high watermark."""
+    broker.stop()
     if isinstance(broker, KafkaProcess):
         broker.close()
-    else:
-        broker.kill()
 
 
 def measure(directory: pathlib.Path, kind: str, records: int, kills: bool) -> None:
     topics = letters.topics()
     each = records // len(topics)
     place = directory / "archive"
-    broker = start(kind, directory / "source")
+    source = start(kind, directory / "source")
     try:
-        letters.create(broker.bootstrap, list(topics))
-        with stage("write", broker, records):
+        letters.create(source.bootstrap, list(topics))
+        with stage("write", source, records):
             for topic, codec in topics.items():
-                letters.write(broker.bootstrap, topic, codec, 0, each, each)
-        with stage("archive", broker, records) as told:
-            if kills:
-                small = ("--batch-records", str(records // BATCHES))  # enough of them for five kills between
-                archive_with_kills(directory, place, broker.bootstrap, list(topics), *small)
-            else:
-                (told["job"],) = Job(directory, *archive_arguments(place, broker.bootstrap, list(topics))).finish()[-1:]
-        with stage("compare with the topics", broker, records) as told:
-            found = compared(place, broker.bootstrap)
+                letters.write(source.bootstrap, topic, codec, 0, each, each)
+        arguments = archive_arguments(place, source.bootstrap, list(topics))
+        with stage("archive", source, records) as told:
+            (told["job"],) = Job(directory, *arguments).finish()[-1:]
+        if kills:
+            shutil.rmtree(place)
+            arguments += ["--batch-records", str(records // BATCHES)]  # enough of them for five kills between
+            with stage("archive again, killed five times", source, records) as told:
+                kill_archiving_five_times(directory, place, arguments)
+                (told["job"],) = Job(directory, *arguments).finish()[-1:]
+        with stage("compare the archive with the topics", source, records) as told:
+            command = ("-m", "compat_tests.pipeline.comparing", place, source.bootstrap)
+            found = [json.loads(line) for line in output_of(*command)]
             told["identical"], told["differences"] = sum(one["identical"] for one in found), differences(found)
     finally:
-        stop(broker)
+        stop(source)
     assert archived_records(place) == records, archived_records(place)
-    shutil.rmtree(directory / "source")
-    broker = start(kind, directory / "target")
+    target = start(kind, directory / "target")  # a cluster with nothing in it
     try:
-        with stage("restore", broker, records) as told:
-            (told["job"],) = Job(directory, *restore_arguments(place, broker.bootstrap)).finish()[-1:]
-        with stage("compare with the archive", broker, records) as told:
-            said = Job(directory, *restore_arguments(place, broker.bootstrap), "--verify").finish()
-            found = [line for line in said if line["event"] == "compared"]
-            told["identical"], told["differences"] = sum(one["identical"] for one in found), differences(found)
+        with stage("restore", target, records) as told:
+            (told["job"],) = Job(directory, *restore_arguments(place, target.bootstrap)).finish()[-1:]
+        with stage("audit the restored topics beside the segments of the source", target, records) as told:
+            wanted = [word for topic in topics for word in ("--topic", topic)]
+            logs = ("--replica", f"source={source.data_dir}", "--bootstrap-server", target.bootstrap, *wanted)
+            (line,) = output_of("-m", "barnabas.pipeline", "audit", *logs, "--json")
+            audited = json.loads(line)
+            told["clean"], told["found"] = audited["clean"], audited["totals"]
+            told["records_of_each"] = {
+                name: sum(held["records"] for held in audited["held"] if held["replica"] == name)
+                for name in sorted({held["replica"] for held in audited["held"]})
+            }
     finally:
-        stop(broker)
+        stop(target)
+
+
+def output_of(*command: str | pathlib.Path) -> list[str]:
+    """The lines of a program with Spark that ends with status 0."""
+    ran = run_with_spark(*command, timeout=JOB_SECONDS)
+    assert ran.returncode == 0, f"{ran.stdout[-2000:]}\n{ran.stderr[-6000:]}"
+    return ran.stdout.splitlines()
 
 
 def main() -> None:

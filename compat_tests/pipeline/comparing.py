@@ -5,8 +5,9 @@ offset in the topic of the same name, which still has everything from offset 0 o
 """
 
 import json
-import sys
 from dataclasses import asdict
+
+import click
 
 from barnabas.pipeline.manifest import Archive
 from barnabas.pipeline.plan import PartitionPlan, Plan, Selection, records_of
@@ -15,7 +16,10 @@ from barnabas.pipeline.topics import Cluster
 from barnabas.pipeline.verifying import verify
 
 
-def main(path: str, bootstrap: str) -> None:
+@click.command()
+@click.argument("path")
+@click.argument("bootstrap")
+def compare(path: str, bootstrap: str) -> None:
     archive, cluster = Archive(path), Cluster(bootstrap)
     counts = records_of(archive.batches(), archive.topics())
     ends = cluster.end_offsets(counts)
@@ -24,9 +28,9 @@ def main(path: str, bootstrap: str) -> None:
     plan = Plan("", len(archive.batches()), {}, partitions)
     spark = open_session("comparing")
     for found in verify(spark, archive, plan, Selection(), bootstrap):
-        print(json.dumps(asdict(found)))
+        click.echo(json.dumps(asdict(found)))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    compare()

@@ -1,4 +1,4 @@
-"""`barnabas pipeline …` as a process of the environment that has Spark: run to its end, or killed on the way."""
+"""`barnabas pipeline …` in the environment that has Spark: as a process that may be killed, or many by a warm one."""
 
 import json
 import os
@@ -9,19 +9,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import IO, Any
 
 from compat_tests.spark.environment import spark_environment, spark_python
 
 Event = dict[str, Any]
-JOB_SECONDS = 600.0
+JOB_SECONDS = 1800.0
 LOOK_SECONDS = 0.01
+SHORT_LIVED_JVM = {"JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}  # starts faster, runs slower
 
 
 class Job:
-    """One command with `--json`; its lines as they come."""
+    """One command with `--json`; its lines as they come. `more` goes to its environment."""
 
-    def __init__(self, directory: pathlib.Path, *arguments: str) -> None:
+    def __init__(self, directory: pathlib.Path, *arguments: str, **more: str) -> None:
         self.log = directory / "job.log"
         self._lines: queue.Queue[str | None] = queue.Queue()
         command = [str(spark_python()), "-m", "barnabas.pipeline", *arguments, "--json"]
@@ -32,7 +34,7 @@ class Job:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=spark_environment(),
+                env=spark_environment(**more),
                 start_new_session=True,  # a group of its own: Python, its Java, and their workers
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -85,6 +87,62 @@ class Job:
         for line in self._process.stdout:
             self._lines.put(line)
         self._lines.put(None)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command of `Commands` did."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    def events(self) -> list[Event]:
+        """Every line of a command that succeeded."""
+        assert self.status == 0, f"status {self.status}: {self.stdout[-2000:]}\n{self.stderr[-4000:]}"
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+
+class Commands:
+    """A process that runs one command after another (commands.py)."""
+
+    def __init__(self, directory: pathlib.Path, **more: str) -> None:
+        self.log = directory / "commands.log"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(spark_python()), "-m", "compat_tests.pipeline.commands"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=spark_environment(**more),
+            )
+
+    def run(self, *words: str) -> Ran:
+        stdin, stdout = self._pipes()
+        stdin.write(json.dumps(words) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        assert line, self.log.read_text()[-6000:]
+        return Ran(**json.loads(line))
+
+    def events(self, *words: str) -> list[Event]:
+        """The lines of a command with `--json` that succeeds."""
+        return self.run(*words, "--json").events()
+
+    def compare(self, place: pathlib.Path, bootstrap: str) -> list[Event]:
+        """Each partition of an archive beside the topic that it was made of."""
+        return self.run("compare", str(place), bootstrap).events()
+
+    def close(self) -> None:
+        """Let it end, and its Java."""
+        for pipe in self._pipes():
+            pipe.close()
+        self._process.wait(60)
+
+    def _pipes(self) -> tuple[IO[str], IO[str]]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
 
 
 def archive_arguments(place: pathlib.Path, bootstrap: str, names: list[str], *more: str) -> list[str]:

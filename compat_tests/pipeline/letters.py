@@ -1,7 +1,7 @@
 """Topics to archive: every codec, every kind of key, tombstones, headers, timestamps over three days.
 
-Theory of operation. Record `i` of a topic is a function of `i` and the length of the history. One topic a codec, four
-partitions each; `i % 4` is the partition.
+Theory of operation. Record `i` of a topic is a function of `i` and the length of the history. One topic a codec, two
+partitions each; `i % 2` is the partition.
 """
 
 import random
@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-PARTITIONS = 4
+PARTITIONS = 2
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 SPAN_MS = 3 * 86_400_000
 VALUE_BYTES = 100

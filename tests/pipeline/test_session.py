@@ -82,3 +82,13 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="no attribute 'archives'"):
         _ = barnabas.pipeline.archives
+
+
+def test_every_public_name_is_there_or_says_what_to_install():
+    import barnabas.pipeline
+
+    for name in barnabas.pipeline.__all__:
+        try:
+            assert getattr(barnabas.pipeline, name).__name__ == name
+        except MissingSpark as error:
+            assert "pip install 'barnabas[spark]'" in str(error)
