@@ -22,7 +22,7 @@ from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS, Script
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # half of a short session's work is that of a second compiler
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # a second compiler costs a short session more than it gains
 SCRIPT_SECONDS = 240  # a script that takes longer hangs: its stack is printed, and the process ends
 
 
