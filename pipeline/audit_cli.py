@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUMMARY = ("replica", "topic", "partition", "segments", "batches", "records", "first_offset", "last_offset", "problems")
 PROBLEMS_SHOWN = 20
-SHUFFLE_PARTITIONS = "32"  # 5 million records of three replicas fit 1 GiB of memory in so many
+SHUFFLE_PARTITIONS = "16"  # what is shuffled of 5 million records fits 1 GiB of memory in so many
 SPARKS_SHUFFLE_PARTITIONS = "200"
 
 

@@ -4,14 +4,16 @@
     audit(spark, ["ledgers/"], Topics("127.0.0.1:9092", ["letters"]))
     audit(spark, [], [Archive("letters.archive"), Topics("127.0.0.1:9092", ["letters"])])    # are they the same?
 
-*Theory of operation.* Ledgers and logs are read once, into rows of numbers that Spark keeps on its local disks; then
-the plans of `checks.py` run over them. Findings are rows as well. What comes to the driver is one row for each replica
+*Theory of operation.* Ledgers and logs are read once, into narrow rows that Spark keeps on its local disks; then the
+plans of `checks.py` run over them. Findings are rows as well. What comes to the driver is one row for each replica
 and partition (how many records, from where to where), counts of findings, and the first few of each kind.
 """
 
 import time
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from barnabas.pipeline.checks import Checks
 from barnabas.pipeline.findings import Audit, Count, Finding, Held, Share
@@ -22,8 +24,10 @@ from barnabas.pipeline.logs import Log
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Row = TypeVar("Row", Count, Finding)
 EXAMPLES = 10  # of each kind of finding
 BARS = 100  # of a plot
+COMPRESSED = "spark.sql.inMemoryColumnarStorage.compressed"
 LEDGER = """
     event string, time double, topic string, partition int, offset bigint, producer string, sequence bigint,
     digest bigint, count bigint
@@ -51,14 +55,16 @@ def audit(
     said = [(each, each.holdings()) for each in logs]
     told = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
     told = _about(told, logs)
-    with _Kept(told) as ledger, _Kept(_union(each.rows(spark) for each in logs)) as rows:
+    with _Kept(spark) as keep:
+        ledger, rows = keep(told), keep(_union(each.rows(spark) for each in logs))
         held = _what_is_held(rows)
         holdings = _complete([holding for _, holdings in said for holding in holdings], held, logs)
         if not holdings:
             raise ValueError("nothing lies there: these directories, topics or archives have no such partition")
         marked = {holding.replica for log, holdings in said if log.shows_markers for holding in holdings}
-        known = _held_frame(spark, holdings, _vouched(ledger), compacted)
-        checks = Checks(ledger, rows, known, sorted({each.replica for each in holdings}))
+        events = _what_was_told(ledger)
+        known = _held_frame(spark, holdings, _vouched(events), compacted)
+        checks = Checks(ledger, rows, known, sorted({each.replica for each in holdings}), keep)
         found = checks.all()
         suspects = [
             each[:3]
@@ -69,19 +75,21 @@ def audit(
         ]
         if suspects:
             found = found.unionByName(checks.gaps(spark.createDataFrame(suspects, SUSPECT)))
-        with _Kept(found) as findings:
-            events = _events(ledger)
-            unreadable = events.pop(UNREADABLE, 0)
-            return Audit(
-                counts=_counts(findings),
-                examples=_examples(findings, examples),
-                held=held,
-                events=events,
-                unreadable_lines=unreadable,
-                spread=_spread(findings, max((each.last_offset + 1 for each in held), default=1)),
-                timeline=_timeline(ledger),
-                seconds=round(time.monotonic() - began, 3),
-            )
+        findings = keep(found)
+        counts = _counts(findings)
+        lines = Counter[str]()
+        for each in events:
+            lines[each.event] += each.lines
+        return Audit(
+            counts=counts,
+            examples=_examples(findings, examples) if counts else [],
+            held=held,
+            unreadable_lines=lines.pop(UNREADABLE, 0),
+            events=dict(sorted(lines.items())),
+            spread=_spread(findings, max(each.last_offset + 1 for each in held)) if counts and held else [],
+            timeline=_timeline(ledger, events),
+            seconds=round(time.monotonic() - began, 3),
+        )
 
 
 def _about(ledger: "DataFrame", logs: Sequence[Log]) -> "DataFrame":
@@ -94,19 +102,27 @@ def _about(ledger: "DataFrame", logs: Sequence[Log]) -> "DataFrame":
     return ledger.where(f.col("topic").isNull() | f.col("topic").isin(wanted))
 
 
-class _Kept:
-    """A frame that several plans use, kept on local disks while it is needed."""
+class _Kept(ExitStack):
+    """Frames that several plans use, kept on local disks to the end."""
 
-    def __init__(self, frame: "DataFrame") -> None:
-        self._frame = frame
+    def __init__(self, spark: "SparkSession") -> None:
+        super().__init__()
+        self._spark = spark
 
-    def __enter__(self) -> "DataFrame":
+    def __enter__(self) -> "_Kept":
+        # To look for a dictionary of each column would take longer than all else that is done to a row.
+        before = self._spark.conf.get(COMPRESSED)
+        self._spark.conf.set(COMPRESSED, "false")
+        self.callback(self._spark.conf.set, COMPRESSED, before)
+        return self
+
+    def __call__(self, frame: "DataFrame") -> "DataFrame":
+        """This frame, made once."""
         from pyspark import StorageLevel
 
-        return self._frame.persist(StorageLevel.DISK_ONLY)
-
-    def __exit__(self, *_: object) -> None:
-        self._frame.unpersist()
+        kept = frame.persist(StorageLevel.DISK_ONLY)
+        self.callback(kept.unpersist)
+        return kept
 
 
 def _union(frames: "Iterable[DataFrame]") -> "DataFrame":
@@ -125,7 +141,7 @@ def _what_is_held(rows: "DataFrame") -> list[Held]:
     key = ["replica", "topic", "partition"]
     records = rows.where(f.col("offset").isNotNull()).groupBy(*key)
     counted = records.agg(f.count("*"), f.count_if("control"), f.min("offset"), f.max("offset"))
-    return [Held(*row) for row in counted.orderBy(*key).collect()]
+    return sorted(Held(*row) for row in counted.collect())
 
 
 def _complete(said: Sequence[Holding], held: Sequence[Held], logs: Sequence[Log]) -> list[Holding]:
@@ -152,18 +168,40 @@ def _has_holes(held: Held, holdings: Sequence[Holding]) -> bool:
     return begins_late or held.records != held.last_offset - held.first_offset + 1
 
 
-def _vouched(ledger: "DataFrame") -> dict[tuple[str, int], int]:
-    """Up to which offset clients were told of records, by partition: so far the high watermark was."""
+class _Told(NamedTuple):
+    """The lines of the ledgers that say the same of a partition."""
+
+    event: str
+    topic: str | None
+    partition: int | None
+    lines: int
+    last_offset: int | None
+    first_time: float | None
+    last_time: float | None
+
+
+def _what_was_told(ledger: "DataFrame") -> list[_Told]:
+    """How much clients were told of each partition, up to which offset, and when."""
     from pyspark.sql import functions as f
 
-    told = ledger.where(f.col("event").isin("acked", "read") & f.col("offset").isNotNull())
-    return {(row[0], row[1]): row[2] + 1 for row in told.groupBy("topic", "partition").agg(f.max("offset")).collect()}
+    numbers = [f.count("*"), f.max("offset"), f.min("time"), f.max("time")]
+    return [_Told(*row) for row in ledger.groupBy("event", "topic", "partition").agg(*numbers).collect()]
+
+
+def _vouched(told: Sequence[_Told]) -> dict[tuple[str | None, int | None], int]:
+    """Up to which offset clients were told of records, by partition: so far the high watermark was."""
+    found: dict[tuple[str | None, int | None], int] = {}
+    for each in told:
+        if each.event in ("acked", "read") and each.last_offset is not None:
+            place = each.topic, each.partition
+            found[place] = max(found.get(place, 0), each.last_offset + 1)
+    return found
 
 
 def _held_frame(
     spark: "SparkSession",
     holdings: Sequence[Holding],
-    vouched: dict[tuple[str, int], int],
+    vouched: Mapping[tuple[str | None, int | None], int],
     compacted: Collection[str],
 ) -> "DataFrame":
     rows = [
@@ -178,14 +216,9 @@ def _held_frame(
     return spark.createDataFrame(rows, HELD)
 
 
-def _events(ledger: "DataFrame") -> dict[str, int]:
-    counted = ledger.groupBy("event").count().orderBy("event")
-    return {row["event"]: row["count"] for row in counted.collect()}
-
-
 def _counts(findings: "DataFrame") -> list[Count]:
-    counted = findings.groupBy("kind", "topic", "partition").count().orderBy("kind", "topic", "partition")
-    return [Count(*row) for row in counted.collect()]
+    counted = findings.groupBy("kind", "topic", "partition").count()
+    return _in_order(Count(*row) for row in counted.collect())
 
 
 def _examples(findings: "DataFrame", wanted: int) -> list[Finding]:
@@ -195,8 +228,13 @@ def _examples(findings: "DataFrame", wanted: int) -> list[Finding]:
 
     order = ["topic", "partition", "offset", "replica", "text"]
     numbered = findings.withColumn("rank", f.row_number().over(Window.partitionBy("kind").orderBy(*order)))
-    first = numbered.where(f.col("rank") <= wanted).orderBy("kind", "rank").select(*Finding._fields)
-    return [Finding(*row) for row in first.collect()]
+    first = numbered.where(f.col("rank") <= wanted).select(*Finding._fields)
+    return _in_order(Finding(*row) for row in first.collect())
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    """Sorted by one column after the other; what is unknown comes first."""
+    return sorted(rows, key=lambda row: [(value is not None, value) for value in row])
 
 
 def _spread(findings: "DataFrame", end_offset: int) -> list[Share]:
@@ -206,18 +244,20 @@ def _spread(findings: "DataFrame", end_offset: int) -> list[Share]:
     width = max(-(-end_offset // BARS), 1)
     bar = f.floor(f.col("offset") / width) * width
     counted = findings.where(f.col("offset").isNotNull()).groupBy("kind", bar.alias("start")).count()
-    return [Share(row["kind"], float(row["start"]), row["count"]) for row in counted.orderBy("kind", "start").collect()]
+    return sorted(Share(row["kind"], float(row["start"]), row["count"]) for row in counted.collect())
 
 
-def _timeline(ledger: "DataFrame") -> list[Share]:
+def _timeline(ledger: "DataFrame", events: Sequence[_Told]) -> list[Share]:
     """What clients were told by when, in bars of equal length, in seconds from the first."""
     from pyspark.sql import functions as f
 
-    told = ledger.where(f.col("event").isin("acked", "failed", "read") & f.col("time").isNotNull())
-    first, last = told.agg(f.min("time"), f.max("time")).collect()[0]
-    if first is None:
+    shown = ("acked", "failed", "read")
+    firsts = [each.first_time for each in events if each.event in shown and each.first_time is not None]
+    lasts = [each.last_time for each in events if each.event in shown and each.last_time is not None]
+    if not firsts:
         return []
-    width = max((last - first) / BARS, 0.001)
+    first, width = min(firsts), max((max(lasts) - min(firsts)) / BARS, 0.001)
+    told = ledger.where(f.col("event").isin(*shown) & f.col("time").isNotNull())
     bar = f.floor((f.col("time") - first) / width) * width
-    counted = told.groupBy("event", bar.alias("start")).count().orderBy("event", "start")
-    return [Share(row["event"], round(row["start"], 3), row["count"]) for row in counted.collect()]
+    counted = told.groupBy("event", bar.alias("start")).count()
+    return sorted(Share(row["event"], round(row["start"], 3), row["count"]) for row in counted.collect())

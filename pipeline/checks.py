@@ -1,20 +1,22 @@
 """The checks of an audit, each a Spark plan from rows to findings.
 
-*Theory of operation.* Ledgers and logs are put together by two group-bys, and so in one shuffle each, whose cost grows
-as the rows do. By *who a record is* (topic, producer, sequence): how often each replica has it, and where, beside what
-its producer was told; that shows what is lost, doubled, elsewhere, or of nobody. By *where it lies* (topic, partition,
-offset): what each replica has there, beside what consumers were handed; that shows phantom reads and replicas that
-diverge. All aggregates are numbers, so Spark aggregates by hashing. Order and gaps need a window over sorted rows: over
-the acknowledged ones of each producer, and over a partition whose records are fewer than its offsets, only.
+*Theory of operation.* Ledgers and logs are put together by two group-bys. By *who a record is* (topic, producer,
+sequence): how often each replica has it, and where, beside what its producer was told; that shows what is lost,
+doubled, elsewhere, or of nobody. By *where it lies* (topic, partition, offset): what each replica has there, beside
+what consumers were handed; that shows phantom reads and replicas that diverge. All aggregates are numbers, so Spark
+aggregates by hashing. Before each, `agreement.py` puts aside the blocks of records in which everything agrees: mostly
+all. Order and gaps need a window over sorted rows: over the acknowledged ones of each producer, and over a partition
+whose records are fewer than its offsets, only.
 
 What is not held against anybody: records below a replica's log start (retention, DeleteRecords); records missing from a
 compacted topic; differences at or above the high watermark, which is the highest offset that a checkpoint, an
 acknowledgement or a read vouches for; offsets that a corrupt batch takes away, which is one finding of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.pipeline.agreement import odd_identities, odd_places, rows_in
 from barnabas.pipeline.findings import Finding
 
 if TYPE_CHECKING:
@@ -25,37 +27,59 @@ PLACE = ("topic", "partition")
 
 
 class Checks:
-    """The plans over one ledger and one log. `held` has a row for each replica and partition: start and mark."""
+    """The plans over one ledger and one log. `held` has a row for each replica and partition: start and mark.
 
-    def __init__(self, ledger: "DataFrame", log: "DataFrame", held: "DataFrame", replicas: Sequence[str]) -> None:
+    `keep` keeps a frame on disk for as long as the findings are needed.
+    """
+
+    def __init__(
+        self,
+        ledger: "DataFrame",
+        log: "DataFrame",
+        held: "DataFrame",
+        replicas: Sequence[str],
+        keep: "Callable[[DataFrame], DataFrame]",
+    ) -> None:
         from pyspark.sql import functions as f
 
         self._ledger = ledger
-        self._log = log.where(f.col("problem").isNull())
+        self._log = log.where(f.col("problem").isNull()).withColumn("event", f.lit("log"))
         self._problems = log.where(f.col("problem").isNotNull())
         self._held = held
+        self._holders = held.groupBy(*PLACE).agg(f.count("*").alias("replicas"))
         self._replicas = list(enumerate(replicas))
+        self._keep = keep
 
     def all(self) -> "DataFrame":
         """Every finding but gaps."""
-        found = self.corrupt()
-        for more in (self.by_identity(), self.by_offset(), self.out_of_order()):
-            found = found.unionByName(more)
+        found = self.corrupt().unionByName(self.out_of_order())
+        for more in (self.by_identity(), self.by_offset()):
+            found = found if more is None else found.unionByName(more)
         return found
+
+    def _odd(self, rows: "DataFrame", blocks: "DataFrame", key: Sequence[str], number: str) -> "DataFrame | None":
+        """The rows in these blocks; None if there are none."""
+        kept = self._keep(blocks)
+        if not kept.count():  # once they are counted Spark knows how large this frame is, and plans with that
+            return None
+        return rows_in(rows, kept, key, number)
 
     # -- by who a record is
 
-    def by_identity(self) -> "DataFrame":
+    def by_identity(self) -> "DataFrame | None":
         """Lost, duplicated, moved, and sent by nobody: of records that say who they are."""
         from pyspark.sql import functions as f
 
         told = self._ledger.where(f.col("event").isin("acked", "failed") & f.col("sequence").isNotNull())
         known = self._ledger.where(f.col("event").isin("acked", "failed", "sent")).select("producer").distinct()
         stamped = self._log.where(f.col("sequence").isNotNull())
-        lying = stamped.join(f.broadcast(known), "producer", "left_semi").withColumn("event", f.lit("log"))
+        lying = stamped.join(f.broadcast(known), "producer", "left_semi")
         shared = ["event", "topic", "partition", "offset", "producer", "sequence", "digest"]
         rows = lying.select("replica", *shared).unionByName(told.select(*shared), allowMissingColumns=True)
-        records = rows.groupBy("topic", "producer", "sequence").agg(*self._identity_sums())
+        odd = self._odd(rows, odd_identities(rows, self._holders), ["topic", "producer"], "sequence")
+        if odd is None:
+            return None
+        records = odd.groupBy("topic", "producer", "sequence").agg(*self._identity_sums())
         sent = self._ledger.where(f.col("event") == "sent").groupBy("producer").agg(f.max("count").alias("sent"))
         records = records.join(f.broadcast(sent), "producer", "left")
         return self._findings(self._with_holders(records), self._judged_by_identity())
@@ -141,16 +165,18 @@ class Checks:
 
     # -- by where a record lies
 
-    def by_offset(self) -> "DataFrame":
+    def by_offset(self) -> "DataFrame | None":
         """Phantom reads, diverging replicas, two records at one offset, lost records that do not say who they are."""
         from pyspark.sql import functions as f
 
-        unnamed = (f.col("event") == "acked") & f.col("sequence").isNull() & f.col("offset").isNotNull()
-        told = self._ledger.where((f.col("event") == "read") | unnamed)
-        lying = self._log.withColumn("event", f.lit("log"))
-        shared = ["event", "topic", "partition", "offset", "digest"]
-        rows = lying.select("replica", "content", *shared).unionByName(told.select(*shared), allowMissingColumns=True)
-        places = rows.groupBy("topic", "partition", "offset").agg(*self._offset_sums())
+        told = self._ledger.where(f.col("event").isin("acked", "read") & f.col("offset").isNotNull())
+        shared = ["event", "topic", "partition", "offset", "sequence", "digest"]
+        lying = self._log.select("replica", "content", *shared)
+        rows = lying.unionByName(told.select(*shared), allowMissingColumns=True)
+        odd = self._odd(rows, odd_places(rows, self._holders), PLACE, "offset")
+        if odd is None:
+            return None
+        places = odd.groupBy("topic", "partition", "offset").agg(*self._offset_sums())
         findings = self._findings(self._with_holders(places), self._judged_by_offset())
         return self._without_corrupt(findings)
 
@@ -159,8 +185,8 @@ class Checks:
 
         digest = f.col("digest")
         sums: list[Column] = []
-        for word, event in (("read", "read"), ("unnamed", "acked")):
-            is_it = f.col("event") == event
+        unnamed = (f.col("event") == "acked") & f.col("sequence").isNull()  # the others are known by who they are
+        for word, is_it in (("read", f.col("event") == "read"), ("unnamed", unnamed)):
             sums += [f.min(f.when(is_it, digest)).alias(word), f.max(f.when(is_it, digest)).alias(f"{word}_last")]
         for index, replica in self._replicas:
             here = f.col("replica") == replica
@@ -255,8 +281,10 @@ class Checks:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        key = ["replica", *PLACE]
-        taken = self._log.unionByName(self._problems.where(f.col("first_offset").isNotNull()))
+        key, columns = ["replica", *PLACE], ["replica", *PLACE, "first_offset", "last_offset"]
+        records = self._log.withColumns({"first_offset": f.col("offset"), "last_offset": f.col("offset")})
+        problems = self._problems.where(f.col("first_offset").isNotNull())
+        taken = records.select(*columns).unionByName(problems.select(*columns))
         taken = taken.join(f.broadcast(suspects), key, "left_semi")
         before = Window.partitionBy(*key).orderBy("first_offset").rowsBetween(Window.unboundedPreceding, -1)
         rows = taken.select(*key, "first_offset", f.max("last_offset").over(before).alias("before"))

@@ -13,8 +13,8 @@ producer_send_error, record_data, with the `value` itself. Other events are coun
 
 A value tells who it is if it begins with its producer's name, a dot and its number in the order of sending
 ("p0.17 ..."); VerifiableProducer's values do with `--value-prefix`. Records that do not are known by their offset and
-digest alone. `stamp` is the same for values in a log. A digest is kept as a number of 48 bits: what Spark can compare
-and aggregate without a sort.
+digest alone. `with_stamp` is the same for values in a log. A digest is kept as a number of 48 bits: what Spark can
+compare and aggregate without a sort.
 """
 
 from collections.abc import Sequence
@@ -57,33 +57,48 @@ def read_ledgers(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
 
     lines = spark.read.schema(LINE).option("columnNameOfCorruptRecord", "broken").json(find_ledgers(paths))
     told = f.create_map(*(f.lit(word) for pair in EVENTS_OF_VERIFIABLE.items() for word in pair))
-    producer, sequence, digest = stamp(f.encode(f.col("value"), "UTF-8"))
-    is_verifiable = f.col("event").isNull()
     event = f.coalesce("event", told[f.col("name")], f.col("name"), f.lit(UNREADABLE))
-    is_about_record = event.isin("acked", "failed", "read")
-    return lines.select(
+    is_verifiable = f.col("event").isNull() & event.isin("acked", "failed", "read")
+    value = f.encode(f.coalesce("value", f.lit("")), "UTF-8")
+    said = lines.select(
         event.alias("event"),
         f.coalesce(f.col("time"), f.col("timestamp") / 1000).alias("time"),
         "topic",
         "partition",
         "offset",
-        f.when(is_verifiable & is_about_record, producer).otherwise(f.col("producer")).alias("producer"),
-        f.when(is_verifiable & is_about_record, sequence).otherwise(f.col("sequence")).alias("sequence"),
-        f.when(is_verifiable & is_about_record, digest).otherwise(_as_number(f.col("digest"))).alias("digest"),
+        "count",
+        f.col("producer").alias("from"),
+        f.col("sequence").alias("number"),
+        _as_number(f.col("digest")).alias("sum"),
+        f.when(is_verifiable, value).alias("said"),
+    )
+    return with_stamp(said).select(
+        "event",
+        "time",
+        "topic",
+        "partition",
+        "offset",
+        f.coalesce("producer", "from").alias("producer"),
+        f.coalesce("sequence", "number").alias("sequence"),
+        f.coalesce("digest", "sum").alias("digest"),
         "count",
     )
 
 
-def stamp(value: "Column") -> "tuple[Column, Column, Column]":
-    """Producer, sequence (null where it does not say) and digest of a value in bytes; a null is as if empty."""
+def with_stamp(frame: "DataFrame") -> "DataFrame":
+    """With what a value in bytes (`said`) tells: producer, sequence, null where it does not say, and digest.
+
+    In steps, for Spark makes anew what is used twice in one step.
+    """
     from pyspark.sql import functions as f
 
-    there = f.coalesce(value, f.lit(bytearray()))
-    word = f.substring_index(f.substring(there, 1, STAMP_BYTES).cast("string"), " ", 1)
-    number = f.substring_index(word, ".", -1)
-    sequence = number.try_cast("bigint")
-    producer = f.when(sequence.isNotNull(), f.substring(word, f.lit(1), f.length(word) - f.length(number) - 1))
-    return producer, sequence, _as_number(f.substring(f.sha1(there), 1, DIGEST_DIGITS))
+    word = f.substring_index(f.substring("said", 1, STAMP_BYTES).cast("string"), " ", 1)
+    begun = frame.withColumn("word", word).withColumn("ending", f.substring_index("word", ".", -1))
+    numbered = begun.withColumn("sequence", f.col("ending").try_cast("bigint"))
+    name = f.substring("word", f.lit(1), f.length("word") - f.length("ending") - 1)
+    producer = f.when(f.col("sequence").isNotNull(), name)
+    digest = _as_number(f.substring(f.sha1("said"), 1, DIGEST_DIGITS))
+    return numbered.withColumns({"producer": producer, "digest": digest}).drop("said", "word", "ending")
 
 
 def _as_number(digits: "Column") -> "Column":

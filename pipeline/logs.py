@@ -2,16 +2,16 @@
 
 Each of the three gives the same rows (`ROW`), and says what it holds of each partition from where on (`Holding`). A row
 is a record, or a problem with the offsets that it takes away. `digest` is the value's, as ledgers have it; `content` is
-a hash of key, value, headers and timestamp, by which replicas are compared.
+a hash of key, value, headers and timestamp, by which replicas are compared; `first_offset` and `last_offset` are those
+that a problem takes away.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.pipeline.layout import Holding, list_holdings, name_directories
-from barnabas.pipeline.ledgers import stamp
+from barnabas.pipeline.ledgers import with_stamp
 from barnabas.storage.disk import OsDisk
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ class Archive:
     def rows(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql import functions as f
 
-        frame = import_module("barnabas.pipeline.manifest").read_archive(spark, self.path)
+        from barnabas.pipeline.manifest import read_archive
+
+        frame = read_archive(spark, self.path)
         if self.topics:
             frame = frame.where(f.col("topic").isin(list(self.topics)))
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
@@ -183,27 +185,28 @@ def _without_batches(frame: "DataFrame", name: str, by_order: bool) -> "DataFram
 
 
 def _normalised(frame: "DataFrame", timestamp_ms: "Column") -> "DataFrame":
+    """The columns of `ROW`, from those of a source."""
     from pyspark.sql import functions as f
 
-    producer, sequence, digest = stamp(f.col("value"))
     # A null adds nothing to this hash, so which of the two are null is hashed as well.
     nulls = f.col("key").isNull().cast("int") * 2 + f.col("value").isNull().cast("int")
     content = f.xxhash64(nulls, "key", "value", "headers", timestamp_ms)
-    is_record = f.col("problem").isNull()
-    is_data = is_record & ~f.coalesce("control", f.lit(False))
-    return frame.select(
+    is_record, is_control = f.col("problem").isNull(), f.coalesce("control", f.lit(False))
+    said = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
+    stamped = with_stamp(frame.withColumn("said", said))
+    return stamped.select(
         "replica",
         "topic",
         "partition",
         "offset",
-        f.when(is_data, digest).alias("digest"),
+        "digest",
         f.when(is_record, content).alias("content"),
-        f.when(is_data, producer).alias("producer"),
-        f.when(is_data, sequence).alias("sequence"),
-        f.coalesce("control", f.lit(False)).alias("control"),
+        "producer",
+        "sequence",
+        is_control.alias("control"),
         "problem",
-        f.coalesce("offset", "base_offset").alias("first_offset"),
-        f.coalesce("offset", "last_offset").alias("last_offset"),
+        f.when(~is_record, f.col("base_offset")).alias("first_offset"),
+        f.when(~is_record, f.col("last_offset")).alias("last_offset"),
     )
 
 

@@ -12,9 +12,11 @@ from barnabas.pipeline.auditing import audit
 from barnabas.pipeline.logs import Segments
 from barnabas.pipeline.session import open_session
 
+QUICK = "-XX:TieredStopAtLevel=1"  # the better compiler of Java takes longer than small audits give it time to save
+
 
 def main() -> None:
-    spark = open_session("audits", **{"spark.sql.shuffle.partitions": "4"})
+    spark = open_session("audits", **{"spark.sql.shuffle.partitions": "4", "spark.driver.extraJavaOptions": QUICK})
     for line in sys.stdin:
         job = json.loads(line)
         log = Segments(job.pop("replicas"), job.pop("topics", ()))

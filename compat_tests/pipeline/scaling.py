@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import sys
 import time
+from typing import Any
 
 from compat_tests.pipeline.histories import FAULTS, History, expected
 from compat_tests.spark.environment import run_with_spark
@@ -18,7 +19,7 @@ from compat_tests.spark.environment import run_with_spark
 AUDIT_SECONDS = 3600
 
 
-def measure(directory: pathlib.Path, records: int, faults: list[str]) -> dict[str, object]:
+def measure(directory: pathlib.Path, records: int, faults: list[str]) -> dict[str, Any]:
     """Make a history, audit it by the command, and say how long both took."""
     began = time.monotonic()
     history = History(directory / f"history-{records}", records, faults).write()

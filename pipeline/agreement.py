@@ -1,0 +1,136 @@
+"""Where everything agrees: records are compared sixty-four at a time, so that only the others are looked at singly.
+
+*Theory of operation.* A *block* is 64 neighbouring offsets of a partition, or 64 neighbouring numbers of one producer.
+Every *source* (each replica; what was acknowledged; what was read) boils its rows of a block down to a few numbers in
+which their order does not matter: how many there are, which of the 64 (one bit each), and a sum of hashes. Sources with
+the same numbers have the same records: two that differ have the same sum once in 2**40 times. Logs and ledgers are
+nearly in order, so a task has done that before anything is shuffled, and what is shuffled are blocks, not records.
+
+A block is *odd* when it is not plain that all is well there; what is wrong, if anything is, `checks.py` finds out from
+its rows. So a long history is checked in little more than the time that it takes to read it, unless much of it is odd:
+thinned out by compaction, say, or written by producers that kept no ledger.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+BLOCK_BITS = 6  # 64 neighbours: as many as a number has bits
+HASH_SHIFT = 24  # 40 bits of a hash are left: the sum of millions of them stays a number of 64 bits
+
+
+def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
+    """The blocks of offsets to be looked at: topic, partition and block.
+
+    All is well where each replica has the same contents, no offset twice, and where the mean of what was acknowledged
+    is the mean of what lies there, as is that of what was read: then all of it was told, and as often.
+    """
+    from pyspark.sql import functions as f
+
+    is_log, place = f.col("event") == "log", ["topic", "partition", "block"]
+    sums = rows.groupBy("event", "replica", "topic", "partition", _block("offset").alias("block")).agg(
+        f.count("*").alias("records"),
+        f.count("digest").alias("values"),  # markers have none
+        _bits("offset").alias("which"),
+        f.try_sum(f.when(f.col("digest").isNotNull(), _hash("offset", "digest"))).alias("told"),
+        f.try_sum(_hash("offset", "content")).alias("content"),
+    )
+    number = {name: f.max(f.when(is_log, f.col(name))).alias(name) for name in ("values", "told")}
+    look = f.when(is_log, f.xxhash64("records", "values", "which", "told", "content"))
+    blocks = sums.groupBy(*place).agg(
+        f.count_if(is_log).alias("logs"),
+        f.bool_and(~is_log | _is_once()).alias("once"),
+        (f.min(look) == f.max(look)).alias("alike"),
+        *number.values(),
+        *(
+            f.max(f.when(f.col("event") == event, f.col(name))).alias(f"{event}_{name}")
+            for event in ("acked", "read")
+            for name in ("values", "told")
+        ),
+    )
+    is_well = (f.col("logs") == f.col("replicas")) & f.col("once") & f.col("alike")
+    for event in ("acked", "read"):
+        told, values = f.col(f"{event}_told"), f.col(f"{event}_values")
+        same_mean = f.try_multiply(told, f.col("values")) == f.try_multiply(f.col("told"), values)
+        is_well &= values.isNull() | same_mean
+    return _odd(_with_holders(blocks, holders), is_well).select(*place)
+
+
+def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
+    """The blocks of producers' numbers to be looked at: topic, producer and block.
+
+    Books are kept: an acknowledgement adds its record once for each replica of its partition, and each record that lies
+    there is taken away. All is well where nothing is left, and nothing was acknowledged, or lies in one place, twice.
+    """
+    from pyspark.sql import functions as f
+
+    is_acked, who = f.col("event") == "acked", ["topic", "producer", "block"]
+    told = rows.where(is_acked | (f.col("event") == "log"))
+    sums = told.groupBy("event", "replica", "topic", "partition", "producer", _block("sequence").alias("block")).agg(
+        f.count("*").alias("records"),
+        _bits("sequence").alias("which"),
+        f.try_sum(_hash("partition", "offset", "sequence", "digest")).alias("told"),
+    )
+    # What is acknowledged in a partition that nobody holds must be left.
+    times = f.when(is_acked, f.coalesce("replicas", f.lit(1))).otherwise(-1)
+    blocks = (
+        _with_holders(sums, holders)
+        .groupBy(*who)
+        .agg(
+            f.bool_and(_is_once()).alias("once"),
+            f.sum(f.when(is_acked, f.col("records"))).alias("acks"),
+            f.bit_or(f.when(is_acked, f.col("which"))).alias("acked"),
+            f.sum(f.col("records") * times).alias("left"),
+            f.try_sum(f.try_multiply(f.col("told"), times)).alias("told_left"),
+        )
+    )
+    is_well = f.col("once") & (f.col("acks") == f.bit_count("acked")) & (f.col("left") == 0) & (f.col("told_left") == 0)
+    return _odd(blocks, is_well).select(*who)
+
+
+def rows_in(rows: "DataFrame", blocks: "DataFrame", key: "Sequence[str]", number: str) -> "DataFrame":
+    """The rows that these blocks are about."""
+    numbered = rows.withColumn("block", _block(number))
+    return numbered.join(blocks, [*key, "block"], "left_semi").drop("block")
+
+
+def _odd(blocks: "DataFrame", is_well: "Column") -> "DataFrame":
+    """What is unknown is not well."""
+    from pyspark.sql import functions as f
+
+    return blocks.where(~f.coalesce(is_well, f.lit(False)))
+
+
+def _with_holders(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    return rows.join(f.broadcast(holders), ["topic", "partition"], "left")
+
+
+def _block(number: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.shiftright(number, BLOCK_BITS)
+
+
+def _bits(number: str) -> "Column":
+    """Which numbers of the block there are."""
+    from pyspark.sql import functions as f
+
+    return f.bit_or(f.expr(f"shiftleft(1L, int({number} & {(1 << BLOCK_BITS) - 1}))"))
+
+
+def _is_once() -> "Column":
+    """Whether no number of the block is there twice."""
+    from pyspark.sql import functions as f
+
+    return f.col("records") == f.bit_count("which")
+
+
+def _hash(*columns: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.shiftrightunsigned(f.xxhash64(*columns), HASH_SHIFT)
