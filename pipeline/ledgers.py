@@ -94,7 +94,8 @@ def with_stamp(frame: "DataFrame") -> "DataFrame":
 
     word = f.substring_index(f.substring("said", 1, STAMP_BYTES).cast("string"), " ", 1)
     begun = frame.withColumn("word", word).withColumn("ending", f.substring_index("word", ".", -1))
-    numbered = begun.withColumn("sequence", f.col("ending").try_cast("bigint"))
+    has_dot = f.length("ending") < f.length("word")
+    numbered = begun.withColumn("sequence", f.when(has_dot, f.col("ending").try_cast("bigint")))
     name = f.substring("word", f.lit(1), f.length("word") - f.length("ending") - 1)
     producer = f.when(f.col("sequence").isNotNull(), name)
     digest = _as_number(f.substring(f.sha1("said"), 1, DIGEST_DIGITS))
