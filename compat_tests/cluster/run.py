@@ -101,10 +101,19 @@ def await_first_ack(directory: pathlib.Path, seconds: float = 30.0) -> None:
 
 
 def await_recovery(cluster: LiveCluster, healed_at: float, stable_groups: bool) -> tuple[float, list[Finding]]:
-    """How long after the healing all was whole again, and a finding if that was too long (it is waited for further)."""
+    """How long after the healing all was whole again, and a finding if that was too long (it is waited for further).
+
+    A replica that nothing is heard of stays in the ISR for `replica.lag.time.max.ms`, and nothing is committed
+    meanwhile: an ISR is full when it is so on paper *and* the high watermark rises under the load.
+    """
+    first_ends: dict[int, int] = {}
 
     def wrong() -> list[str]:
+        ends = _ends(cluster)
         found = cluster.view.what_is_not_whole(len(cluster.broker_ids))
+        if not found:
+            first_ends.update({} if first_ends else ends)
+            found = [f"{TOPIC}-{each} still ends at {end}" for each, end in ends.items() if end <= first_ends[each]]
         if not found and stable_groups:
             state, members = cluster.view.group_state(GROUP)
             if (state, members) != ("Stable", MEMBERS):
