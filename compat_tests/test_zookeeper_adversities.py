@@ -211,6 +211,16 @@ async def test_a_store_is_opened_before_zookeeper_runs(tmp_path: Path) -> None:
     zookeeper.kill()
 
 
+async def test_a_server_that_takes_a_connection_and_says_nothing_is_tried_again(zookeeper: ZooKeeperProcess) -> None:
+    """So ZooKeeper treats whoever comes while it is starting."""
+    async with proxy_to(zookeeper.port) as proxy:
+        proxy.silences = 1
+        config = ZooKeeperConfig(proxy.bootstrap, 3000, connection_timeout_ms=3000)
+        store = await open_zookeeper_store(config, in_worker_thread)
+        assert "zookeeper" in await store.children("/") and proxy.silences == 0
+        await store.close()
+
+
 async def test_many_calls_without_a_connection_do_not_stop_the_loop(scene: Scene) -> None:
     await scene.proxy.shut()
     longest = 0.0

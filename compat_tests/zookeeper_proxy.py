@@ -19,6 +19,7 @@ class ZooKeeperProxy:
         self.port = 0
         self.answers_until_loss: int | None = None  # so many still pass, then one is lost with its connection
         self.losses = 0
+        self.silences = 0  # so many connections are taken, and hear nothing
         self._to = port
         self._is_open = True
         self._streams: set[trio.SocketStream] = set()
@@ -45,6 +46,9 @@ class ZooKeeperProxy:
         try:
             if not self._is_open:
                 return
+            if self.silences:
+                self.silences -= 1
+                await trio.sleep_forever()
             server = await trio.open_tcp_stream("127.0.0.1", self._to)
         except OSError:
             return

@@ -375,19 +375,36 @@ def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHand
     """kazoo's handler of threads, but for three things.
 
     Its `select` makes and closes a selector each time, a third of what a request costs. It lets one server that does
-    not answer have as long to take a connection as the session lasts, which then is over before another is tried. And
-    the byte that wakes its thread would stop the loop when that thread, busy connecting, has left too many unread.
+    not answer have as long to take a connection, and again to greet, as the session lasts, which then is over before
+    another is tried: ZooKeeper never greets whom it takes while it is starting. And the byte that wakes its thread
+    would stop the loop when that thread, busy connecting, has left too many unread.
     """
     handler = SequentialThreadingHandler()
-    handler.select = _select
     handler.create_socket_pair = _socket_pair
     connect_seconds = max(session_seconds / CONNECTIONS_TRIED_IN_A_SESSION / host_count, CONNECT_MIN_SECONDS)
     create_connection = handler.create_connection
+    silent: list[socket.socket] = []  # the connection that nothing has come from yet
 
-    def create_connection_in_time(*args: object, timeout: float, **options: object) -> object:
-        return create_connection(*args, timeout=min(timeout, connect_seconds), **options)
+    def create_connection_in_time(*args: object, timeout: float, **options: object) -> socket.socket:
+        connection: socket.socket = create_connection(*args, timeout=min(timeout, connect_seconds), **options)
+        silent[:] = [connection]
+        return connection
+
+    def select_in_time(
+        readers: Sequence[socket.socket],
+        writers: Sequence[socket.socket],
+        others: Sequence[socket.socket],
+        timeout: float | None = None,
+    ) -> Ready:
+        if not silent or silent != list(readers):
+            return _select(readers, writers, others, timeout)
+        ready = _select(readers, writers, others, connect_seconds if timeout is None else min(timeout, connect_seconds))
+        if ready[0]:
+            silent.clear()
+        return ready
 
     handler.create_connection = create_connection_in_time
+    handler.select = select_in_time
     return handler
 
 

@@ -15,6 +15,7 @@ from barnabas.pipeline.findings import KINDS, Audit, Share
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+WIDTH_OF_A_FILE = 200  # in columns: names of replicas are paths, and stay in one piece
 PLOT_INCHES = (9.0, 2.6)
 COLOURS = {
     "lost": "#b2182b",
@@ -36,6 +37,8 @@ def print_audit(audit: Audit) -> None:
     from rich.table import Table
 
     console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH_OF_A_FILE
     held = Table("replica", "partition", "records", "control", "offsets", title="What lies there")
     for row in audit.held:
         offsets = f"{row.first_offset} to {row.last_offset}"

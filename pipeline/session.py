@@ -27,6 +27,8 @@ JARS_VARIABLE = "BARNABAS_SPARK_JARS"
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"  # PySpark 4 is built for Scala 2.13 alone
 JAVA_VERSION_MIN = 17
 LOCALHOST = "127.0.0.1"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+WARNINGS_TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"  # Java's standard output is ours, and may be JSON
 WHAT_TO_INSTALL = "the data pipelines need PySpark and Java: pip install 'barnabas[spark]', and Java 17 or newer"
 
 
@@ -96,11 +98,14 @@ def settings(jars: Sequence[str] | None, driver_memory: str, conf: dict[str, str
     connector = {"spark.jars": ",".join(found)} if found else {}
     packages = {"spark.jars.packages": CONNECTOR.format(version=pyspark.__version__)} if not found else {}
     path = import_path()
+    if JAVA_OPTIONS in conf:
+        conf = {**conf, JAVA_OPTIONS: f"{WARNINGS_TO_STDERR} {conf[JAVA_OPTIONS]}"}
     return {
         **connector,
         **packages,
         **({"spark.executorEnv.PYTHONPATH": path} if path else {}),
         "spark.driver.memory": driver_memory,
+        JAVA_OPTIONS: WARNINGS_TO_STDERR,
         "spark.driver.host": LOCALHOST,
         "spark.driver.bindAddress": LOCALHOST,
         "spark.log.level": "WARN",

@@ -12,7 +12,8 @@ from barnabas.pipeline.auditing import audit
 from barnabas.pipeline.logs import Segments
 from barnabas.pipeline.session import open_session
 
-QUICK = "-XX:TieredStopAtLevel=1"  # the better compiler of Java takes longer than small audits give it time to save
+# The better compiler of Java takes longer than small audits give it time to save; alone the other one needs more room.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m"
 
 
 def main() -> None:
