@@ -32,6 +32,7 @@ from barnabas.wire.topics import partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.partition import Partition
+    from barnabas.storage.log import PartitionLog
 
 RULES = {
     "I1": "what was acknowledged with acks=all under an older epoch is there where a newer leader starts",
@@ -187,14 +188,15 @@ class Checks:
         log = partition.log
         if log is None:
             return
+        found_end = _end_that_was_found(truth, node.broker_id, partition, log)
         if shadow.is_gone:
             shadow.forgotten.clear()
-        elif log.log_end_offset < shadow.end_offset:
+        elif found_end < shadow.end_offset:
             kept = shadow.synced_offset if shadow.lost_power else shadow.end_offset
-            if log.log_end_offset < kept and not _was_being_cut(shadow):
-                self.violate("I15", f"{truth} at {node.broker_id} ends at {log.log_end_offset}, {kept} was safe")
-            shadow.forget(log.log_end_offset, shadow.end_offset)
-            self._tell(f"{truth} at {node.broker_id} forgot {log.log_end_offset} to {shadow.end_offset}")
+            if found_end < kept and not _was_being_cut(shadow):
+                self.violate("I15", f"{truth} at {node.broker_id} ends at {found_end}, {kept} was safe")
+            shadow.forget(found_end, shadow.end_offset)
+            self._tell(f"{truth} at {node.broker_id} forgot {found_end} to {shadow.end_offset}")
             self.count("logs that forgot")
         shadow.is_gone = shadow.lost_power = False
         shadow.hosted_as = partition
@@ -316,6 +318,7 @@ class Checks:
             voids = truth.topic in self.unclean_topics
             if voids and any(_is_unclean(before, after) for before, after in self._elections_to(truth, epoch)):
                 truth.void_older(epoch, "unclean election")
+                shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # the rest it commits anew
             return
         index = begin + missing
         reason = self._why_permitted(truth, shadow, epoch, truth.committed[index])
@@ -474,6 +477,14 @@ class Checks:
             del self._offsets[key]
         for owner in [owner for owner in self._owners if partition_for(owner[0], count) == partition]:
             del self._owners[owner]
+
+
+def _end_that_was_found(truth: Truth, broker_id: int, partition: "Partition", log: "PartitionLog") -> int:
+    """Where the log ended that the process found: a leader may have appended in the very step in which it began."""
+    epoch = partition.leader_epoch
+    if partition.is_leader and truth.leaders.get(epoch) != broker_id:
+        return min([log.log_end_offset, *(start for each, start in log.epochs.entries if each == epoch)])
+    return log.log_end_offset
 
 
 def _was_being_cut(shadow: Shadow) -> bool:

@@ -1,10 +1,14 @@
 """What the rules hear of brokers and clients, where the two are easily misread."""
 
+import trio
+
 from barnabas.testing.simulation.history import ACKED, OUT_OF_ORDER, Event
 from barnabas.wire import messages as m
 from barnabas.wire.record_batch import read_batch_header
 from barnabas.wire.records import build_batch
 from tests.testing.stage import ACKS_ALL, play
+
+CHECKPOINT_SECONDS = 6.0
 
 
 def told(stage, kind, data, *, offset=-1, leader_epoch=0):
@@ -50,3 +54,27 @@ def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_or
         stage.checks.violations.clear()
 
     play(story)
+
+
+def test_a_leader_that_is_elected_uncleanly_commits_anew_what_it_had_committed_before():
+    """Its high watermark is what it was, and its follower hears of it."""
+
+    async def story(stage):
+        await stage.open("t", replicas=[1, 2], min_insync_replicas="1", unclean_leader_election_enable="true")
+        await stage.write("both have it")
+        stage.kill(2)
+        await stage.until(lambda: stage.in_sync == [1])
+        await stage.write("one has it")
+        await trio.sleep(CHECKPOINT_SECONDS)  # of the high watermark
+        stage.kill(1)
+        await stage.start(2)
+        await stage.until(lambda: stage.state.leader == 2 and stage.replica(2).is_leader)
+        stage.kill(2)
+        await stage.start(1)
+        await stage.until(lambda: stage.state.leader == 1 and stage.high_watermark(1) == 2)
+        await stage.start(2)
+        await stage.until(lambda: stage.in_sync == [1, 2] and stage.high_watermark(2) == 2)
+        assert stage.values(1) == stage.values(2) == ["both have it", "one has it"]
+
+    checks = play(story, brokers=3)
+    assert checks.counts["losses: unclean election"] == 1
