@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from bench.processes import Measured, environment_of
+from bench.processes import Measured, cpu_seconds_of, environment_of, resident_bytes_of
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
 from compat_tests.raw import RawClient
 
@@ -39,7 +39,6 @@ REAL_CLUSTER = {  # Kafka's own defaults again, where the test process has those
     "transaction.state.log.min.isr": "2",
 }
 CREATE_TOPICS_VERSION, DELETE_TOPICS_VERSION, METADATA_VERSION = 5, 4, 9
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 READY_SECONDS_MAX = 60.0
 
 
@@ -62,12 +61,11 @@ class Contender:
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far."""
-        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        return cpu_seconds_of(self.pid)
 
     def resident_bytes(self) -> int:
         """Resident memory now."""
-        return int(pathlib.Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes_of(self.pid)
 
     def is_running(self) -> bool:
         raise NotImplementedError

@@ -13,6 +13,17 @@ from contextlib import contextmanager
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of all threads of a process so far. OSError when it is gone."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+
+
+def resident_bytes_of(pid: int) -> int:
+    """Resident memory of a process now. OSError when it is gone."""
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 class Measured:
     """A child process that prints one line when it is ready, with the port in it."""
 
@@ -36,12 +47,11 @@ class Measured:
 
     def cpu_seconds(self) -> float:
         """User and system time of all its threads so far."""
-        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        return cpu_seconds_of(self.process.pid)
 
     def resident_bytes(self) -> int:
         """Resident memory now."""
-        return int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes_of(self.process.pid)
 
     def stop(self) -> str:
         """SIGTERM; what it wrote to standard error."""

@@ -112,7 +112,8 @@ def await_recovery(cluster: LiveCluster, healed_at: float, stable_groups: bool) 
         ends = _ends(cluster)
         found = cluster.view.what_is_not_whole(len(cluster.broker_ids))
         if not found:
-            first_ends.update({} if first_ends else ends)
+            if not first_ends:
+                first_ends.update(ends)
             found = [f"{TOPIC}-{each} still ends at {end}" for each, end in ends.items() if end <= first_ends[each]]
         if not found and stable_groups:
             state, members = cluster.view.group_state(GROUP)

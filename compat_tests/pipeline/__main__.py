@@ -8,7 +8,6 @@ second, and the share of one processor that the broker took. A stage includes th
 
 import argparse
 import json
-import os
 import pathlib
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.processes import cpu_seconds_of
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess
 from compat_tests.pipeline import letters
@@ -25,22 +25,15 @@ from compat_tests.spark.environment import run_with_spark
 
 Broker = BrokerProcess | KafkaProcess
 BATCHES = 20
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process, all its threads, so far."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
 
 
 @contextmanager
 def stage(name: str, broker: Broker, records: int) -> Iterator[dict[str, object]]:
     """Measure what happens inside, and print it."""
     told: dict[str, object] = {}
-    began, cpu = time.monotonic(), cpu_seconds(broker.pid)
+    began, cpu = time.monotonic(), cpu_seconds_of(broker.pid)
     yield told
-    seconds, used = time.monotonic() - began, cpu_seconds(broker.pid) - cpu
+    seconds, used = time.monotonic() - began, cpu_seconds_of(broker.pid) - cpu
     figures = {
         "records": records,
         "seconds": round(seconds, 1),

@@ -7,6 +7,7 @@ time the brokers spent meanwhile, and what the script returned or why it failed.
 """
 
 import argparse
+import contextlib
 import faulthandler
 import json
 import os
@@ -16,6 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from bench.processes import cpu_seconds_of
 from compat_tests.spark.place import Place
 from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS, Script
 
@@ -87,14 +89,11 @@ def run(script: Script, place: Place) -> dict[str, Any]:
 
 def cpu_seconds(place: Place) -> float:
     """The processor time of all brokers that are there still."""
-    ticks = 0
+    seconds = 0.0
     for pid in place.pids.values():
-        try:
-            said = pathlib.Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            continue
-        ticks += sum(map(int, said.rsplit(")", 1)[1].split()[11:13]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+        with contextlib.suppress(OSError):  # it was killed
+            seconds += cpu_seconds_of(pid)
+    return seconds
 
 
 if __name__ == "__main__":
