@@ -116,6 +116,9 @@ class ClusterSide(Side):
         others = [broker for broker in BROKERS if broker != self.home]
         return self.create_placed(of, [[self.home, *others]] * partitions, **configs)
 
+    def create_alone(self, of: str) -> str:
+        return self.create_placed(of, [[self.home]])
+
     # -- for scenarios about clusters
 
     def at(self, broker: int, client_id: str | None = "raw") -> Connection:

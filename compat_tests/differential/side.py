@@ -190,6 +190,10 @@ class Side:
         self.wait(lambda: self.has_leaders(name))
         return name
 
+    def create_alone(self, of: str) -> str:
+        """Create a topic of one partition that no follower copies: what waits for followers waits for none."""
+        return self.create_topic(of)
+
     def give_up_topic(self, name: str) -> None:
         """Delete a topic that would be in the way of other scenarios."""
         self.ask(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=15_000), 5)

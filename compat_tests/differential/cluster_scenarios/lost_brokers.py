@@ -38,19 +38,21 @@ def a_follower_hangs(side):
     try:
         with side.at(1) as leader:
             for version in (3, 8, 11):
-                request = produce_one(topic, batch(b"late", at=PAST_MS), timeout_ms=TOO_SHORT_MS)
-                yield f"produce v{version}", leader.ask(request, version)
+                for timeout_ms in (TOO_SHORT_MS, 0, -5):
+                    request = produce_one(topic, batch(b"late", at=PAST_MS), timeout_ms=timeout_ms)
+                    yield f"produce v{version}, timeout {timeout_ms}", leader.ask(request, version)
             yield "produce, acks 1", leader.ask(produce_one(topic, batch(b"one", at=PAST_MS), acks=1), 11)
             for version in range(3):
-                request = delete_records(topic, 1, timeout_ms=TOO_SHORT_MS)
-                yield f"delete records v{version}", leader.ask(request, version)
+                for timeout_ms in (TOO_SHORT_MS, 0):
+                    request = delete_records(topic, 1, timeout_ms=timeout_ms)
+                    yield f"delete records v{version}, timeout {timeout_ms}", leader.ask(request, version)
             for version in (4, 11, 12):
                 yield f"fetch v{version}", leader.ask(fetch([(topic, [(0, 3)])], wait_ms=0), version)
             for name, time in {"end": -1, "start": -2, "greatest": -3}.items():
                 yield f"list offsets {name}", leader.ask(list_offsets({topic: [(0, time)]}), 7)
     finally:
         side.cluster.resume(3)
-    side.wait(lambda: _high_watermark(side, 1, topic) == 7)
+    side.wait(lambda: _high_watermark(side, 1, topic) == 13)
     yield "then", side.ask_at(1, fetch([(topic, [(0, 3)])], wait_ms=0), 11)
 
 

@@ -31,7 +31,7 @@ def delete_records(side):
     unknown, compacted = side.name("unknown"), _filled(side, "compacted", 0, cleanup_policy="compact")
     both = _filled(side, "both", cleanup_policy="compact,delete")
     for version in range(3):
-        topic = _filled(side, str(version))
+        topic, alone = _filled(side, str(version)), side.create_alone(f"{version}-alone")
         cases = {
             "some": _delete_records([(topic, [(0, 3)])]),
             "fewer": _delete_records([(topic, [(0, 2)])]),
@@ -52,11 +52,12 @@ def delete_records(side):
             "partition twice": _delete_records([(topic, [(0, 4), (0, 5)])]),
             "topic twice": _delete_records([(topic, [(0, 5)]), (topic, [(0, 6)])]),
             "good and bad": _delete_records([(topic, [(0, 6), (7, 0)]), (unknown, [(0, 0)])]),
-            "timeout 0": _delete_records([(topic, [(0, 7)])], timeout_ms=0),
+            "timeout 0": _delete_records([(alone, [(0, 1)])], timeout_ms=0),
             "all": _delete_records([(topic, [(0, -1)])]),
         }
         with side.connect() as client:
             client.ask(m.FindCoordinatorRequest(key="warm"), 0)
+            client.ask(produce_one(alone, batch(at=PAST_MS)), 9)
             yield from client.ask_all(version, cases)
             yield f"v{version} earliest", client.ask(list_offsets({topic: [(0, -2), (1, -2)]}), 7)
             for offset in (0, 9, 10, 11):
