@@ -9,7 +9,6 @@ What becomes of offsets: the n-th record of a partition gets offset `base + n`. 
 they close up. Timestamps are written as CreateTime, whatever they were.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -305,8 +304,3 @@ def lanes_of(session: "SparkSession", tasks: int) -> list[int]:
     rows = candidates.groupBy(place.alias("task")).agg(F.min("lane").alias("lane")).collect()
     found = {row["task"]: row["lane"] for row in rows}
     return [found.get(task, task) for task in range(tasks)]
-
-
-def describe_plan(plan: Plan) -> list[dict[str, object]]:
-    """One line for each partition, for machines."""
-    return [json.loads(json.dumps(one.__dict__)) for one in plan.partitions]
