@@ -38,7 +38,7 @@ COMPACTED = {
     "index_interval_bytes": "200",
     "min_cleanable_dirty_ratio": "0.01",
 }
-NOW = 1_790_000_000_000
+NOW = int(time.time()) * 1000  # of our day: producers that wrote long ago are forgotten, some moment after the start
 # Of the first portion, which joins twelve segments: the files are begun, synced, renamed, the directory is synced (9),
 # the old ones are renamed, the new ones take their names (57), the directory is synced, the next portion begins.
 SWAP_STEPS = (0, 2, 3, 5, 6, 7, 8, 9, 10, 11, 13, 14, 30, 56, 57, 58, 59, 60, 61)
