@@ -167,12 +167,16 @@ def test_a_broker_may_be_started_before_its_zookeeper(tmp_path: Path) -> None:
     assert impatient.returncode == 1 and "no session within 300 ms" in impatient.stderr
     with (tmp_path / "log").open("w") as log:
         broker = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, stderr=log, text=True)
-    zookeeper.start()
-    assert broker.stdout is not None and "ready: broker 1" in broker.stdout.readline()
-    zookeeper.kill()
-    broker.send_signal(signal.SIGTERM)  # which it can do without
-    assert broker.wait(20) == 0
-    broker.stdout.close()
+    try:
+        zookeeper.start()
+        assert broker.stdout is not None and "ready: broker 1" in broker.stdout.readline()
+        zookeeper.kill()
+        broker.send_signal(signal.SIGTERM)  # which it can do without
+        assert broker.wait(20) == 0
+    finally:
+        zookeeper.kill()
+        broker.kill()
+        broker.communicate()
 
 
 def test_a_session_that_somebody_else_closes_is_replaced(start: Start, zookeeper: ZooKeeperProcess) -> None:
