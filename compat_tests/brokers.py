@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+from typing import Self
 
 from barnabas.testing.child import BrokerChild
 
@@ -18,6 +19,12 @@ class BrokerProcess(BrokerChild):
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 def run_barnabas(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

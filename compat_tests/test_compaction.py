@@ -251,17 +251,17 @@ def test_a_topic_is_compacted_while_it_is_written_and_read(start_broker, topic):
 @pytest.fixture(scope="module")
 def uncleaned(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict[bytes, bytes]]:
     """A stopped broker's directory with a topic `t` to be compacted, and what its keys mean."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("uncleaned"), log_cleaner_enable="false").start()
-    create_topic(broker.port, "t", **COMPACTED | {"segment_bytes": "300", "delete_retention_ms": "0"})
-    written = {}
-    with RawClient(broker.port) as client:
-        for number in range(100):
-            key = b"key-%d" % (number % 7)
-            value = None if number % 10 == 3 else b"value-%d" % number
-            send(client, "t", (key, value))
-            written[key] = value
-        set_topic_config(client, "t", "segment.bytes", "3000")  # now they may be joined
-    assert broker.stop() == 0
+    with BrokerProcess(tmp_path_factory.mktemp("uncleaned"), log_cleaner_enable="false") as broker:
+        create_topic(broker.port, "t", **COMPACTED | {"segment_bytes": "300", "delete_retention_ms": "0"})
+        written = {}
+        with RawClient(broker.port) as client:
+            for number in range(100):
+                key = b"key-%d" % (number % 7)
+                value = None if number % 10 == 3 else b"value-%d" % number
+                send(client, "t", (key, value))
+                written[key] = value
+            set_topic_config(client, "t", "segment.bytes", "3000")  # now they may be joined
+        assert broker.stop() == 0
     return broker.data_dir, written
 
 
@@ -279,11 +279,8 @@ def test_a_cleaner_that_is_killed_at_any_step_of_its_swap_loses_nothing(uncleane
     )
     assert ran.returncode == -signal.SIGKILL, ran.stderr
     (tmp_path / "data" / ".lock").unlink(missing_ok=True)
-    broker = BrokerProcess(tmp_path, log_cleaner_enable="false").start()
-    try:
+    with BrokerProcess(tmp_path, log_cleaner_enable="false") as broker:
         names = [path.name for path in (broker.data_dir / "t-0").iterdir()]
         assert [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))] == []
         assert read_all(broker.port, "t") == written
         assert broker.stop() == 0
-    finally:
-        broker.kill()

@@ -304,11 +304,8 @@ def test_kafka_serves_what_we_served_and_gives_it_back(lived: Lived, tmp_path: P
     finally:
         kafka.kill()
         zookeeper.kill()
-    broker = BrokerProcess(tmp_path / "broker", **SETTINGS).start()
-    try:
+    with BrokerProcess(tmp_path / "broker", **SETTINGS) as broker:
         assert everything_served(broker.bootstrap) == lived.served
-    finally:
-        broker.kill()
 
 
 def carry(*stores: str) -> None:

@@ -34,12 +34,11 @@ def commands(tmp_path_factory):
 @pytest.fixture(scope="module")
 def source(commands, tmp_path_factory):
     """A broker with half a history of each codec."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("source")).start()
-    letters.create(broker.bootstrap, list(TOPICS))
-    for topic, codec in TOPICS.items():
-        letters.write(broker.bootstrap, topic, codec, 0, RECORDS // 2, RECORDS)
-    yield broker
-    broker.kill()
+    with BrokerProcess(tmp_path_factory.mktemp("source")) as broker:
+        letters.create(broker.bootstrap, list(TOPICS))
+        for topic, codec in TOPICS.items():
+            letters.write(broker.bootstrap, topic, codec, 0, RECORDS // 2, RECORDS)
+        yield broker
 
 
 @pytest.fixture(scope="module")

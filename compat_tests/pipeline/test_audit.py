@@ -153,16 +153,13 @@ def verified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerP
     said = directory / "said"
     said.mkdir()
     tools = (("Producer", "--value-prefix", "7"), ("Consumer", "--group-id", "g", "--verbose", *EARLIEST))
-    broker = BrokerProcess(directory).start()
-    try:
+    with BrokerProcess(directory) as broker:
         create_topic(broker.port, "verified", 2)
         common = ("--bootstrap-server", broker.bootstrap, "--topic", "verified", "--max-messages", str(VERIFIED))
         for tool, *more in tools:
             ran = run_java_tool(f"org.apache.kafka.tools.Verifiable{tool}", *common, *more)
             (said / f"{tool}.json").write_text(ran.stdout)
         yield broker, said
-    finally:
-        broker.kill()
 
 
 def test_what_kafkas_verifiable_tools_say_is_true_of_the_segments_and_of_the_topic(verified):
