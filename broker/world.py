@@ -17,6 +17,9 @@ from barnabas.broker.net import Net
 from barnabas.controller.store import MetadataStore
 from barnabas.storage.disk import Disk, InThread, OsDisk
 
+# One keeps a second core busy while the loop has the first; with two, short work need not wait for a long slice.
+REQUEST_THREADS = 2
+
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
@@ -43,6 +46,10 @@ class OpenStore(Protocol):
 class World(NamedTuple):
     """Time, chance, disk, network, store and threads.
 
+    `in_thread` is for the disk and the store, and never waits behind work of clients. `in_request_thread` is for work
+    whose cost a client chooses (checking, decoding, encoding, searching): its threads are few, and first come first
+    served, so such work waits for other work of its kind alone. Long work goes there a slice at a time
+    (`pacing.complete`), or one client's would hold back everybody's.
     `watches_steps`: whether steps that hold the loop are looked for. In virtual time none takes any.
     """
 
@@ -52,12 +59,23 @@ class World(NamedTuple):
     net: Net
     open_store: OpenStore
     in_thread: InThread
+    in_request_thread: InThread
     watches_steps: bool = True
 
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
     """`function(*args)` in one of trio's worker threads; never abandoned, for it may hold files."""
     return await trio.to_thread.run_sync(function, *args)
+
+
+def request_threads() -> InThread:
+    """Worker threads for what clients ask for: `REQUEST_THREADS` at a time, the others wait in the order of asking."""
+    limiter = trio.CapacityLimiter(REQUEST_THREADS)
+
+    async def in_request_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+        return await trio.to_thread.run_sync(function, *args, limiter=limiter)
+
+    return in_request_thread
 
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
@@ -71,7 +89,7 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
+def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thread: InThread | None = None) -> World:
     """The operating system's world: ZooKeeper where one is configured, and else the embedded store."""
 
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
@@ -88,6 +106,7 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread) -> World:
         net=net,
         open_store=open_store,
         in_thread=in_thread,
+        in_request_thread=in_request_thread or request_threads(),
     )
 
 

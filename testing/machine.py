@@ -14,9 +14,10 @@ from typing import Protocol, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.net import Net
-from barnabas.broker.world import StoreConfig, World, real_world, run_inline, wall_clock_ms
+from barnabas.broker.world import REQUEST_THREADS, StoreConfig, World, real_world, run_inline, wall_clock_ms
 from barnabas.controller.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store import MetadataStore
+from barnabas.storage.disk import InThread
 from barnabas.storage.memdisk import MemDisk
 
 WORKER_THREADS_MAX = 16  # that wait for the device at the same time
@@ -48,24 +49,30 @@ class DirectoryMachine:
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
-        with ThreadPoolExecutor(WORKER_THREADS_MAX, thread_name_prefix="barnabas worker") as threads:
-
-            async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-                await trio.lowlevel.checkpoint_if_cancelled()
-                token, ended = trio.lowlevel.current_trio_token(), trio.Event()
-                future = threads.submit(function, *args)
-                future.add_done_callback(lambda _: token.run_sync_soon(ended.set))
-                with trio.CancelScope(shield=True):  # it may hold files
-                    await ended.wait()
-                return future.result()
-
-            yield real_world(net, in_thread)
+        with (
+            ThreadPoolExecutor(WORKER_THREADS_MAX, thread_name_prefix="barnabas worker") as workers,
+            ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="barnabas request") as request_workers,
+        ):
+            yield real_world(net, _in_threads(workers), _in_threads(request_workers))
 
     def crash(self) -> None:
         """Nothing to do: cancelled, the broker gives up its files as they are."""
 
     async def forget(self) -> None:
         """The directory stays: it is the user's."""
+
+
+def _in_threads(threads: ThreadPoolExecutor) -> InThread:
+    async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+        future = threads.submit(function, *args)
+        future.add_done_callback(lambda _: token.run_sync_soon(ended.set))
+        with trio.CancelScope(shield=True):  # it may hold files
+            await ended.wait()
+        return future.result()
+
+    return in_thread
 
 
 class MemoryMachine:
@@ -78,7 +85,7 @@ class MemoryMachine:
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
-        yield World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline)
+        yield World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
 
     def crash(self) -> None:
         self._disk = self._disk.crash_process()

@@ -237,6 +237,7 @@ class Node:
             net=life.net,
             open_store=partial(self._open_store, life),
             in_thread=life.in_thread,
+            in_request_thread=life.in_thread,
             watches_steps=False,
         )
         try:

@@ -201,7 +201,7 @@ class Machine:
         self.disk = disk
 
     async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
-        world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread)
+        world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread, self._in_thread)
 
         def started(serving) -> None:
             self.serving = serving

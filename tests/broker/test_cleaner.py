@@ -39,7 +39,7 @@ class Scene:
         self.failed, self.high_watermarks = [], {}
         self.threads = self.threads_most = self.hops = 0
         self.flusher = Flusher(self.in_thread)
-        world = World(now_ms, random.Random(0), self.disk, None, None, self.in_thread)
+        world = World(now_ms, random.Random(0), self.disk, None, None, self.in_thread, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
 
     def configure(self, **overrides: str) -> None:

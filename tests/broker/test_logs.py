@@ -44,7 +44,7 @@ class Scene:
         self.flushed, self.failed, self.high_watermarks = [], [], {}
         self.threads = self.threads_most = self.skew_ms = 0
         self.flusher = Flusher(self.in_thread)
-        world = World(self.now_ms, random.Random(0), self.disk, None, None, self.in_thread)
+        world = World(self.now_ms, random.Random(0), self.disk, None, None, self.in_thread, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
 
     def now_ms(self) -> int:

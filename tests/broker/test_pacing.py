@@ -1,0 +1,88 @@
+"""Work in steps: what is short stays on the loop, what is long goes to a thread a slice at a time."""
+
+import pytest
+import trio
+
+from barnabas.broker.pacing import INLINE_STEPS, STEPS_AT_A_TIME, complete, complete_inline
+
+
+def steps(count, done):
+    for number in range(count):
+        done.append(number)
+        yield
+    return "result"
+
+
+class Threads:
+    def __init__(self):
+        self.visits = 0
+
+    async def __call__(self, function, /, *args):
+        self.visits += 1
+        await trio.lowlevel.checkpoint()
+        return function(*args)
+
+
+async def test_work_that_ends_within_the_inline_steps_needs_no_thread():
+    threads, done = Threads(), []
+    assert await complete(steps(INLINE_STEPS - 1, done), threads) == "result"
+    assert threads.visits == 0
+
+
+async def test_longer_work_visits_the_threads_once_a_slice():
+    threads, done = Threads(), []
+    assert await complete(steps(INLINE_STEPS + 3 * STEPS_AT_A_TIME - 1, done), threads) == "result"
+    assert threads.visits == 3
+    assert done == list(range(INLINE_STEPS + 3 * STEPS_AT_A_TIME - 1))
+
+
+async def test_short_work_does_not_wait_for_all_of_the_long_work_before_it():
+    ended = []
+
+    async def work(name, count):
+        await complete(steps(count, []), in_turn)
+        ended.append(name)
+
+    turn = trio.CapacityLimiter(1)
+
+    async def in_turn(function, /, *args):
+        async with turn:
+            await trio.lowlevel.checkpoint()
+            return function(*args)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work, "long", 100 * STEPS_AT_A_TIME)
+        nursery.start_soon(work, "short", 2 * STEPS_AT_A_TIME)
+    assert ended == ["short", "long"]
+
+
+async def test_what_the_work_raises_is_raised_from_either_place():
+    def broken(count):
+        for _ in range(count):
+            yield
+        raise ValueError("the work is wrong")
+
+    for count in (0, INLINE_STEPS + 1):
+        with pytest.raises(ValueError, match="the work is wrong"):
+            await complete(broken(count), Threads())
+
+
+async def test_work_whose_caller_is_cancelled_is_closed():
+    closed = []
+
+    def endless():
+        try:
+            while True:
+                yield
+        finally:
+            closed.append(True)
+
+    with trio.move_on_after(0):
+        await complete(endless(), Threads())
+    assert closed == [True]
+
+
+def test_in_one_thread_the_work_is_done_at_once():
+    done = []
+    assert complete_inline(steps(10, done)) == "result"
+    assert len(done) == 10
