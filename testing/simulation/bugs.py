@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetcher, following, logs, partition
-from barnabas.broker.handlers import fetch
+from barnabas.broker import fetch_plan, fetcher, following, logs, partition
 from barnabas.broker.isr import decide_high_watermark
 from barnabas.controller import candidate, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
@@ -82,7 +81,7 @@ def _epoch_blind() -> list[Replacement]:
 
     return [
         (partition.Partition, "check_leader_epoch", check_leader_epoch),
-        (fetch.FetchPlan, "_diverges", diverges),
+        (fetch_plan.FetchPlan, "_diverges", diverges),
     ]
 
 
