@@ -278,23 +278,24 @@ class Replicas:
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> ErrorCode | None:
         """Why this role is not taken; NONE when there is nothing to take but perhaps the topic's id; None when it is.
 
+        A replica that had a log here and has none lost it with its directory. Whatever is asked, also a role that was
+        given before and says `is_new`, an empty log must not take its place: others would be cut to it.
+
         The id is compared before the epoch; a log of another topic, which nobody uses, is in nobody's way. A controller
         that learned of ids may tell a role once more with the id, and one that forgot them without (KIP-516).
         """
         partition, log = self._partitions.get(key), self.logs.get(key)
+        if partition is not None and log is None and self.logs.offline_directories:
+            return ErrorCode.KAFKA_STORAGE_ERROR
         known_id = None if log is None else log.topic_id
         is_wanted = partition is None and self.broker_id in state.replicas
         if log is not None and _is_of_another(log, topic_id) and not is_wanted:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        if partition is None or partition.log is None or state.leader_epoch > partition.leader_epoch:
-            if (
-                partition is not None
-                and partition.log is not None
-                and state.partition_epoch < partition.partition_epoch
-            ):
+        told_again = partition is not None and state.leader_epoch == partition.leader_epoch
+        if partition is None or state.leader_epoch > partition.leader_epoch or (told_again and partition.log is None):
+            if partition is not None and partition.log and state.partition_epoch < partition.partition_epoch:
                 return ErrorCode.NONE  # we have learned of a later state already, as the answer to AlterPartition
             return None if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        told_again = state.leader_epoch == partition.leader_epoch
         if told_again and topic_id != ZERO_TOPIC_ID and known_id is None:
             return ErrorCode.NONE
         if told_again and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:

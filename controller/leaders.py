@@ -353,7 +353,8 @@ def decide_moved_leaders(
 ) -> Decision:
     """After a change of the assignment: a new leader epoch, and nobody leads or is in sync who is not assigned.
 
-    Replicas that have just been assigned are told that they are new, so that they make their logs.
+    Replicas that have just been assigned are told that they are new, so that they make their logs. One that is in sync
+    already has made it: should it have lost it since, it must not replace it by an empty one.
     """
     decision = Decision()
     for topic_partition in topic_partitions:
@@ -368,7 +369,8 @@ def decide_moved_leaders(
             candidates = Candidates(replicas, state.isr, image.online_replicas(topic_partition))
             elected = ELECTIONS[Strategy.REASSIGN](candidates)
             leader = NO_LEADER if elected is None else elected.leader
-        new = tuple(each for each in replicas if partition.replica_statuses.get(each) is ReplicaStatus.NEW)
+        statuses = partition.replica_statuses
+        new = tuple(each for each in replicas if statuses.get(each) is ReplicaStatus.NEW and each not in state.isr)
         old = tuple(each for each in replicas if each not in new)
         tells = (TellLeaderAndIsr(topic_partition, old), TellLeaderAndIsr(topic_partition, new, is_new=True))
         changed = state._replace(leader=leader, isr=isr)

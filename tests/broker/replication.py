@@ -118,14 +118,14 @@ class Topic:
             if client is not None and broker_id in self.replicas:
                 answer = await client.ask(await self._update_metadata())
                 assert answer.error_code == 0
-                answer = await client.ask(await self._leader_and_isr())
+                answer = await client.ask(await self.leader_and_isr_request())
                 assert (answer.error_code, answer.topics[0].partition_errors[0].error_code) == (0, 0)
 
     async def stopped_on(self, broker_id: int, *, delete: bool) -> None:
         client = self.group.clients[broker_id]
         assert await client.stop_replica(self.group.machines[1], self.name, delete=delete) == 0
 
-    async def _leader_and_isr(self) -> m.LeaderAndIsrRequest:
+    async def leader_and_isr_request(self) -> m.LeaderAndIsrRequest:
         state = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
             partition_index=0,
             controller_epoch=await self.group.controller_epoch(),

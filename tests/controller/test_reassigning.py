@@ -225,6 +225,15 @@ async def test_a_replica_that_comes_back_makes_its_log_anew(moving):
     assert moving.brokers[3].roles[T0].is_new
 
 
+async def test_an_added_replica_that_is_in_sync_is_not_called_new_again(moving):
+    await move(moving, t0=[3, 4])
+    await moving.change_isr("t", 0, 1, 2, 3)
+    await moving.kill(4)
+    await moving.restart(4)  # everybody hears of a new leader epoch
+    role = moving.brokers[3].roles[T0]
+    assert (role.isr, role.leader_epoch, role.is_new) == ((1, 2, 3), 2, False)
+
+
 async def test_partitions_of_a_topic_move_with_one_write(moving):
     store, sets = moving.controller.store, []
     write = store.batch
