@@ -1,4 +1,4 @@
-# make serve | test | check | sim | sim-bite | compat | cluster | spark | bench | docker-check | clean
+# make serve | test | check | sim | sim-bite | compat | cluster | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
 
-.PHONY: serve test check sim sim-bite compat cluster spark bench docker-check clean
+.PHONY: serve test check sim sim-bite compat cluster hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -40,6 +40,10 @@ compat: $(VENV)/made-dev
 # Random faults on a live cluster, and fail-over times: ARGS="run --runs 30 --out FILE" or ARGS="failover --out FILE".
 cluster: $(VENV)/made-dev
 	$(BIN)/python -m compat_tests.cluster $(ARGS)
+
+# What hostile clients cost others: ARGS="table '2^22 headers'" or ARGS="mix --minutes 30".
+hostile: $(VENV)/made-dev
+	$(BIN)/python -m compat_tests.hostile $(if $(ARGS),$(ARGS),table)
 
 # Spark's Kafka source and sink, side by side with Apache Kafka: ARGS="--record" keeps the result.
 spark: $(VENV)/made-dev $(SPARK)/made

@@ -24,6 +24,19 @@ def resident_bytes_of(pid: int) -> int:
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak_resident_bytes_of(pid: int) -> int:
+    """The most memory that it had resident since it began, or since `forget_peak_of`. OSError when it is gone."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("the kernel does not say VmHWM")
+
+
+def forget_peak_of(pid: int) -> None:
+    """From here on the peak of its resident memory is counted again."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
 class Measured:
     """A child process that prints one line when it is ready, with the port in it."""
 

@@ -18,6 +18,7 @@ from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.disk import OsDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from bench.processes import resident_bytes_of
 from compat_tests.brokers import BrokerProcess
 from compat_tests.raw import RawClient, create_topic
 
@@ -124,11 +125,6 @@ def size_of(broker: BrokerProcess) -> int:
     return sum(path.stat().st_size for each in partitions_of(broker) for path in each.glob("*.log"))
 
 
-def resident_bytes(broker: BrokerProcess) -> int:
-    lines = pathlib.Path(f"/proc/{broker.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
 def timed(what: str, act: Callable[[], object]) -> float:
     began = time.monotonic()
     act()
@@ -159,7 +155,7 @@ def test_offsets_are_served_within_a_second_of_a_restart(start_broker):
     broker = start_broker(**settings, log_cleaner_enable="false")
     create_topic(broker.port, "orders", PARTITIONS)
     timed(f"\n{COMMITS} commits by {GROUPS} groups", lambda: commit_all(broker.port))
-    print(f"{size_of(broker)} bytes, {resident_bytes(broker)} resident")
+    print(f"{size_of(broker)} bytes, {resident_bytes_of(broker.pid)} resident")
     assert broker.stop() == 0
     broker.properties["log.cleaner.enable"] = "true"
     before = size_of(broker)
@@ -167,7 +163,7 @@ def test_offsets_are_served_within_a_second_of_a_restart(start_broker):
     broker.start()
     await_clean(broker)
     seconds = time.monotonic() - began
-    print(f"cleaned in {seconds:.2f} s, {before / seconds / 1e6:.1f} MB/s, {resident_bytes(broker)} resident")
+    print(f"cleaned in {seconds:.2f} s, {before / seconds / 1e6:.1f} MB/s, {resident_bytes_of(broker.pid)} resident")
     print(f"{size_of(broker)} bytes are left")
     assert size_of(broker) < before / 2
     restart(broker, "killed")

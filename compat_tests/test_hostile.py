@@ -13,6 +13,7 @@ import pytest
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
+from bench.processes import peak_resident_bytes_of
 from compat_tests.brokers import BrokerProcess
 from compat_tests.raw import RawClient, create_topic, produce_request
 
@@ -194,15 +195,6 @@ def test_acks_0_with_an_error_closes_the_connection_and_without_sends_nothing(
         assert client.is_closed_by_broker()
 
 
-def peak_resident_bytes(pid: int) -> int:
-    """The most memory that the process ever had resident."""
-    with open(f"/proc/{pid}/status") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    raise RuntimeError("the kernel does not say VmHWM")
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc to see peak memory")
 def test_memory_stays_small_while_200_connections_claim_50_mb_and_a_bomb_arrives(
     start_broker: Callable[..., BrokerProcess], topic: str
@@ -222,7 +214,7 @@ def test_memory_stays_small_while_200_connections_claim_50_mb_and_a_bomb_arrives
         many = client.ask(m.MetadataRequest(topics=names, allow_auto_topic_creation=False), 9, m.MetadataResponse)
         assert many.brokers
     assert serves_on(broker)
-    peak = peak_resident_bytes(broker.pid)
+    peak = peak_resident_bytes_of(broker.pid)
     for claim in claims:
         claim.close()
     assert peak < 256 * MIB, f"peak resident memory was {peak / MIB:.0f} MiB"

@@ -36,9 +36,13 @@ class BrokerChild:
         """The process; LocalBrokerError when there is none."""
         return self._running().pid
 
+    def program(self) -> list[str]:
+        """The command that `serve` and its options are given to."""
+        return [sys.executable, "-m", "barnabas"]
+
     def start(self) -> Self:
         """Start and wait for the ready line; LocalBrokerError with what the broker said when it does not come."""
-        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir.absolute())]
+        command = [*self.program(), "serve", "--data-dir", str(self.data_dir.absolute())]
         command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in self.properties.items():
             command += ["--set", f"{name}={value}"]

@@ -1,0 +1,33 @@
+"""Hostile clients beside ordinary ones, measured.
+
+python -m compat_tests.hostile table [NAME ...]        what each attack costs others
+python -m compat_tests.hostile mix --minutes 30        all attacks at random, beside ordinary clients of three kinds
+"""
+
+import argparse
+import pathlib
+import sys
+
+from compat_tests.hostile import mix, table
+from compat_tests.hostile.attacks import ATTACKS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m compat_tests.hostile", description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    tables = commands.add_parser("table", help="longest step, memory, an ordinary client's p99, attack by attack")
+    tables.add_argument("names", nargs="*", help=f"of {', '.join(ATTACKS)} (default: all)")
+    tables.add_argument("--seconds", type=float, default=5.0, help="of strikes by one client, then by twenty")
+    tables.add_argument("--out", type=pathlib.Path, default=pathlib.Path("hostile.jsonl"))
+    mixed = commands.add_parser("mix", help="all attacks at random, and whether an ordinary client hears an error")
+    mixed.add_argument("--minutes", type=float, default=30.0)
+    mixed.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.command == "table":
+        table.run(options.names or list(ATTACKS), options.seconds, options.out)
+        return 0
+    return mix.run(options.minutes * 60, options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
