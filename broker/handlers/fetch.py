@@ -188,7 +188,12 @@ def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
     rows: Rows = {}
     served: list[Wanted] = []
     for wanted, row in plan.rows.items():
-        has_news = row.error_code != 0 or records_bytes(row) > 0 or row.diverging_epoch.epoch >= 0
+        has_news = (
+            row.error_code != 0
+            or records_bytes(row) > 0
+            or row.diverging_epoch.epoch >= 0
+            or row.preferred_read_replica >= 0
+        )
         if has_news:
             served.append(wanted)  # there may be more
         elif wanted in plan.left_over or plan.is_joining(wanted):

@@ -421,6 +421,17 @@ async def test_replica_selector_class_sends_a_consumer_to_its_rack(
     assert (trio.current_time() - began < 0.5) is (preferred == OTHER)
 
 
+async def test_a_session_names_the_preferred_replica_although_nothing_else_is_new(nursery, autojump_clock):
+    leader = await racked(nursery, RACKS)
+    session = Session(await leader.machine.connect(), 11)
+    await leader.fetch(1)
+    assert values_in((await session.rows([("t", 0, 0)], rack_id="r2"))[0]) == [b"v"]
+    await set_rack(leader, "r2")
+    for wanted in ([("t", 0, 1)], []):  # and again, until the consumer goes there
+        rows = await session.rows(wanted, rack_id="r2", max_wait_ms=1000)
+        assert [row.preferred_read_replica for row in rows.values()] == [OTHER]
+
+
 async def set_rack(leader: Leader, rack: str) -> None:
     """UpdateMetadata in the controller's name."""
 
