@@ -26,6 +26,10 @@ FOLLOWERS_SERVE_VERSION = 11
 REPLICA_STATE_VERSION = 15
 READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
+# Of one answer: it stays in memory until the client has read it, and nothing else bounds the number of such answers.
+INLINE_TOTAL_BYTES_MAX = 1 << 19
+# Of one answer: each holds the descriptor of a sealed segment until it is sent. Active segments are open in any case.
+SEALED_SLICES_MAX = 64
 WARM_STEP_BYTES = 1 << 18
 NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -58,6 +62,9 @@ class FetchPlan:
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
         self.left_over: dict[Wanted, None] = {}  # there is something to read, and no room for it
+        self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
+        self._inline_bytes = 0
+        self._sealed: set[Wanted] = set()  # whose records are a slice of a sealed segment
         self.planned_bytes = 0
         self.urgent = False
         self.has_waited = False
@@ -66,7 +73,7 @@ class FetchPlan:
         """Plan (again) one partition; returns it when it is hosted here, so that its changes can be watched."""
         before = self.rows.pop(wanted, None)
         if before is not None:
-            self._take_back(before)
+            self._take_back(wanted)
             self.left_over.pop(wanted, None)
         if wanted.follower is not None and not self.has_waited:
             wanted.part()  # until this fetch is found to be in order, too
@@ -78,6 +85,7 @@ class FetchPlan:
         try:
             self.rows[wanted] = self._read(partition, wanted)
         except StorageError as error:
+            self._take_back(wanted)
             self._fail(wanted, partition.fail_storage(error))
         return partition
 
@@ -88,7 +96,7 @@ class FetchPlan:
 
     async def warm(self) -> None:
         """Read ahead, in a thread, what the page cache does not hold: `sendfile` on the loop would wait for it."""
-        for wanted, row in list(self.rows.items()):
+        for wanted, row in list(self._carrying.items()):
             piece = row.records
             if not isinstance(piece, FileSlice):
                 continue
@@ -97,7 +105,7 @@ class FetchPlan:
                     async with self.broker.cold_reads:
                         await self.broker.world.in_thread(_read_through, piece)
             except StorageError as error:
-                self._take_back(self.rows.pop(wanted))
+                self._take_back(wanted)
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
 
     async def convert(self) -> None:
@@ -108,12 +116,10 @@ class FetchPlan:
         """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
         bytes_left = self.bytes_max
-        for wanted, row in list(self.rows.items()):
-            if row.error_code:
-                continue
+        for wanted, row in self._carrying.items():
             max_bytes = min(wanted.max_bytes, bytes_left)
             size, work = records_bytes(row), partial(_converted, row.records, wanted.fetch_offset, magic, max_bytes)
-            if size and bytes_left <= 0:
+            if bytes_left <= 0:
                 _release(row)
                 row.records = b""
                 continue
@@ -138,7 +144,7 @@ class FetchPlan:
 
     def release(self) -> None:
         """Give back the file slices of a plan that will not be sent."""
-        for row in self.rows.values():
+        for row in self._carrying.values():
             _release(row)
 
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
@@ -149,11 +155,18 @@ class FetchPlan:
         else:
             self.urgent = True
 
-    def _take_back(self, row: Row) -> None:
+    def _take_back(self, wanted: Wanted) -> None:
+        row = self._carrying.pop(wanted, None)
+        if row is None:
+            return
         size = records_bytes(row)
         self.planned_bytes -= size
         self.bytes_left += size
-        _release(row)
+        if isinstance(row.records, FileSlice):
+            self._sealed.discard(wanted)
+            row.records.release()
+        else:
+            self._inline_bytes -= size
 
     def _read(self, partition: Partition, wanted: Wanted) -> Row:
         refused = self._refuse(partition, wanted)
@@ -190,8 +203,7 @@ class FetchPlan:
             return failed_row(wanted, read)
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
-        if read.slice is not None:
-            self._add_records(row, read.slice)
+        if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [
                     m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
@@ -247,20 +259,28 @@ class FetchPlan:
         self.urgent = True
         return True
 
-    def _add_records(self, row: Row, piece: FileSlice) -> None:
+    def _add_records(self, log: PartitionLog, wanted: Wanted, row: Row, piece: FileSlice) -> bool:
+        """Let the row carry these records, as bytes or as the slice; False if the answer has no room for a slice."""
         size = piece.size_bytes
-        row.records = piece
+        may_be_inline = size <= min(INLINE_READ_BYTES_MAX, INLINE_TOTAL_BYTES_MAX - self._inline_bytes)
         try:
-            is_inline = size <= INLINE_READ_BYTES_MAX and piece.file.resident(piece.position, size)
-            if is_inline:
-                row.records = piece.read()
+            row.records = piece.read() if may_be_inline and piece.file.resident(piece.position, size) else piece
         except StorageError:
             piece.release()
             raise
-        if is_inline:
+        if row.records is not piece:
             piece.release()
+            self._inline_bytes += size
+        elif piece.file is not log.segments.active.file:
+            if len(self._sealed) >= SEALED_SLICES_MAX:
+                piece.release()
+                row.records = b""
+                return False
+            self._sealed.add(wanted)
+        self._carrying[wanted] = row
         self.planned_bytes += size
         self.bytes_left -= size
+        return True
 
 
 def replica_id(call: Call, request: m.FetchRequest) -> int:
@@ -278,7 +298,12 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
         name = wanted.topic
     if not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return broker.replicas.get(name, wanted.partition_index)
+    partition = broker.replicas.get(name, wanted.partition_index)
+    # The id was looked up by name, and a topic of the same name may have taken the place of the one that is asked for.
+    log = None if isinstance(partition, ErrorCode) else partition.log
+    if log is not None and isinstance(wanted.topic, bytes) and log.topic_id not in (None, wanted.topic):
+        return ErrorCode.INCONSISTENT_TOPIC_ID
+    return partition
 
 
 def _why_id_is_gone(broker: Broker, wanted: Wanted) -> ErrorCode:

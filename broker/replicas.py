@@ -202,6 +202,8 @@ class Replicas:
         await self._moves.leave(keys)
         for partition in partitions:
             logger.info("%s was given to other brokers", partition.topic_partition)
+            if partition.log is not None and partition.log.topic_id is not None:
+                self._names.pop(partition.log.topic_id, None)
             self._resign(partition)
             del self._partitions[partition.topic_partition]
 

@@ -1,0 +1,79 @@
+"""What a Fetch plans: how much an answer holds until it is sent, and whose records they are."""
+
+import pytest
+
+from barnabas.broker.fetch_plan import INLINE_TOTAL_BYTES_MAX, FetchPlan
+from barnabas.storage.disk import FileSlice
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import fetch_request, fetched, values_in
+from tests.broker.replication import Group
+from tests.broker.test_fetch import with_records
+from tests.broker.test_session_fetch import Session
+
+
+@pytest.fixture
+def carried(monkeypatch) -> list[list[object]]:
+    """What the rows of each fetch from here on carry, when nothing is left to do but to send them."""
+    seen, warm = [], FetchPlan.warm
+
+    async def noted(plan) -> None:
+        await warm(plan)
+        seen.append([row.records for row in plan.rows.values()])
+
+    monkeypatch.setattr(FetchPlan, "warm", noted)
+    return seen
+
+
+# -- what an answer holds
+
+
+async def test_an_answer_holds_so_many_bytes_in_memory_and_the_rest_as_slices(nursery, autojump_clock, carried):
+    count = INLINE_TOTAL_BYTES_MAX // 30_000 + 3
+    _, client, _ = await with_records(nursery, 1, size=30_000, partitions=count)
+    answer = await client.ask(fetch_request([("t", each, 0) for each in range(count)], max_wait_ms=0), 12)
+    assert [len(values_in(row)[0]) for _, row in fetched(answer)] == [30_000] * count
+    in_memory = [piece for piece in carried[0] if isinstance(piece, bytes)]
+    assert INLINE_TOTAL_BYTES_MAX - 31_000 < sum(map(len, in_memory)) <= INLINE_TOTAL_BYTES_MAX
+
+
+async def test_an_answer_holds_so_many_descriptors_of_sealed_segments(nursery, autojump_clock, carried, monkeypatch):
+    monkeypatch.setattr("barnabas.broker.fetch_plan.SEALED_SLICES_MAX", 2)
+    _, client, _ = await with_records(nursery, 2, size=40_000, partitions=4, segment_bytes="50000")
+    session = Session(client)
+    rows = await session.rows([("t", each, 0) for each in range(4)], partition_max_bytes=41_000)
+    assert [each for each, row in rows.items() if row.records] == [0, 1]
+    rows = await session.rows([("t", 0, 1), ("t", 1, 1)])  # what was left over comes first; active segments are free
+    assert [each for each, row in rows.items() if row.records] == [2, 3, 0, 1]
+    assert [sum(isinstance(piece, FileSlice) for piece in pieces) for pieces in carried] == [2, 4]
+
+
+# -- whose records they are
+
+
+async def test_a_fetch_by_the_id_of_an_earlier_topic_gets_none_of_the_new_ones_records(nursery, autojump_clock):
+    group = await Group.start(nursery, count=2)
+    old = group.topic("t", replicas=(1, 2))
+    await old.led_by(1)
+    old.replicas, old.leader, old.epoch = [2], 2, 5
+    await group.clients[1].ask(await old._update_metadata())
+    new = group.topic("t", replicas=(1,))
+    new.leader, new.epoch, new.isr = 1, 0, [1]
+    await group.clients[1].ask(await new._leader_and_isr())
+    await group.clients[1].produce("t", b"new 0")
+    row = await group.clients[1].fetch(old.topic_id, 0, version=13)
+    assert (row.error_code, row.records) == (ErrorCode.INCONSISTENT_TOPIC_ID, b"")
+    assert values_in(await group.clients[1].fetch(new.topic_id, 0, version=13)) == [b"new 0"]
+
+
+async def test_the_id_of_a_topic_whose_replica_was_given_away_is_forgotten(nursery, autojump_clock):
+    group = await Group.start(nursery, count=2)
+    topic = group.topic("t", replicas=(1, 2))
+    await topic.led_by(1)
+    topic.replicas, topic.leader, topic.epoch = [2], 2, 5
+    given_away = await topic._update_metadata()
+    deleted = await topic._update_metadata()
+    deleted.topic_states[0].partition_states[0].leader = -2
+    for told in (given_away, deleted):
+        await group.clients[1].ask(told)
+    row = await group.clients[1].fetch(topic.topic_id, 0, version=13)
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
