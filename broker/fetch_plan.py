@@ -27,7 +27,7 @@ REPLICA_STATE_VERSION = 15
 READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
 # Of one answer: it stays in memory until the client has read it, and nothing else bounds the number of such answers.
-INLINE_TOTAL_BYTES_MAX = 1 << 19
+INLINE_TOTAL_BYTES_MAX = 1 << 20
 # Of one answer: each holds the descriptor of a sealed segment until it is sent. Active segments are open in any case.
 SEALED_SLICES_MAX = 64
 WARM_STEP_BYTES = 1 << 18
