@@ -3,8 +3,8 @@
 A consumer of a thousand partitions would name all of them in each Fetch and be answered about all of them. With a
 session it names the changes only, and the answer holds only partitions that have something new. So that such a fetch
 costs in proportion to what changed, the session keeps one `Waiter` registered on its partitions *between* requests:
-partitions that change while the consumer is busy gather on the dirty list, and the next request plans those alone,
-together with what the request itself changed and what was left over (errors, and data that did not fit).
+partitions that change while the consumer is busy gather on the dirty list, once each, and the next request plans those
+alone, together with what the request itself changed and what was left over (errors, and data that did not fit).
 
     id 0, epoch 0    full request; a session may be made          id n, epoch 0   close session n, then the same
     id 0, epoch -1   full request, no session                     id n, epoch -1  close session n, full request
@@ -118,8 +118,9 @@ class FetchSession:
     def watch(self, wanted: Wanted, partition: "Partition | None") -> None:
         """Hear of changes of `partition` from now on, which is where `wanted` was found."""
         if wanted.watched is partition:
-            if partition is not None:
+            if partition is not None and not self._is_closed:
                 self.waiter.dirty.pop(partition, None)  # it was looked at just now, perhaps changed by that
+                self.waiter.register([partition])  # which took the waiter off it
             return
         if wanted.watched is not None:
             self.waiter.unregister([wanted.watched])

@@ -5,7 +5,9 @@ of them changes. So the request owns one `Waiter` and registers it in the `waite
 changes a partition (append, high watermark, role) calls `wake`: the partition goes on the waiter's dirty list and its
 task is woken once. The request then looks at the dirty partitions only.
 
-Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1).
+Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1). It holds for one
+change: a waiter that is touched is off the partition until its owner takes the dirty list. So the waiters of fetch
+sessions whose consumers are gone cost the next append one touch, and later ones nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,9 +48,10 @@ class Waiter:
             self._wake = None
 
     def take_dirty(self) -> list[Watched]:
-        """What changed since the last call, in the order in which it changed."""
+        """What changed since the last call, in the order in which it changed. From now on it is watched again."""
         changed = list(self.dirty)
         self.dirty.clear()
+        self.register(changed)
         return changed
 
     async def wait(self, deadline: float) -> bool:
@@ -71,15 +74,21 @@ class Waiter:
         """Hear no more of these partitions."""
         for partition in partitions:
             partition.waiters.pop(self, None)
+            self.dirty.pop(partition, None)
 
 
 def wake(changed: Watched, *, log_grew: bool = True) -> None:
-    """Tell everybody who waits for this partition that it changed; if only the high watermark moved, some sleep on."""
-    for waiter in changed.waiters:
+    """Touch every waiter of this partition, and take it off; if only the high watermark moved, some sleep on."""
+    waiters = changed.waiters
+    if not waiters:
+        return
+    changed.waiters = {}
+    for waiter in waiters:
         if log_grew or not waiter.sleeps_through_commits:
             waiter.touch(changed)
         else:
             waiter.dirty[changed] = None
+            changed.waiters[waiter] = None  # its task sleeps: the log's next growth must wake it
 
 
 class Outcomes(Generic[Outcome]):

@@ -65,6 +65,7 @@ class _Watch(Waiter):
 
     def touch(self, changed: Watched) -> None:
         self.changed[changed] = self.process
+        self.register([changed])  # every change is looked at
 
 
 class _Process:

@@ -44,6 +44,17 @@ def test_a_partition_is_due_when_it_is_named_and_then_only_when_it_changes() -> 
     assert session.take_due() == [other]
 
 
+def test_a_partition_that_its_own_plan_changed_is_watched_on_and_not_due() -> None:
+    session = empty_session(FetchSessions(random.Random(1)))
+    wanted, place = watched(session, "one")
+    session.take_due()
+    wake(place)
+    session.watch(wanted, place)  # type: ignore[arg-type]
+    assert session.take_due() == []
+    wake(place)
+    assert session.take_due() == [wanted]
+
+
 def test_left_overs_come_before_what_changed_since() -> None:
     session = empty_session(FetchSessions(random.Random(1)))
     (one, _), (other, place) = watched(session, "one"), watched(session, "other")

@@ -280,6 +280,16 @@ async def test_a_session_that_makes_room_while_it_is_planned_watches_nothing(nur
     assert sum(len(partition.waiters) for partition in machine.broker.replicas) == 0
 
 
+async def test_the_sessions_of_consumers_that_are_gone_cost_one_append_only(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    for _ in range(10):
+        await Session(client).rows([("t", 0, 0)])
+    partition = machine.broker.replicas.get("t", 0)
+    assert len(partition.waiters) == 10
+    await client.produce("t", b"v")
+    assert partition.waiters == {}
+
+
 async def test_sessions_and_full_requests_see_the_same_log(nursery, autojump_clock):
     """A random history: whatever the session shows, put together, is what a full fetch shows."""
     rng = random.Random(5)

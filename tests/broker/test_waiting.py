@@ -50,6 +50,35 @@ async def test_after_unregistering_nothing_is_heard(autojump_clock: object) -> N
     assert not await waiter.wait(trio.current_time() + 1)
 
 
+def test_a_waiter_that_takes_nothing_is_touched_once() -> None:
+    place, waiter = Place(), Waiter()
+    waiter.register([place])
+    wake(place)
+    assert place.waiters == {}, "later changes cost nothing"
+    assert waiter.take_dirty() == [place]
+    wake(place)
+    assert waiter.take_dirty() == [place], "who looked is watching again"
+
+
+def test_what_is_unregistered_while_it_is_dirty_is_not_watched_again() -> None:
+    place, waiter = Place(), Waiter()
+    waiter.register([place])
+    wake(place)
+    waiter.unregister([place])
+    assert waiter.take_dirty() == []
+    assert place.waiters == {}
+
+
+def test_a_commit_leaves_a_follower_registered_for_the_next_records() -> None:
+    place, follower, consumer = Place(), Waiter(sleeps_through_commits=True), Waiter()
+    for waiter in (follower, consumer):
+        waiter.register([place])
+    wake(place, log_grew=False)
+    assert place.waiters == {follower: None}
+    wake(place)
+    assert place.waiters == {}
+
+
 async def wake_after(seconds: float, place: Place) -> None:
     await trio.sleep(seconds)
     wake(place)
