@@ -47,14 +47,17 @@ class ControllerLink:
                 if controller_id != self._metadata.controller_id:
                     scope.cancel()
 
-    async def ask(self, request: m.Message, deadline_ms: float = math.inf) -> m.Message:
-        """The controller's answer, which is not NOT_CONTROLLER; PeerLost when none comes within `deadline_ms`."""
+    async def ask(self, request: m.Message, deadline_ms: float = math.inf, version_max: int | None = None) -> m.Message:
+        """The controller's answer, which is not NOT_CONTROLLER; PeerLost when none comes within `deadline_ms`.
+
+        It is asked in the highest version that both sides know, none above `version_max`.
+        """
         problem = "no controller is known"
         backoff_ms = BACKOFF_MS_MIN
         with trio.move_on_after(deadline_ms / 1000):
             while True:
                 controller_id = self._metadata.controller_id
-                outcome = await self._ask_once(request)
+                outcome = await self._ask_once(request, version_max)
                 if not isinstance(outcome, str):
                     return outcome
                 problem = outcome
@@ -65,7 +68,7 @@ class ControllerLink:
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
         raise PeerLost(f"{type(request).__name__} is not answered by a controller: {problem}")
 
-    async def _ask_once(self, request: m.Message) -> m.Message | str:
+    async def _ask_once(self, request: m.Message, version_max: int | None) -> m.Message | str:
         """The answer, or why there is none."""
         peer = self._peer(asking.key_of(request))
         if peer is None:
@@ -73,7 +76,7 @@ class ControllerLink:
         with trio.CancelScope() as scope:
             self._under_way[scope] = self._metadata.controller_id
             try:
-                response = await peer.ask(request, self._config.controller_socket_timeout_ms)
+                response = await peer.ask(request, self._config.controller_socket_timeout_ms, version_max)
             except PeerLost as error:
                 return str(error)
             finally:

@@ -42,7 +42,7 @@ class IsrWriter:
         self._changed: dict[TopicPartition, None] = {}
         self._changed_at = self._told_at = -math.inf
 
-    async def ask(self, request: m.Message) -> m.AlterPartitionResponse:
+    async def ask(self, request: m.Message, *, version_max: int | None = None) -> m.AlterPartitionResponse:
         """Write the states that an AlterPartition asks for; PeerLost when the store cannot be reached."""
         if not isinstance(request, m.AlterPartitionRequest):
             raise TypeError(f"{request!r} is no AlterPartition")

@@ -76,7 +76,7 @@ class LocalLeader:
         self._world = world
         self._pace = pace
 
-    async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message:
+    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The answer; the deadline does not matter, for it always comes."""
         match request:
             case m.FetchRequest():

@@ -56,14 +56,14 @@ class SelfPeer:
         self._broker = broker
         self._listener = listener
 
-    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
+    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         broker = self._broker()
         key = asking.key_of(request)
-        versions = inter_broker_versions(broker.config.inter_broker_protocol_version)
+        due = inter_broker_versions(broker.config.inter_broker_protocol_version).get(key, APIS[key].max_version)
         call = Call(
             api_key=key,
-            version=versions.get(key, APIS[key].max_version),
+            version=due if version_max is None else min(due, version_max),
             client_id=str(broker.broker_id),
             principal=ANONYMOUS,
             client_address="localhost",
@@ -116,10 +116,10 @@ class RemotePeer:
         self._is_closed = False
         self._failures = 0  # to connect, one after the other
 
-    async def ask(self, request: m.Message, deadline_ms: float, version: int | None = None) -> m.Message:
+    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included.
 
-        It is asked in the version that is due, if none is said.
+        It is asked in the version that is due, or in a lower one, `version_max`.
         """
         with trio.move_on_after(deadline_ms / 1000):
             try:
@@ -127,7 +127,7 @@ class RemotePeer:
             except trio.WouldBlock:
                 await self._turn.acquire()
             try:
-                return await self._ask(request, version)
+                return await self._ask(request, version_max)
             except ConnectionLost as error:
                 raise PeerLost(f"{type(request).__name__}: {error}") from error
             except ProtocolViolation as violation:
@@ -149,14 +149,14 @@ class RemotePeer:
         """Whether a connection is open."""
         return self._connection is not None
 
-    async def _ask(self, request: m.Message, version: int | None) -> m.Message:
+    async def _ask(self, request: m.Message, version_max: int | None) -> m.Message:
         is_answered = False
         connection = self._connection
         if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
             self._disconnect()
         try:
             connection = self._connection or await self._connect()
-            response = await connection.ask(request, version)
+            response = await connection.ask(request, version_max)
             is_answered = True
         finally:
             if not is_answered:
@@ -214,11 +214,12 @@ class _Connection:
         self._reader = FrameReader(response_bytes_max)
         self._correlation_id = -1
 
-    async def ask(self, request: m.Message, version: int | None) -> m.Message:
+    async def ask(self, request: m.Message, version_max: int | None) -> m.Message:
         key = asking.key_of(request)
-        version = self.versions.get(key) if version is None else version
+        version = self.versions.get(key)
         if version is None:
             raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
+        version = version if version_max is None else min(version, version_max)
         frame, question = await self._exchange(request, version)
         return asking.read_response(frame, question)
 

@@ -18,7 +18,7 @@ any part ends all of them, and the first cause is raised.
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -39,7 +39,7 @@ from barnabas.broker.fetchers import Fetchers
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
-from barnabas.broker.isr_changes import IsrChanges
+from barnabas.broker.isr_changes import Ask, IsrChanges
 from barnabas.broker.isr_writer import ALTER_PARTITION_LEVEL, IsrWriter
 from barnabas.broker.local_leader import LocalLeader, Pace
 from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
@@ -227,7 +227,7 @@ def _build(
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     """Let leaders change their ISRs: by asking the controller or, as brokers did before 2.7, by writing them."""
     changes = broker.isr_changes
-    ask: Callable[[m.Message], Awaitable[m.Message]] = broker.controller_link.ask
+    ask: Ask = broker.controller_link.ask
     if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = IsrWriter(broker.store, broker.replicas)
         background.start_soon(writer.run)

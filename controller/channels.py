@@ -32,8 +32,11 @@ logger = logging.getLogger(__name__)
 class Peer(Protocol):
     """Another broker, or this one."""
 
-    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message:
-        """The response; PeerLost when it does not come within `deadline_ms` milliseconds."""
+    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
+        """The response; PeerLost when it does not come within `deadline_ms` milliseconds.
+
+        It is asked in the version that is due, or in a lower one, `version_max`.
+        """
         ...
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ class Peer:
         self.asked_at = []
         self.is_closed = False
 
-    async def ask(self, request, deadline_ms):
+    async def ask(self, request, deadline_ms, version_max=None):
         self.asked_at.append(trio.current_time())
         await trio.lowlevel.checkpoint()
         if self.answer is None:

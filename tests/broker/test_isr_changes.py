@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.isr_changes import IsrChanges
+from barnabas.broker.isr_changes import ROLE_WAIT_SECONDS, IsrChanges
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata
 from barnabas.broker.partition import Partition, Role
 from barnabas.storage.log import open_log
@@ -24,12 +24,15 @@ class Controller:
     def __init__(self, *answers) -> None:
         self.answers = list(answers)
         self.requests: list[m.AlterPartitionRequest] = []
+        self.versions_max: list[int | None] = []
+        self.omits_rows = False
         self.by_name = False
         self.holds = trio.Event()
         self.holds.set()
 
-    async def ask(self, request):
+    async def ask(self, request, *, version_max=None):
         self.requests.append(request)
+        self.versions_max.append(version_max)
         await self.holds.wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else (self.answers or [ErrorCode.NONE])[0]
         if answer is PeerLost:
@@ -38,10 +41,10 @@ class Controller:
             return m.AlterPartitionResponse(error_code=answer[0])
         topics = [
             m.AlterPartitionResponse.TopicData(
-                **({"topic_name": topic.topic_name} if self.by_name else {"topic_id": topic.topic_id}),
+                **({"topic_name": topic.topic_name} if self.by_name or version_max else {"topic_id": topic.topic_id}),
                 partitions=[self.row(row, answer) for row in topic.partitions],
             )
-            for topic in request.topics
+            for topic in (() if self.omits_rows else request.topics)
         ]
         return m.AlterPartitionResponse(topics=topics)
 
@@ -206,6 +209,33 @@ async def test_a_leader_that_does_not_know_the_state_waits_for_a_role(nursery, a
     assert partition.asked_isr.in_sync_replicas == [ME, OTHER]  # it may have been written: it counts
     partition.become(partition.log, role(1))
     assert partition.asked_isr is None
+
+
+async def test_a_leader_to_which_no_role_comes_asks_again(nursery, autojump_clock):
+    controller = Controller(ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NONE)
+    scene = await settled(nursery, controller, seconds=ROLE_WAIT_SECONDS + 10)
+    assert (len(controller.requests), scene.isrs) == (2, [[ME, OTHER]])
+
+
+async def test_a_partition_that_the_answer_does_not_name_is_asked_for_again_much_later(nursery, autojump_clock):
+    controller = Controller()
+    controller.omits_rows = True
+    scene = await settled(nursery, controller, seconds=ROLE_WAIT_SECONDS - 1)
+    assert len(controller.requests) == 1
+    controller.omits_rows = False
+    await trio.sleep(10)
+    assert (len(controller.requests), scene.isrs) == (2, [[ME, OTHER]])
+
+
+async def test_topics_without_an_id_are_asked_for_by_name_in_a_request_of_their_own(nursery, autojump_clock):
+    controller = Controller()
+    scene = Scene(nursery, controller, partitions=3)
+    scene.partitions[1].log.topic_id = None
+    scene.join(0, 1, 2)
+    await trio.sleep(0.01)
+    asked = [[row.partition_index for row in each.topics[0].partitions] for each in controller.requests]
+    assert list(zip(asked, controller.versions_max, strict=True)) == [([0, 2], None), ([1], 1)]
+    assert scene.isrs == [[ME, OTHER]] * 3
 
 
 async def test_an_answer_after_the_leader_epoch_moved_is_ignored(nursery, autojump_clock):
