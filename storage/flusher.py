@@ -24,7 +24,8 @@ import trio
 from barnabas.storage.disk import InThread, StorageError, parent_of
 
 if TYPE_CHECKING:
-    from barnabas.storage.log import FlushPlan, PartitionLog
+    from barnabas.storage.flush_plan import FlushPlan
+    from barnabas.storage.log import PartitionLog
 
 SHORTAGE_PAUSE_SECONDS = 0.1  # out of descriptors: until somebody closes one
 

@@ -33,20 +33,14 @@ from barnabas.storage.checkpoint import (
     read_partition_metadata,
     write_partition_metadata,
 )
-from barnabas.storage.disk import Disk, File, make_durable_directory
+from barnabas.storage.disk import Disk, make_durable_directory
 from barnabas.storage.entries import ENTRY_PREFIX_BYTES, EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
+from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
-from barnabas.storage.recovery import (
-    LoadedLog,
-    control_of,
-    load_log,
-    load_producers,
-    note_epoch,
-    remove_snapshots,
-    replay_producers,
-)
+from barnabas.storage.recovery import LoadedLog, load_log
+from barnabas.storage.replay import control_of, load_producers, note_epoch, remove_snapshots, replay_producers
 from barnabas.storage.retention import Limits, decide_retention
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
@@ -55,7 +49,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
 
-__all__ = ["Appended", "FlushPlan", "LogConfig", "PartitionLog", "Read", "open_log"]
+__all__ = ["Appended", "LogConfig", "PartitionLog", "Read", "open_log"]
 
 DELETIONS_AT_A_TIME = 8  # segments, each with its renames
 
@@ -69,45 +63,6 @@ class Appended:
     append_time_ms: int  # -1 unless the topic has LogAppendTime
     log_start_offset: int
     duplicate: bool
-
-
-class FlushPlan:
-    """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
-
-    __slots__ = ("_active", "_epochs", "_names", "_sealed", "_store", "epochs_version", "generation", "offset")
-
-    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names: bool) -> None:
-        segments = log.segments
-        segments.active.file.retain()
-        self.offset = log.log_end_offset
-        self.generation = segments.generation
-        self.epochs_version = epochs_version
-        self._store = segments.store
-        self._active: File | None = segments.active.file
-        self._sealed = log.unsynced_segments()[:-1]
-        self._epochs = epochs
-        self._names = names
-
-    def sync(self) -> None:
-        """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
-
-        Of the active segment only the log: recovery makes its indexes anew in any case.
-        """
-        for segment in self._sealed:
-            segment.sync(self.offset)
-        if self._active is not None:
-            self._active.sync()
-        if self._epochs is not None:
-            path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
-            self._store.disk.replace_file(path, self._epochs.encode())
-        elif self._names:
-            self._store.disk.sync_directory(self._store.directory)
-
-    def release(self) -> None:
-        """Give the file back; once is enough. `flushed` does it; after a failed sync the caller must."""
-        file, self._active = self._active, None
-        if file is not None:
-            file.release()
 
 
 class PartitionLog:

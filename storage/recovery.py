@@ -20,19 +20,11 @@ Files are read in windows of 1 MiB; a batch may be larger, if the file is as lon
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
-from barnabas.storage.entries import (
-    BATCH_MAGIC,
-    LOOKUP_STEP_BYTES,
-    PRODUCER_ID_AT,
-    EntrySpan,
-    leader_epoch_of,
-    max_timestamp_of,
-    walk_file,
-)
+from barnabas.storage.entries import LOOKUP_STEP_BYTES, max_timestamp_of, walk_file
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import (
     CLEANED,
@@ -47,20 +39,12 @@ from barnabas.storage.files import (
     SegmentStore,
     offset_of_name,
 )
-from barnabas.storage.index import (
-    MAX_RELATIVE_OFFSET,
-    OFFSET_ENTRY,
-    TIME_ENTRY,
-    AbortedTransaction,
-    IndexCorrupt,
-    TransactionIndex,
-    has_whole_entries,
-    parse_transactions,
-)
-from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
+from barnabas.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, has_whole_entries
+from barnabas.storage.producers import ProducerStates
+from barnabas.storage.replay import load_producers, note_epoch, reindex, remove_snapshots, replay_producers
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import ControlRecord, is_intact, read_batch_header, read_control_record, read_records
+from barnabas.wire.records import is_intact
 
 
 class RecoveryRules(Protocol):
@@ -388,17 +372,6 @@ class _Loading:
         self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s not in kept])
 
 
-def reindex(store: SegmentStore, base: int, size_bytes: int, index_interval_bytes: int, now_ms: int) -> ActiveSegment:
-    """A segment that is believed, with offset and time index made anew (in memory). Blocking: long."""
-    segment = ActiveSegment.unread(store, base, now_ms)
-    segment.transactions = TransactionIndex(_read_transactions(store, base))
-    for span, data in walk_file(segment.file, 0, size_bytes):
-        timestamp = max_timestamp_of(span, data)
-        segment.note(span.position, span.size_bytes, span.last_offset, timestamp, index_interval_bytes)
-    segment.size_bytes = size_bytes
-    return segment
-
-
 def find_log_end(active: ActiveSegment) -> int | None:
     """The offset behind the last entry, by the index and a short walk; None if the file does not end with an entry."""
     entries = active.offsets.entries
@@ -408,95 +381,3 @@ def find_log_end(active: ActiveSegment) -> int | None:
         end_offset = span.last_offset + 1
         position = span.position + span.size_bytes
     return end_offset if position == active.size_bytes else None
-
-
-# -- what each entry adds
-
-
-def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
-    """What a control batch says; None if compaction has removed its record."""
-    record = next(read_records(data), None)
-    return None if record is None else read_control_record(record)
-
-
-def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
-    """Take over the leader epoch of an entry; True if that was news. Old formats have none, and what is known of
-    earlier entries says nothing about where they ended: so everything is forgotten then, as in Kafka."""
-    if span.magic < BATCH_MAGIC:
-        return epochs.clear()
-    epoch = leader_epoch_of(span, data)
-    latest = epochs.latest_epoch
-    return epoch >= 0 and (latest is None or epoch > latest) and epochs.assign(epoch, span.base_offset)
-
-
-def replay_producers(producers: ProducerStates, span: EntrySpan, data: memoryview) -> AbortedTransaction | None:
-    """Take over what an entry says of its producer; returns the transaction that it aborted, if any."""
-    if span.magic < BATCH_MAGIC or data[PRODUCER_ID_AT] & 0x80:
-        return None  # no producer: -1
-    header = read_batch_header(data)
-    completed = producers.update(header, control=control_of(data) if header.is_control else None)
-    if completed is None or not completed.aborted:
-        return None
-    return AbortedTransaction(
-        completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-    )
-
-
-def load_producers(
-    store: SegmentStore,
-    producers: ProducerStates,
-    snapshots: Sequence[int],
-    segments: Iterable[Segment],
-    log_start_offset: int,
-    end_offset: int,
-    now_ms: int,
-    producer_id_expiration_ms: int,
-) -> list[int]:
-    """Load the newest good snapshot up to `end_offset` and replay the log from there. Returns the snapshots that are
-    left: a damaged one is removed. Blocking: long."""
-    producers.clear()
-    start_offset = log_start_offset
-    left = list(snapshots)
-    for offset in reversed(snapshots):
-        if offset > end_offset:
-            continue
-        path = store.path(offset, SNAPSHOT)
-        try:
-            producers.load_snapshot(store.disk.read_file(path), now_ms, producer_id_expiration_ms)
-        except SnapshotCorrupt:
-            left = remove_snapshots(store, left, [offset])
-            continue
-        start_offset = max(offset, log_start_offset)
-        break
-    for segment in segments:
-        if segment.next_base_offset is None or segment.next_base_offset > start_offset:
-            _replay_segment(store, segment, producers, start_offset, end_offset)
-    return left
-
-
-def _replay_segment(
-    store: SegmentStore, segment: Segment, producers: ProducerStates, start_offset: int, end_offset: int
-) -> None:
-    if start_offset >= end_offset:
-        return
-    position = segment.start_position(start_offset, store.private)
-    with store.private(segment.path) as file:
-        for span, data in walk_file(file, position, segment.size_bytes):
-            if span.base_offset >= end_offset:
-                return
-            if span.last_offset >= start_offset:
-                replay_producers(producers, span, data)
-
-
-def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:
-    """Remove some snapshots; returns the others."""
-    for offset in unwanted:
-        store.disk.remove(store.path(offset, SNAPSHOT))
-    return [offset for offset in snapshots if offset not in unwanted]
-
-
-def _read_transactions(store: SegmentStore, base: int) -> list[AbortedTransaction]:
-    path = store.path(base, TRANSACTION_INDEX)
-    if not store.disk.exists(path):
-        return []
-    return list(parse_transactions(store.disk.read_file(path)))

@@ -27,7 +27,7 @@ from barnabas.storage.files import (
     offset_of_name,
 )
 from barnabas.storage.index import IndexCorrupt
-from barnabas.storage.recovery import reindex
+from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords

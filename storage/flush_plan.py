@@ -1,0 +1,48 @@
+"""What one flush of a log has to sync."""
+
+from typing import TYPE_CHECKING
+
+from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT
+from barnabas.storage.disk import File
+
+if TYPE_CHECKING:
+    from barnabas.storage.log import PartitionLog
+
+
+class FlushPlan:
+    """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
+
+    __slots__ = ("_active", "_epochs", "_names", "_sealed", "_store", "epochs_version", "generation", "offset")
+
+    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names: bool) -> None:
+        segments = log.segments
+        segments.active.file.retain()
+        self.offset = log.log_end_offset
+        self.generation = segments.generation
+        self.epochs_version = epochs_version
+        self._store = segments.store
+        self._active: File | None = segments.active.file
+        self._sealed = log.unsynced_segments()[:-1]
+        self._epochs = epochs
+        self._names = names
+
+    def sync(self) -> None:
+        """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
+
+        Of the active segment only the log: recovery makes its indexes anew in any case.
+        """
+        for segment in self._sealed:
+            segment.sync(self.offset)
+        if self._active is not None:
+            self._active.sync()
+        if self._epochs is not None:
+            path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            self._store.disk.replace_file(path, self._epochs.encode())
+        elif self._names:
+            self._store.disk.sync_directory(self._store.directory)
+
+    def release(self) -> None:
+        """Give the file back; once is enough. `flushed` does it; after a failed sync the caller must."""
+        file, self._active = self._active, None
+        if file is not None:
+            file.release()
