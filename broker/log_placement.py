@@ -6,7 +6,7 @@ kept in memory until they are granted, as in Kafka: a restart forgets them. They
 anything, and the oldest go first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.wire.errors import ErrorCode
@@ -21,7 +21,7 @@ WISHES_MAX = 10_000  # some megabytes; every partition that a broker hosts may b
 class LogPlacement:
     """The log directories, in the order in which a new log should try them."""
 
-    def __init__(self, directories: "Sequence[LogDirectory]") -> None:
+    def __init__(self, directories: "Iterable[LogDirectory]") -> None:
         self._directories = directories
         self._wishes: dict[TopicPartition, LogDirectory] = {}
 

@@ -25,6 +25,7 @@ import trio
 from barnabas.broker.cleaner import CleanerConfig, LogCleaner
 from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.future_logs import FutureLogs
+from barnabas.broker.log_directories import AllDirectoriesOffline, LogDirectories
 from barnabas.broker.log_directory import (
     Contents,
     LogDirectory,
@@ -33,7 +34,6 @@ from barnabas.broker.log_directory import (
     agreed_identity,
     doomed_name,
     mark_clean,
-    mark_failed,
     prepare,
     promote_orphans,
     read_contents,
@@ -56,10 +56,9 @@ from barnabas.storage.checkpoint import (
     CheckpointCorrupt,
     write_checkpoint,
 )
-from barnabas.storage.disk import DirectoryLocked, StorageError, join, parent_of
+from barnabas.storage.disk import DirectoryLocked, StorageError, join
 from barnabas.storage.files import OpenFiles
 from barnabas.storage.log import LogConfig, PartitionLog, open_log
-from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -68,13 +67,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+__all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
+
 NEVER_MS = 2**63 - 1
 
 Result = TypeVar("Result")
-
-
-class AllDirectoriesOffline(Exception):
-    """The last log directory failed; there is nothing left to serve."""
 
 
 class LogsConfig(CleanerConfig, Protocol):
@@ -102,19 +99,15 @@ class Logs:
         self._config = config
         self._world = world
         self._flusher = flusher
-        self.directories = [
-            LogDirectory(path.rstrip("/") or "/", world.disk.absolute_path(path)) for path in config.log_directories
-        ]
+        self.directories = LogDirectories(config.log_directories, world, flusher)
         self.placement = LogPlacement(self.directories)
         self._open_files = OpenFiles(world.disk)
         self._checkpointed_high_watermarks: dict[TopicPartition, int] = {}
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
-        self._on_directory_failed: Callable[[str, StorageError], None] | None = None
         self._removals = Removals(self._remove)
         self.cleaner = LogCleaner(config, world, self)
         self.truncation = Truncation(world, self, flusher)
         self.futures = FutureLogs(world, self, flusher)
-        self._last_directory_failed = trio.Event()
         self._loaded = False
 
     # -- what there is
@@ -133,12 +126,12 @@ class Logs:
     @property
     def offline_directories(self) -> dict[str, StorageError]:
         """The directories that failed, and why."""
-        return {directory.path: directory.failure for directory in self.directories if directory.failure is not None}
+        return self.directories.failures
 
     @property
     def online_directories(self) -> list[str]:
         """The directories that are served."""
-        return [directory.path for directory in self._live()]
+        return [directory.path for directory in self.directories.live()]
 
     async def volume_bytes(self, directory: LogDirectory) -> tuple[int, int]:
         """How large the volume of a directory is, and how much is free; StorageError takes the directory offline."""
@@ -158,8 +151,8 @@ class Logs:
         try:
             for directory in self.directories:
                 await self._open_directory(directory)
-            self._require_a_directory()
-            return agreed_identity({directory.path: directory.meta for directory in self._live()})
+            self.directories.require_one()
+            return agreed_identity({directory.path: directory.meta for directory in self.directories.live()})
         except BaseException:
             self.abandon()
             raise
@@ -167,14 +160,14 @@ class Logs:
     async def load(self, identity: StoredIdentity, topic_config: Callable[[str], LogConfig]) -> None:
         """Open every log. A directory that does not say whose it is is given this identity. Errors as `open`."""
         try:
-            contents = {directory.path: await self._look(directory) for directory in self._live()}
+            contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
             refuse_duplicates(contents)
             await self._promote_orphans(contents)
             async with trio.open_nursery() as nursery:
-                for directory in self._live():
+                for directory in self.directories.live():
                     found = contents[directory.path]
                     nursery.start_soon(self._load_directory, directory, found, identity, topic_config)
-            self._require_a_directory()
+            self.directories.require_one()
             self._loaded = True
         except BaseException:
             self.abandon()
@@ -186,7 +179,7 @@ class Logs:
         except (DirectoryLocked, CheckpointCorrupt) as error:
             raise LogDirectoryRefused(str(error)) from error
         except StorageError as error:
-            self._fail(directory, error)
+            self.directories.fail(directory, error)
 
     async def _look(self, directory: LogDirectory) -> Contents:
         try:
@@ -391,15 +384,15 @@ class Logs:
         now on, with the directory's path.
         """
         self._high_watermarks = high_watermarks
-        self._on_directory_failed = on_directory_failed
+        self.directories.on_failed = on_directory_failed
         async with trio.open_nursery() as nursery:
             for interval_ms, step in self._duties():
                 nursery.start_soon(self._every, interval_ms, step)
             nursery.start_soon(self._removals.run)
             nursery.start_soon(self.cleaner.run, high_watermarks)
             task_status.started()
-            await self._last_directory_failed.wait()
-            self._require_a_directory()
+            await self.directories.last_failed.wait()
+            self.directories.require_one()
 
     def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
         """What is done every so many milliseconds."""
@@ -461,7 +454,7 @@ class Logs:
     async def _remove(self, doomed: Doomed) -> None:
         directory, log = doomed.directory, doomed.log
         if log is None:
-            await self._try(directory, remove_durably, self._world.disk, doomed.path)
+            await self.directories.attempt(directory, remove_durably, self._world.disk, doomed.path)
         elif self.get(log.topic_partition) is log:
             try:
                 removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
@@ -487,7 +480,7 @@ class Logs:
         await self.checkpoint(self.directory_of(log), CLEANER_CHECKPOINT)
 
     async def _checkpoint_all(self, name: str) -> None:
-        for directory in self._live():
+        for directory in self.directories.live():
             try:
                 await self.checkpoint(directory, name)
             except StorageError:
@@ -510,67 +503,26 @@ class Logs:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
         directory = self.directory_of(log)
         if directory.holds(log):
-            self._fail(directory, error)
-
-    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
-        if directory.failure is not None:
-            return
-        if error.is_shortage:
-            logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
-            return
-        directory.failure = error
-        logger.error("log directory %s is offline: %s", directory.path, error)
-        self._flusher.give_up(directory.path, error)
-        mark_failed(self._world.disk, directory.path)
-        logs = directory.take_all()
-        if self._on_directory_failed is not None:
-            self._on_directory_failed(directory.path, error)
-        directory.give_up(logs)
-        if not self._live():
-            self._last_directory_failed.set()
-
-    async def in_directory(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
-        """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
-        try:
-            return await self._world.in_thread(function, *args)
-        except StorageError as error:
-            self._fail(directory, error)
-            raise
-
-    async def _try(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
-        """The same, where nobody waits for the outcome but to know whether it was one."""
-        try:
-            await self.in_directory(directory, function, *args)
-        except StorageError:
-            return False
-        return True
-
-    def _live(self) -> list[LogDirectory]:
-        return [directory for directory in self.directories if directory.failure is None]
-
-    def _require_a_directory(self) -> None:
-        if not self._live():
-            reasons = "; ".join(f"{path} ({error})" for path, error in self.offline_directories.items())
-            raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
+            self.directories.fail(directory, error)
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:
         """The directory that a log is in, or was in before it was deleted."""
-        path = parent_of(log.directory)
-        for directory in self.directories:
-            if directory.path == path:
-                return directory
-        raise InvariantBroken(f"{log} lies in {path}, which is no log directory")
+        return self.directories.holder_of(log)
+
+    async def in_directory(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
+        """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
+        return await self.directories.run(directory, function, *args)
 
     # -- the end
 
     async def close(self) -> None:
         """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more, or wants to be told."""
-        self._on_directory_failed = None
+        self.directories.on_failed = None
         if not self._loaded:
             self.abandon()  # of logs that were not opened nothing can be said
             return
         async with trio.open_nursery() as nursery:
-            for directory in self._live():
+            for directory in self.directories.live():
                 nursery.start_soon(self._close_directory, directory)
 
     def abandon(self) -> None:
@@ -593,5 +545,7 @@ class Logs:
 
     async def _close_logs(self, directory: LogDirectory, todo: Iterator[PartitionLog]) -> None:
         for log in todo:
-            if directory.failure is not None or not await self._try(directory, log.close, self._world.now_ms()):
+            if directory.failure is not None or not await self.directories.attempt(
+                directory, log.close, self._world.now_ms()
+            ):
                 return

@@ -1,0 +1,102 @@
+"""The log directories of this broker, each online until it fails (KIP-112).
+
+A `StorageError` takes its directory offline, for good: its logs are given up and the rest of the broker is told. A
+shortage of descriptors or memory fails only what needed them.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from barnabas.broker.log_directory import LogDirectory, mark_failed
+from barnabas.storage.disk import StorageError, parent_of
+from barnabas.wire.errors import InvariantBroken
+
+if TYPE_CHECKING:
+    from barnabas.broker.world import World
+    from barnabas.storage.flusher import Flusher
+    from barnabas.storage.log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class AllDirectoriesOffline(Exception):
+    """The last log directory failed; there is nothing left to serve."""
+
+
+class LogDirectories:
+    """All log directories, in the order of the configuration."""
+
+    def __init__(self, paths: Sequence[str], world: "World", flusher: "Flusher") -> None:
+        self._world = world
+        self._flusher = flusher
+        self._all = [LogDirectory(path.rstrip("/") or "/", world.disk.absolute_path(path)) for path in paths]
+        self.on_failed: Callable[[str, StorageError], None] | None = None
+        self.last_failed = trio.Event()
+
+    def __iter__(self) -> Iterator[LogDirectory]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def live(self) -> list[LogDirectory]:
+        """Those that are served."""
+        return [directory for directory in self._all if directory.failure is None]
+
+    @property
+    def failures(self) -> dict[str, StorageError]:
+        """The directories that failed, and why."""
+        return {directory.path: directory.failure for directory in self._all if directory.failure is not None}
+
+    def require_one(self) -> None:
+        """AllDirectoriesOffline if none can be used."""
+        if not self.live():
+            reasons = "; ".join(f"{path} ({error})" for path, error in self.failures.items())
+            raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
+
+    def holder_of(self, log: "PartitionLog") -> LogDirectory:
+        """The directory that a log is in, or was in before it was deleted."""
+        path = parent_of(log.directory)
+        for directory in self._all:
+            if directory.path == path:
+                return directory
+        raise InvariantBroken(f"{log} lies in {path}, which is no log directory")
+
+    def fail(self, directory: LogDirectory, error: StorageError) -> None:
+        """An operation in this directory failed: it goes offline, unless the process was only short of something."""
+        if directory.failure is not None:
+            return
+        if error.is_shortage:
+            logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
+            return
+        directory.failure = error
+        logger.error("log directory %s is offline: %s", directory.path, error)
+        self._flusher.give_up(directory.path, error)
+        mark_failed(self._world.disk, directory.path)
+        logs = directory.take_all()
+        if self.on_failed is not None:
+            self.on_failed(directory.path, error)
+        directory.give_up(logs)
+        if not self.live():
+            self.last_failed.set()
+
+    async def run(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
+        """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
+        try:
+            return await self._world.in_thread(function, *args)
+        except StorageError as error:
+            self.fail(directory, error)
+            raise
+
+    async def attempt(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
+        """The same, where nobody waits for the outcome but to know whether it was one."""
+        try:
+            await self.run(directory, function, *args)
+        except StorageError:
+            return False
+        return True
