@@ -20,6 +20,7 @@ from barnabas.wire.apis import APIS, request_header_version
 from barnabas.wire.errors import ProtocolViolation
 
 LENGTH_BYTES = 4
+HEADER_TAGS_MAX = 100  # Kafka knows none; each costs us time on the event loop
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhi")
@@ -159,6 +160,8 @@ def response_prefix(body_size_bytes: int, correlation_id: int, header_version: i
 def _skip_tags(frame: memoryview, position: int) -> int:
     """Past the tagged fields of a header, none of which is known; IndexError where the frame ends first."""
     count, position = _read_unsigned(frame, position)
+    if count > HEADER_TAGS_MAX:
+        raise ProtocolViolation(f"the header of a request has {count} tagged fields; the limit is {HEADER_TAGS_MAX}")
     for _ in range(count):
         _, position = _read_unsigned(frame, position)
         size_bytes, position = _read_unsigned(frame, position)

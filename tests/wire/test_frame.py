@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.wire.errors import ProtocolViolation
-from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header, response_prefix
+from barnabas.wire.frame import (
+    HEADER_TAGS_MAX,
+    FrameReader,
+    UnsupportedRequest,
+    read_request_header,
+    response_prefix,
+)
 
 MAX_BYTES = 1 << 20
 
@@ -120,6 +126,17 @@ def test_header_version_2_keeps_the_client_id_and_skips_tags_it_does_not_know() 
     frame = request(1, 12, b"me", tags + b"body")
     header = read_request_header(frame)
     assert (header.client_id, bytes(frame[header.position :])) == ("me", b"body")
+
+
+def test_a_header_with_more_tags_than_anybody_sends_is_refused_before_they_are_read() -> None:
+    def header(count: int) -> bytes:
+        return bytes([count]) + b"\x05\x00" * count
+
+    assert read_request_header(request(3, 9, None, header(HEADER_TAGS_MAX))).position == 11 + 2 * HEADER_TAGS_MAX
+    with pytest.raises(ProtocolViolation, match="101 tagged fields"):
+        read_request_header(request(3, 9, None, header(HEADER_TAGS_MAX + 1)))
+    with pytest.raises(ProtocolViolation, match="tagged fields"):
+        read_request_header(request(3, 9, None, b"\xff\xff\xff\xff\x07"))
 
 
 def test_a_client_id_may_be_null_or_empty() -> None:
