@@ -10,6 +10,7 @@ A simulated world replaces `Net` alone (`listen`, `connect`).
 import errno
 import logging
 import os
+import select
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,18 +31,31 @@ ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, in
 # none fails like a broken disk, and takes its log directory offline.
 DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+# What accept(2) reports of the connection that it would have returned: Linux passes on errors that are already pending
+# on it. Not every system knows all of them.
 CONNECTION_GONE = frozenset(
-    {
-        errno.ECONNRESET,
-        errno.EPIPE,
-        errno.ECONNABORTED,
-        errno.ENOTCONN,
-        errno.ETIMEDOUT,
-        errno.EHOSTUNREACH,
-        errno.EPROTO,
-        errno.EPERM,  # a firewall's refusal
-    }
+    getattr(errno, name)
+    for name in (
+        "ECONNABORTED",
+        "ECONNRESET",
+        "EHOSTDOWN",
+        "EHOSTUNREACH",
+        "ENETDOWN",
+        "ENETUNREACH",
+        "ENONET",
+        "ENOPROTOOPT",
+        "ENOTCONN",
+        "EOPNOTSUPP",
+        "EPERM",  # a firewall's refusal
+        "EPIPE",
+        "EPROTO",
+        "ESOCKTNOSUPPORT",
+        "EPROTONOSUPPORT",
+        "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
 )
+HANG_UP = getattr(select, "POLLRDHUP", 0)  # Linux: the other side sends no more, whatever is still to be read
 
 NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 WILDCARD_ADDRESSES: Sequence[Address] = (  # the first takes IPv4 too, as in Java
@@ -61,6 +75,10 @@ class Stream(Protocol):
     """One connection's bytes, both ways. Not for concurrent use: a connection is one task."""
 
     peer_address: str
+    sent_bytes: int  # what the network took of this end's bytes so far: it grows while an answer leaves
+
+    def has_hung_up(self) -> bool:
+        """Whether the other side is known to send no more, or to be gone. Takes nothing and does not wait."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
         """What has arrived, at most `max_bytes`; b"" at the end. ConnectionLost when it was reset.
@@ -111,12 +129,25 @@ class OsStream:
     yields by itself (`connection.py`), and a turn costs as much as a small send.
     """
 
-    __slots__ = ("_socket", "peer_address")
+    __slots__ = ("_socket", "peer_address", "sent_bytes")
 
     def __init__(self, connected: socket.socket, peer_address: str) -> None:
         connected.setblocking(False)
         self._socket = connected
         self.peer_address = peer_address
+        self.sent_bytes = 0
+
+    def has_hung_up(self) -> bool:
+        if HANG_UP:
+            look = select.poll()
+            look.register(self._socket, HANG_UP)  # errors and resets are always reported
+            return bool(look.poll(0))
+        try:  # elsewhere the end is seen only when everything before it was read
+            return self._socket.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     async def receive_some(self, max_bytes: int) -> bytes:
         waited = False
@@ -168,6 +199,7 @@ class OsStream:
                 if sent == 0:
                     raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
                 position += sent
+                self.sent_bytes += sent
                 await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError) as error:
             if getattr(error, "errno", None) == errno.EIO:  # from sendfile it means the file: no socket reports it
@@ -180,9 +212,11 @@ class OsStream:
 
     def _send_some(self, data: bytes | bytearray | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            sent = self._socket.send(data)
         except BlockingIOError:
             return 0
+        self.sent_bytes += sent
+        return sent
 
 
 class OsListener:

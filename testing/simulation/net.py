@@ -53,11 +53,13 @@ class SimStream:
         "lost",
         "name",
         "peer_address",
+        "sent_bytes",
     )
 
     def __init__(self, net: "SimNet", name: str, peer_address: str) -> None:
         self.name = name
         self.peer_address = peer_address
+        self.sent_bytes = 0
         self.is_closed = False  # by this end
         self.ended = False  # the other end sends no more
         self.lost: str | None = None  # why the connection is dead
@@ -76,6 +78,9 @@ class SimStream:
         self._outgoing = other._incoming = Wire(outgoing, other._arrive, self._given_up)
 
     # -- what the party does
+
+    def has_hung_up(self) -> bool:
+        return self.ended or self.is_closed or self.lost is not None
 
     async def receive_some(self, max_bytes: int) -> bytes:
         if self._received:
@@ -175,6 +180,7 @@ class SimStream:
 
     def _send(self, data: bytes) -> None:
         self._unread += len(data)
+        self.sent_bytes += len(data)
         self._outgoing.send(data)
 
     def _check(self) -> None:

@@ -32,9 +32,13 @@ class MemStream:
 
     def __init__(self, incoming: Pipe, outgoing: Pipe, peer_address: str) -> None:
         self.peer_address = peer_address
+        self.sent_bytes = 0
         self._incoming = incoming
         self._outgoing = outgoing
         self._closed = False
+
+    def has_hung_up(self) -> bool:
+        return self._closed or self._incoming.ended
 
     async def receive_some(self, max_bytes: int) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -64,6 +68,7 @@ class MemStream:
                 await pipe.changed.wait()
                 continue
             pipe.data += rest[:space]
+            self.sent_bytes += len(rest[:space])
             rest = rest[space:]
             pipe.note()
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost, OsNet, OsStream, resolves
+from barnabas.broker.net import SYSTEM_BUFFERS, ConnectionLost, OsListener, OsNet, OsStream, resolves
 from barnabas.storage.disk import FileSlice, OsDisk, StorageError
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.memnet import MemNet
@@ -80,6 +80,29 @@ async def test_the_end_comes_after_what_was_sent(ends):
     assert await there.receive_some(10) == b""
 
 
+async def test_a_hang_up_is_seen_behind_what_is_still_to_be_read(ends):
+    here, there = await ends[2]()
+    await here.send_all(b"one more")
+    assert not there.has_hung_up()
+    here.close()
+    with trio.fail_after(5):
+        while not there.has_hung_up():
+            await trio.sleep(0.001)
+    assert await read_all(there, 8) == b"one more"
+
+
+async def test_bytes_count_as_sent_while_the_rest_of_them_waits(ends, nursery):
+    here, there = await ends[2]()
+    nursery.start_soon(here.send_all, bytes(10_000_000))
+    await trio.testing.wait_all_tasks_blocked()
+    sent_before = here.sent_bytes
+    assert 0 < sent_before < 10_000_000
+    await read_all(there, 5_000_000)
+    with trio.fail_after(5):
+        while here.sent_bytes <= sent_before:
+            await trio.sleep(0.001)
+
+
 async def test_a_closed_stream_is_lost_for_its_owner_and_for_who_sends_to_it(ends):
     here, there = await ends[2]()
     here.close()
@@ -129,6 +152,46 @@ async def test_a_disk_that_refuses_a_slice_is_told_apart_from_a_lost_connection(
     monkeypatch.setattr(os, "sendfile", refusing)
     with here, there, pytest.raises(told):
         await OsStream(here, "there").send_slice(FileSlice(file, 0, 1000))
+
+
+class Troubled(socket.socket):
+    """A listening socket, where the network reports this of the first connection."""
+
+    trouble = 0
+
+    def accept(self):
+        if self.trouble:
+            trouble, self.trouble = self.trouble, 0
+            super().accept()[0].close()
+            raise OSError(trouble, os.strerror(trouble))
+        return super().accept()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "ECONNABORTED", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENONET", "ENOPROTOOPT", "EOPNOTSUPP",
+        "EPERM", "EPROTO", "EPROTONOSUPPORT", "ESOCKTNOSUPPORT", "ETIMEDOUT",
+    ],
+)  # fmt: skip
+async def test_accepting_goes_on_after_any_error_of_a_new_connection(nursery, trouble):
+    bound, came = Troubled(socket.AF_INET, socket.SOCK_STREAM), trio.Event()
+    bound.trouble = getattr(errno, trouble)
+    bound.bind(("127.0.0.1", 0))
+    bound.listen(2)
+    bound.setblocking(False)
+    listener = OsListener([bound], *bound.getsockname(), buffers=SYSTEM_BUFFERS)
+
+    async def accept(stream):
+        stream.close()
+        came.set()
+
+    nursery.start_soon(listener.serve, accept, nursery)
+    with trio.fail_after(5):
+        for _ in range(2):
+            socket.create_connection(bound.getsockname()).close()
+        await came.wait()
+    nursery.cancel_scope.cancel()
 
 
 async def test_an_address_is_taken_once_and_free_after_closing(ends):

@@ -78,6 +78,19 @@ def test_a_sender_waits_while_nobody_reads():
     between(scenario)
 
 
+def test_a_hang_up_is_seen_behind_what_is_still_to_be_read():
+    async def scenario(net, near, far):
+        await near.send_all(b"one more")
+        await trio.sleep(1)
+        assert (far.has_hung_up(), near.sent_bytes) == (False, 8)
+        near.close()
+        await trio.sleep(1)
+        assert far.has_hung_up()
+        assert await receive(far, 8) == b"one more"
+
+    between(scenario)
+
+
 def test_what_was_sent_before_a_close_is_read_and_then_the_end():
     async def scenario(net, near, far):
         await near.send_all(b"last words")
