@@ -21,6 +21,8 @@ from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.dispatch import Owed, Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.owed import OWED_MAX, OwedAnswers, is_produce
+from barnabas.broker.pacing import paced
+from barnabas.broker.waiting import asker
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
@@ -51,8 +53,10 @@ class Connection:
         "listener",
         "owed",
         "progress_at",
+        "rests",
         "scope",
         "sending",
+        "sent_bytes",
         "stream",
         "waiting",
     )
@@ -68,7 +72,23 @@ class Connection:
         self.owed = OwedAnswers()
         self.busy = False  # a request is in hand, or an answer is owed
         self.api_key = NO_REQUEST  # of the latest one
+        self.rests = 0  # where above 0, its request only waits (`waiting.resting`)
         self.sending = False  # its answer is on its way, which depends on the client
+        self.sent_bytes = 0  # as the sweep saw it last
+
+    def note_sent(self, now: float) -> None:
+        """An answer of which something left is making progress, however long all of it takes."""
+        if self.sent_bytes != self.stream.sent_bytes:
+            self.sent_bytes, self.progress_at = self.stream.sent_bytes, now
+
+    def has_rested_long(self, now: float) -> bool:
+        """Whether its request waits for longer than an ordinary long poll, which costs no look at the socket."""
+        return self.rests > 0 and self.progress_at < now - SWEEP_SECONDS
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether its request is neither waiting nor answered: it depends on this broker alone, and is left to end."""
+        return self.busy and not self.sending and not self.rests
 
     @property
     def is_leaving(self) -> bool:
@@ -200,29 +220,34 @@ class Connections:
             next(iter(self._queue.values())).set()
 
     async def sweep(self) -> None:
-        """For ever, once a second: close idle connections, and stalled ones while memory is short."""
+        """For ever, once a second: close what is idle, what waits for a client that has gone, and what is stalled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            now = trio.current_time()
-            max_idle_ms = self._config.connections_max_idle_ms
-            idle_before = now - max_idle_ms / 1000 if max_idle_ms >= 0 else -math.inf
-            full = self._is_full
             self._slot.set()  # whoever waits for one looks again: there may be more than there were
-            for connection in list(self._open):
-                if connection.busy and not connection.sending:
-                    continue
-                if connection.progress_at < idle_before:
-                    logger.debug("closing the idle connection of %s", connection.address)
-                    connection.scope.cancel()
-                elif full and connection.is_stalled(now):
-                    logger.warning(
-                        "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
-                        " for requests is used up",
-                        connection.address,
-                        connection.held_bytes,
-                        extra={"peer": connection.address},
-                    )
-                    connection.scope.cancel()
+            async for connection in paced(list(self._open)):
+                if connection in self._open and not connection.is_leaving and not connection.is_at_work:
+                    self._look_at(connection)
+
+    def _look_at(self, connection: Connection) -> None:
+        """Close this connection if nothing can be expected of its client."""
+        now = trio.current_time()
+        connection.note_sent(now)
+        max_idle_ms = self._config.connections_max_idle_ms
+        if connection.has_rested_long(now) and connection.stream.has_hung_up():
+            logger.debug("closing the connection of %s, which has gone while its request waits", connection.address)
+        elif max_idle_ms >= 0 and connection.progress_at < now - max_idle_ms / 1000:
+            logger.debug("closing the idle connection of %s", connection.address)
+        elif self._is_full and connection.is_stalled(now):
+            logger.warning(
+                "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
+                " for requests is used up",
+                connection.address,
+                connection.held_bytes,
+                extra={"peer": connection.address},
+            )
+        else:
+            return
+        connection.scope.cancel()
 
     def finish(self) -> None:
         """The broker stops: end every connection, those with a request in hand as soon as it is answered.
@@ -243,6 +268,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             about = {"peer": stream.peer_address}
             logger.info("refusing a connection of %s: max.connections.per.ip is reached", about["peer"], extra=about)
             return
+        asker.set(connection)
         try:
             with connection.scope:
                 await _serve_requests(broker, connections, connection)
@@ -253,6 +279,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
+        except Exception:  # our own mistake, or no memory: what concerns one connection ends no other
+            logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
             connection.owed.abandon()
             connections.leave(connection)

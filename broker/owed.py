@@ -11,7 +11,7 @@ import trio
 
 from barnabas.broker.dispatch import PRODUCE_KEY, Owed, Pieces
 from barnabas.broker.net import Stream
-from barnabas.broker.waiting import Waiter, Watched
+from barnabas.broker.waiting import Waiter, Watched, resting
 
 PRODUCE_START = PRODUCE_KEY.to_bytes(2, "big")
 OWED_MAX = 5  # as many as an idempotent producer may have on their way
@@ -81,7 +81,8 @@ class OwedAnswers(Waiter):
         with trio.CancelScope(deadline=self._deadline) as receiving:
             self._receiving = receiving
             try:
-                return await stream.receive_some(max_bytes)
+                with resting():
+                    return await stream.receive_some(max_bytes)
             finally:
                 self._receiving = None
         return None

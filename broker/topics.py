@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.config.live import topic_warnings
+from barnabas.broker.waiting import resting
 from barnabas.controller.growth import Grown, Growth, grow_topic
 from barnabas.controller.levels import level_of
 from barnabas.controller.placement import RackAwareness
@@ -131,7 +132,7 @@ class Topics:
     async def await_leaders(self, partition_counts: Mapping[str, int], deadline: float) -> set[str]:
         """Wait until every partition of these topics has a leader; the topics that have not at `deadline`."""
         missing = set(partition_counts)
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(deadline), resting():
             while missing := {name for name in missing if not self._has_leaders(name, partition_counts[name])}:
                 await self._metadata.changed()
         return missing
@@ -139,7 +140,7 @@ class Topics:
     async def await_gone(self, names: set[str], deadline: float) -> set[str]:
         """Wait until these topics are gone from the cluster's picture; those that are not at `deadline`."""
         left = names
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(deadline), resting():
             while left := {name for name in left if name in self._metadata.topics}:
                 await self._metadata.changed()
         return left
@@ -147,7 +148,7 @@ class Topics:
     async def await_leader_ids(self, leader_ids: Mapping[TopicPartition, int], deadline: float) -> set[TopicPartition]:
         """Wait until these brokers lead these partitions; the partitions of which that is not known at `deadline`."""
         missing = set(leader_ids)
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(deadline), resting():
             while missing := {each for each in missing if self._metadata.leader_of(*each) != leader_ids[each]}:
                 await self._metadata.changed()
         return missing

@@ -8,9 +8,14 @@ task is woken once. The request then looks at the dirty partitions only.
 Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1). It holds for one
 change: a waiter that is touched is off the partition until its owner takes the dirty list. So the waiters of fetch
 sessions whose consumers are gone cost the next append one touch, and later ones nothing.
+
+A request that has done its work and only waits says so (`resting`). Its connection may be closed then, when the client
+has gone; a request that is at work is never interrupted for that, or half of what it changes would be left.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -26,6 +31,29 @@ class Watched(Protocol):
     """Something a request can wait for: a partition."""
 
     waiters: "dict[Waiter, None]"
+
+
+class Asker(Protocol):
+    """On whose behalf a task works: a connection."""
+
+    rests: int  # how many waits of its request go on now, in which nothing is lost when they are cancelled
+
+
+asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the task that runs; None for the broker itself
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Within this block the request only waits: it may be given up there when its client has gone."""
+    waiting = asker.get()
+    if waiting is None:
+        yield
+        return
+    waiting.rests += 1
+    try:
+        yield
+    finally:
+        waiting.rests -= 1
 
 
 class Waiter:
@@ -59,7 +87,7 @@ class Waiter:
         if self.dirty:
             return True
         wake = self._wake = trio.Event()
-        with trio.move_on_at(deadline):
+        with trio.move_on_at(deadline), resting():
             await wake.wait()
         if self._wake is wake:  # another request of the same session may wait with its own
             self._wake = None

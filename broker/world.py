@@ -6,6 +6,7 @@ are on trio's clock (`trio.current_time()`); `now_ms` is the broker's wall clock
 comparisons with them.
 """
 
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,12 @@ import trio
 from barnabas.broker.net import Net
 from barnabas.controller.store import MetadataStore
 from barnabas.storage.disk import Disk, InThread, OsDisk
+
+logger = logging.getLogger(__name__)
+
+# The operating system starts no further thread, as where a container's limit of processes is reached: others end soon.
+THREAD_PAUSE_SECONDS = 0.1
+NO_THREAD = "can't start new thread"  # all that Python says of it: a RuntimeError as any other
 
 # One keeps a second core busy while the loop has the first; with two, short work need not wait for a long slice.
 REQUEST_THREADS = 2
@@ -65,7 +72,7 @@ class World(NamedTuple):
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
     """`function(*args)` in one of trio's worker threads; never abandoned, for it may hold files."""
-    return await trio.to_thread.run_sync(function, *args)
+    return await _in_thread(None, function, *args)
 
 
 def request_threads() -> InThread:
@@ -73,9 +80,23 @@ def request_threads() -> InThread:
     limiter = trio.CapacityLimiter(REQUEST_THREADS)
 
     async def in_request_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-        return await trio.to_thread.run_sync(function, *args, limiter=limiter)
+        return await _in_thread(limiter, function, *args)
 
     return in_request_thread
+
+
+async def _in_thread(
+    limiter: trio.CapacityLimiter | None, function: Callable[[*Arguments], Result], /, *args: *Arguments
+) -> Result:
+    """`function(*args)` in a worker thread, as soon as there is one: a shortage delays work and fails none."""
+    while True:
+        try:
+            return await trio.to_thread.run_sync(function, *args, limiter=limiter)
+        except RuntimeError as error:
+            if str(error) != NO_THREAD:
+                raise
+        logger.warning("work waits: the operating system starts no further thread", extra={"peer": "threads"})
+        await trio.sleep(THREAD_PAUSE_SECONDS)
 
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:

@@ -109,7 +109,7 @@ PURE = {
 }
 
 # Our own bugs: in one request, and in one seed.
-MAY_CATCH_EXCEPTION = {"broker/dispatch.py", "testing/simulation/run.py"}
+MAY_CATCH_EXCEPTION = {"broker/connection.py", "broker/dispatch.py", "testing/simulation/run.py"}
 MAY_CATCH_GROUPS = {"broker/serve.py"}  # the one nursery tree; it raises the first cause again
 MAY_USE_ANY = {"wire/codegen.py", "wire/runtime.py"}  # generated functions have no types of their own
 

@@ -52,6 +52,7 @@ from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.partition import ACKS_ALL
 from barnabas.broker.topics import GROUP_TOPIC
+from barnabas.broker.waiting import resting
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition, partition_for
 
@@ -304,7 +305,8 @@ class GroupCoordinator:
             woken = trio.Event()
             waiting.wake = woken.set
             try:
-                await woken.wait()
+                with resting():
+                    await woken.wait()
             finally:
                 if waiting.answer is None:
                     self._shards.happen_unasked(shard, group, Forgotten(waiting))

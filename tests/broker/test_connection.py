@@ -179,13 +179,29 @@ async def note_when_closed(client, closed_at):
         closed_at.append(trio.current_time() - began)
 
 
-async def test_a_connection_whose_request_waits_is_not_idle(nursery, autojump_clock):
+async def test_a_connection_whose_request_waits_is_idle_after_the_same_time_as_in_kafka(nursery, autojump_clock):
     machine = await Machine(nursery, connections_max_idle_ms="10000").start()
     client = await machine.connect()
     await client.create_topic("t")
-    row = await client.fetch("t", max_wait_ms=30_000)
-    assert row.error_code == 0
-    assert (await client.fetch("t", max_wait_ms=0)).error_code == 0
+    assert (await client.fetch("t", max_wait_ms=9_000)).error_code == 0
+    await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 12)
+    began = trio.current_time()
+    assert await client.is_closed(within_seconds=30)
+    assert 10 <= trio.current_time() - began <= 12
+
+
+async def test_an_answer_that_leaves_slowly_but_steadily_is_not_idle(nursery, autojump_clock):
+    machine = await Machine(nursery, connections_max_idle_ms="10000").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.produce("t", bytes(900_000))
+    await client.send(fetch_request([("t", 0, 0)]), 12)
+    received = 0
+    while received < 900_000:  # in a minute or so, a part of it every few seconds
+        data = await client.stream.receive_some(1 << 16)
+        assert data, "the broker closed the connection"
+        received += len(data)
+        await trio.sleep(5)
 
 
 async def test_addresses_with_too_many_connections_are_refused(nursery, autojump_clock):

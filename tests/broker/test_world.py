@@ -1,0 +1,39 @@
+"""The real world: its threads."""
+
+import threading
+
+import pytest
+import trio
+
+from barnabas.broker.world import in_worker_thread, request_threads
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    """The operating system starts no thread for the first two times that it is asked."""
+    refusals = ["can't start new thread"] * 2
+    start = threading.Thread.start
+
+    def start_if_possible(thread):
+        if refusals:
+            raise RuntimeError(refusals.pop())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_possible)
+    monkeypatch.setattr(trio._core._thread_cache, "THREAD_CACHE", trio._core._thread_cache.ThreadCache())
+    return refusals
+
+
+@pytest.mark.parametrize("make", [lambda: in_worker_thread, request_threads], ids=["disk", "requests"])
+async def test_work_waits_for_a_thread_where_none_can_be_started(autojump_clock, no_threads, make):
+    assert await make()(sum, [1, 2]) == 3
+    assert no_threads == []
+
+
+async def test_a_failure_of_the_work_itself_is_its_own(autojump_clock):
+    with pytest.raises(RuntimeError, match="ours"):
+        await in_worker_thread(fail)
+
+
+def fail():
+    raise RuntimeError("ours")
