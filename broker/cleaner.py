@@ -221,7 +221,7 @@ class LogCleaner:
         """Take all steps of a pass; False if it was given up."""
         log, started = cleaning.log, trio.current_time()
         read_bytes = size_bytes = 0
-        while (step := await self._world.in_thread(next, steps, None)) is not None:
+        while (step := await self._step(log, steps)) is not None:
             if job.given_up.is_set() or self._logs.get(log.topic_partition) is not log:
                 return False
             if step.replacement is not None:
@@ -237,6 +237,10 @@ class LogCleaner:
         message = "%s: clean up to %d in %.1f s, %d bytes read, %d written"
         logger.info(message, log, cleaning.end_offset, seconds, read_bytes, size_bytes)
         return True
+
+    async def _step(self, log: "PartitionLog", steps: Iterator[Step]) -> Step | None:
+        with self._logs.directory_of(log).in_use():
+            return await self._world.in_thread(next, steps, None)
 
     async def _rest(self, work_bytes: int, job: _Job) -> None:
         """Wait as long as the allowed rate takes for what was read and written, by all passes together.
@@ -270,6 +274,7 @@ class LogCleaner:
     async def _close(self, log: "PartitionLog", steps: Generator[Step, None, None]) -> None:
         """End a pass, wherever it stands."""
         try:
-            await self._world.in_thread(steps.close)
+            with self._logs.directory_of(log).in_use():
+                await self._world.in_thread(steps.close)
         except StorageError as error:
             self._logs.fail_directory_of(log, error)

@@ -17,12 +17,13 @@ also for that of records which it wrote as the leader.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
+from barnabas.broker.containment import contained
+from barnabas.broker.followed import FIRST_REST_SECONDS, Followed, Surroundings
 from barnabas.broker.following import (
     EARLIEST,
     EPOCH_IN_FETCH_VERSION,
@@ -37,6 +38,7 @@ from barnabas.broker.following import (
     OutOfRange,
     Position,
     Row,
+    Stale,
     Verdict,
     Wait,
     decide_cut,
@@ -51,17 +53,14 @@ from barnabas.broker.following import (
     offset_to_begin_at,
     pieces,
 )
-from barnabas.broker.waiting import Waiter, wake
+from barnabas.broker.waiting import wake
 from barnabas.storage.disk import StorageError
+from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from barnabas.wire import messages as m
-from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs import Logs
-    from barnabas.broker.world import World
-    from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -69,109 +68,13 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 1 << 18  # appended in one step, if it is not one batch: about a millisecond
 ROWS_AT_A_TIME = 100  # looked at in one step
 REST_SECONDS_MIN = 0.01  # the property may be 0
-# A leader that has not heard of its role yet is about to. So the first rest is short, and each one after it, until the
-# leader answers, twice as long, up to replica.fetch.backoff.ms; Kafka's are all of that length.
-FIRST_REST_SECONDS = 0.05
-FETCH_KEY = 1
+REST_SECONDS_AFTER_MISTAKE = 1.0  # or one that comes with every round would keep the loop busy
 
 Answer = TypeVar("Answer", bound=m.Message)
+Arguments = TypeVarTuple("Arguments")
 
-
-class FetcherConfig(Protocol):
-    """The broker properties that this file and `moves.py` read; BrokerConfig."""
-
-    inter_broker_protocol_version: str
-    num_replica_alter_log_dirs_threads: int | None
-    num_replica_fetchers: int
-    replica_fetch_backoff_ms: int
-    replica_fetch_max_bytes: int
-    replica_fetch_min_bytes: int
-    replica_fetch_response_max_bytes: int
-    replica_fetch_wait_max_ms: int
-    replica_socket_timeout_ms: int
-
-
-class Leader(Protocol):
-    """A broker that is followed, and asked: RemotePeer."""
-
-    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message: ...
-
-    def close(self) -> None: ...
-
-
-class OpenPeer(Protocol):
-    """Make a peer of the broker with this id; its requests carry the client id."""
-
-    def __call__(self, broker_id: int, client_id: str) -> Leader: ...
-
-
-class Followable(Protocol):
-    """What a fetcher fills: a Partition that follows, or the FutureReplica of one."""
-
-    waiters: "dict[Waiter, None]"
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def log(self) -> "PartitionLog | None": ...
-    @property
-    def leader_id(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-
-    def follow_to(self, leader_high_watermark: int) -> None: ...
-    def truncated(self) -> None: ...
-    def fail_storage(self, error: StorageError) -> ErrorCode: ...
-
-
-class Followed:
-    """One partition as its fetcher knows it: under one leader epoch, until it leaves."""
-
-    __slots__ = (
-        "cut_ended",
-        "failed",
-        "is_truncating",
-        "key",
-        "leader_epoch",
-        "next_rest_seconds",
-        "partition",
-        "rests_until",
-    )
-
-    def __init__(self, partition: Followable, *, is_truncating: bool) -> None:
-        self.key = partition.topic_partition
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.is_truncating = is_truncating  # the end of its log is to be compared with the leader's before it fetches
-        self.rests_until = -math.inf
-        self.next_rest_seconds = FIRST_REST_SECONDS
-        self.failed = False
-        self.cut_ended: trio.Event | None = None  # a truncation is under way
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every fetcher of a broker works with."""
-
-    broker_id: int
-    broker_epoch: Callable[[], int]
-    config: FetcherConfig
-    world: "World"
-    logs: "Logs"
-    flusher: "Flusher"
-    open_peer: OpenPeer
-
-    @property
-    def fetch_version(self) -> int:
-        """In which version a leader is asked for records."""
-        return inter_broker_versions(self.config.inter_broker_protocol_version)[FETCH_KEY]
-
-    @property
-    def fetcher_count(self) -> int:
-        """How many fetchers a leader has at most; the property may be anything."""
-        return max(self.config.num_replica_fetchers, 1)
+# A log from before leader epochs: nothing but what is committed is sure to be the leader's.
+OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class Fetcher:
@@ -232,19 +135,37 @@ class Fetcher:
         logger.info("fetcher %d follows broker %d", self.index, self.leader_id)
         try:
             while self._followed:
-                self._wake = trio.Event()
-                self._move_away()
-                self._end_rests()
-                await self._sync()
-                await self._truncate()
-                self._tell_session()
-                if self._session.is_empty:
-                    await self._sleep()
-                else:
-                    await self._fetch()
+                with contained(logger, "fetcher %d of broker %d: a round fails", self.index, self.leader_id) as round_:
+                    await self._round()
+                if round_.failed:
+                    self._session.lost()
+                    self._rest_all(list(self._followed))
+                    await trio.sleep(REST_SECONDS_AFTER_MISTAKE)
         finally:
             self._peer.close()
             logger.info("fetcher %d follows broker %d no more", self.index, self.leader_id)
+
+    async def _round(self) -> None:
+        self._wake = trio.Event()
+        self._move_away()
+        self._end_rests()
+        await self._sync()
+        await self._truncate()
+        self._tell_session()
+        if self._session.is_empty:
+            await self._sleep()
+        else:
+            await self._fetch()
+
+    async def _contain(
+        self, followed: Followed, work: Callable[[Followed, *Arguments], Awaitable[None]], *args: *Arguments
+    ) -> None:
+        """Do what concerns one partition: a mistake of ours in it, or damage that nothing else answers for, ends the
+        fetching of this partition until its next role, and of no other; as Kafka's `markPartitionFailed`."""
+        with contained(logger, "%s fails and is not fetched until its next role", followed.key) as attempt:
+            await work(followed, *args)
+        if attempt.failed:
+            self._mark_failed(followed)
 
     def _move_away(self) -> None:
         """What belongs to another fetcher, since their number has changed, goes there."""
@@ -335,19 +256,28 @@ class Fetcher:
     async def _take_rows(
         self, positions: Mapping[TopicPartition, Position], rows: Mapping[TopicPartition, Row]
     ) -> None:
+        parted: list[tuple[Followed, Diverged]] = []
         for number, (key, row) in enumerate(rows.items(), 1):
             followed = self._followed.get(key)
             if followed is not None:
-                await self._carry_out(followed, judge(positions[key], self._position(followed), row))
+                await self._contain(followed, self._take_row, positions[key], row, parted)
             if number % ROWS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
+        await self._part_all(parted)
 
-    async def _carry_out(self, followed: Followed, verdict: Verdict) -> None:
+    async def _take_row(
+        self, followed: Followed, asked: Position, row: Row, parted: list[tuple[Followed, Diverged]]
+    ) -> None:
+        await self._carry_out(followed, judge(asked, self._position(followed), row), parted)
+
+    async def _carry_out(self, followed: Followed, verdict: Verdict, parted: list[tuple[Followed, Diverged]]) -> None:
         match verdict:
+            case Stale():
+                self._touched[followed.key] = None  # it stands elsewhere than the session knows
             case Append():
                 await self._append(followed, verdict)
             case Diverged():
-                await self._part(followed, verdict)
+                parted.append((followed, verdict))
             case OutOfRange():
                 await self._come_into_range(followed)
             case Wait():
@@ -402,10 +332,6 @@ class Fetcher:
             partition.fail_storage(error)
             self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
             return False
-        except InvariantBroken as error:
-            logger.exception("%s contradicts itself", followed.key)
-            partition.fail_storage(StorageError(log.directory, "append", str(error)))
-            return False
         self._touched[followed.key] = None
         if isinstance(appended, ErrorCode):
             if appended == ErrorCode.CORRUPT_MESSAGE:
@@ -450,40 +376,51 @@ class Fetcher:
     async def _truncate(self) -> None:
         """Compare the ends of logs with the leader's, where that is not done by the fetch itself."""
         asking: dict[TopicPartition, Position] = {}
-        for followed in list(self._truncating):
+        parted: list[tuple[Followed, Diverged]] = []
+        for followed in self._truncating:
             log = followed.partition.log
-            if log is None or followed in self._resting or followed not in self._truncating:
+            if log is None or followed.failed or followed in self._resting:
                 continue
-            if log.epochs.latest_epoch is None:  # of a log from before leader epochs, only what is committed is sure
-                await self._cut(followed, followed.partition.high_watermark)
-                self._is_in_line(followed)
+            if log.epochs.latest_epoch is None:
+                parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
                 position = self._position_in(log, followed.leader_epoch)
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
-        if not asking:
-            return
+        await self._part_all(parted)
+        if asking:
+            await self._ask_epoch_ends(asking)
+
+    async def _ask_epoch_ends(self, asking: dict[TopicPartition, Position]) -> None:
         response = await self._ask(epochs_request(asking, self._surroundings.broker_id), m.OffsetForLeaderEpochResponse)
         if response is None:
             self._rest_all(asking)
             return
+        parted: list[tuple[Followed, Diverged]] = []
         for key, row in epoch_ends(response):
-            asked = asking.pop(key, None)
-            if asked is not None:
-                await self._take_epoch_end(key, asked, row)
+            asked, followed = asking.pop(key, None), self._followed.get(key)
+            if asked is not None and followed in self._truncating:
+                await self._contain(followed, self._take_epoch_end, asked, row, parted)
         self._rest_all(asking)
+        await self._part_all(parted)
 
-    async def _take_epoch_end(self, key: TopicPartition, asked: Position, row: EpochEnd) -> None:
-        followed = self._followed.get(key)
-        if followed is None or followed not in self._truncating:
-            return
+    async def _take_epoch_end(
+        self, followed: Followed, asked: Position, row: EpochEnd, parted: list[tuple[Followed, Diverged]]
+    ) -> None:
         log = followed.partition.log
         now = None if log is None else self._position_in(log, followed.leader_epoch)
-        await self._carry_out(followed, judge_epoch_end(asked, now, row))
+        await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
+
+    async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
+        """Cut these logs side by side. What the checkpoints say of a directory is written once for all logs that were
+        cut while it was written the last time, however many lose their leader together."""
+        async with trio.open_nursery() as nursery:
+            for followed, diverged in parted:
+                nursery.start_soon(self._contain, followed, self._part, diverged)
 
     async def _part(self, followed: Followed, diverged: Diverged) -> None:
         """Cut the log where the leader's went another way, as far as is known."""
         log = followed.partition.log
-        if log is None:
+        if log is None or not self._is_current(followed):
             return
         before = log.log_end_offset, log.epochs.latest_epoch
         cut = decide_cut(diverged, log.epochs, log.log_end_offset, followed.partition.high_watermark)
@@ -590,7 +527,9 @@ class Fetcher:
 
     def _fail(self, followed: Followed, code: int) -> None:
         if self._is_current(followed):
-            why = error_name(code)
-            logger.warning("%s is not fetched until its leader is told anew: %s", followed.key, why)
-            followed.failed = True
-            self._touched[followed.key] = None
+            logger.warning("%s is not fetched until its next role: %s", followed.key, error_name(code))
+            self._mark_failed(followed)
+
+    def _mark_failed(self, followed: Followed) -> None:
+        followed.failed = True
+        self._touched[followed.key] = None

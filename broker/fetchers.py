@@ -15,7 +15,8 @@ from typing import Protocol
 
 import trio
 
-from barnabas.broker.fetcher import Fetcher, Followable, Followed, Surroundings
+from barnabas.broker.fetcher import Fetcher
+from barnabas.broker.followed import Followable, Followed, Surroundings
 from barnabas.broker.following import EPOCH_IN_FETCH_VERSION, fetcher_index
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition

@@ -312,7 +312,7 @@ Verdict = Stale | Append | Diverged | OutOfRange | Wait | Fail
 
 def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
     """What a row of an answer means to a follower that stood at `asked` and stands at `now` (None: follows no more)."""
-    if now is None or (now.leader_epoch, now.fetch_offset) != (asked.leader_epoch, asked.fetch_offset):
+    if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OutOfRange()
@@ -330,11 +330,21 @@ def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
 
 def judge_epoch_end(asked: Position, now: Position | None, row: EpochEnd) -> Stale | Diverged | Wait | Fail:
     """The same of an answer to `epochs_request`."""
-    if now is None or (now.leader_epoch, now.fetch_offset) != (asked.leader_epoch, asked.fetch_offset):
+    if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.FENCED_LEADER_EPOCH:
         return Fail(row.error_code)
     return Wait(row.error_code) if row.error_code else Diverged(row.leader_epoch, row.end_offset)
+
+
+def _stands_where(now: Position, asked: Position) -> bool:
+    """Whether the answer to what was asked there is of use here. The topic counts: one that was deleted and made again
+    may be asked for in the same leader epoch and from the same offset on."""
+    return (now.topic_id, now.leader_epoch, now.fetch_offset) == (
+        asked.topic_id,
+        asked.leader_epoch,
+        asked.fetch_offset,
+    )
 
 
 class Cut(NamedTuple):

@@ -88,7 +88,8 @@ class LogDirectories:
     async def run(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
         """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
         try:
-            return await self._world.in_thread(function, *args)
+            with directory.in_use():
+                return await self._world.in_thread(function, *args)
         except StorageError as error:
             self.fail(directory, error)
             raise

@@ -18,7 +18,8 @@ Every function here but `mark_failed` blocks long: it runs in a worker thread.
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +38,7 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
 from barnabas.storage.files import LOG, renew
+from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,6 +82,20 @@ class LogDirectory:
     def holds(self, log: "PartitionLog") -> bool:
         """Whether this log is in use here."""
         return log in (self.logs.get(log.topic_partition), self.future_logs.get(log.topic_partition))
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """`with directory.in_use():` its files are used while time passes.
+
+        When the directory fails meanwhile, its files are closed at once, and whoever uses them in a thread meets closed
+        files. That is the failure of the directory, and is raised as such.
+        """
+        try:
+            yield
+        except InvariantBroken as error:
+            if self.failure is None:
+                raise
+            raise self.failure from error
 
     def take_all(self) -> "list[PartitionLog]":
         """All logs, future ones as well; from now on none is in use here."""

@@ -457,7 +457,8 @@ class Logs:
             await self.directories.attempt(directory, remove_durably, self._world.disk, doomed.path)
         elif self.get(log.topic_partition) is log:
             try:
-                removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
+                with directory.in_use():
+                    removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
             except StorageError as error:
                 self.fail_directory_of(log, error)
                 return

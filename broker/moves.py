@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.fetcher import Leader, Surroundings
 from barnabas.broker.fetchers import Fetchers
+from barnabas.broker.followed import Leader, Surroundings
 from barnabas.broker.following import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken

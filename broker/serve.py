@@ -34,8 +34,8 @@ from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.fetcher import Surroundings as FollowerSurroundings
 from barnabas.broker.fetchers import Fetchers
+from barnabas.broker.followed import Surroundings as FollowerSurroundings
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity

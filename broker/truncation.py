@@ -95,7 +95,8 @@ class Truncation:
         """The cut and what belongs to it. What is done half must not go on, not even if only a descriptor was lacking:
         the next start finds out how far it came."""
         try:
-            await self._world.in_thread(cut, offset)
+            with self._logs.directory_of(log).in_use():
+                await self._world.in_thread(cut, offset)
             on_cut()
             await self._logs.checkpoint_cut(log)
         except StorageError as error:

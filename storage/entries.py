@@ -25,6 +25,7 @@ from barnabas.wire.records import CorruptRecords
 ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
 SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
 BATCH_MAGIC = 2
+FLAGS_AT = 22  # the low byte of a batch's attributes
 LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT = 12, 18, 35, 43, 57
 
 # A lookup walks at most about index.interval.bytes plus a batch; two pages hold that for usual batches.

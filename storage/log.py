@@ -40,7 +40,14 @@ from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
 from barnabas.storage.recovery import LoadedLog, load_log
-from barnabas.storage.replay import control_of, load_producers, note_epoch, remove_snapshots, replay_producers
+from barnabas.storage.replay import (
+    check_marker,
+    control_of,
+    load_producers,
+    note_epoch,
+    remove_snapshots,
+    replay_producers,
+)
 from barnabas.storage.retention import Limits, decide_retention
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
@@ -166,9 +173,10 @@ class PartitionLog:
     def append_as_follower(self, records: memoryview, now_ms: int) -> Appended | ErrorCode:
         """Append what a leader sent: any number of batches, as they are; a partial one at the end is left out.
 
-        Errors, before anything was written: CORRUPT_MESSAGE (checksum, nonsense), OFFSET_OUT_OF_RANGE (the offsets do
-        not rise from our log end offset on). A StorageError leaves the log as it was, or with whole pieces of a
-        segment's size appended. Blocking: short, in proportion to the records.
+        Errors, before anything was written: CORRUPT_MESSAGE (checksum, nonsense, also in a marker),
+        OFFSET_OUT_OF_RANGE (the offsets do not rise from our log end offset on). A StorageError leaves
+        the log as it was, or with whole pieces of a segment's size appended. Blocking: short, in proportion to the
+        records.
         """
         entries: list[tuple[EntrySpan, memoryview]] = []
         end_offset = first_offset = self.log_end_offset
@@ -178,6 +186,7 @@ class PartitionLog:
                     return ErrorCode.CORRUPT_MESSAGE
                 if span.base_offset < end_offset:
                     return ErrorCode.OFFSET_OUT_OF_RANGE
+                check_marker(span, data)
                 entries.append((span, data))
                 end_offset = span.last_offset + 1
         except CorruptRecords:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from barnabas.storage.entries import (
     BATCH_MAGIC,
+    FLAGS_AT,
     PRODUCER_ID_AT,
     EntrySpan,
     leader_epoch_of,
@@ -18,13 +19,20 @@ from barnabas.storage.files import SNAPSHOT, TRANSACTION_INDEX, SegmentStore
 from barnabas.storage.index import AbortedTransaction, TransactionIndex, parse_transactions
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
-from barnabas.wire.records import ControlRecord, read_batch_header, read_control_record, read_records
+from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, read_control_record, read_records
 
 
 def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
     """What a control batch says; None if compaction has removed its record."""
     record = next(read_records(data), None)
     return None if record is None else read_control_record(record)
+
+
+def check_marker(span: EntrySpan, data: memoryview) -> None:
+    """CorruptRecords if this is a control batch that does not say what it controls. To be called before it is written,
+    for `replay_producers` raises the same when it stands in the log already."""
+    if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
+        control_of(data)
 
 
 def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetch_plan, fetcher, following, logs, partition
+from barnabas.broker import fetch_plan, fetcher, followed, following, logs, partition
 from barnabas.broker.isr import decide_high_watermark
 from barnabas.controller import candidate, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
@@ -61,13 +61,13 @@ def _high_watermark_cut() -> list[Replacement]:
         """What is above our high watermark is not committed, is it?"""
         return following.Cut(min(high_watermark, log_end_offset), True)
 
-    right = fetcher.Followed.__init__
+    right = followed.Followed.__init__
 
-    def truncating(self: "fetcher.Followed", followed: "Partition", *, is_truncating: bool) -> None:
+    def truncating(self: "followed.Followed", replica: "Partition", *, is_truncating: bool) -> None:
         """Every new follower cuts its log before it fetches."""
-        right(self, followed, is_truncating=True)
+        right(self, replica, is_truncating=True)
 
-    return [(fetcher, "decide_cut", decide_cut), (fetcher.Followed, "__init__", truncating)]
+    return [(fetcher, "decide_cut", decide_cut), (followed.Followed, "__init__", truncating)]
 
 
 def _epoch_blind() -> list[Replacement]:

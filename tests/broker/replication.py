@@ -72,6 +72,16 @@ class Group:
         answer = await self.clients[1].ask(m.IncrementalAlterConfigsRequest(resources=[resource]))
         assert answer.responses[0].error_code == 0, answer
 
+    async def lead_together(self, topics: "list[Topic]", leader: int) -> None:
+        """A new leader epoch of all of these topics, given in one request."""
+        for topic in topics:
+            await topic.led_by(leader, to=[])
+        requests = [await topic.leader_and_isr_request() for topic in topics]
+        requests[0].topic_states = [state for request in requests for state in request.topic_states]
+        for client in self.clients.values():
+            answer = await client.ask(requests[0])
+            assert {row.error_code for each in answer.topics for row in each.partition_errors} == {0}
+
     async def controller_epoch(self) -> int:
         return await self.machines[1].controller_epoch()
 

@@ -226,6 +226,7 @@ def test_a_row_means(row, verdict):
     assert judge(at(5), None, row) == Stale()
     assert judge(at(5), at(6), row) == Stale()
     assert judge(at(5), at(5, leader_epoch=4), row) == Stale()
+    assert judge(at(5), at(5)._replace(topic_id=b"another topic id"), row) == Stale()
 
 
 @pytest.mark.parametrize(
@@ -240,6 +241,7 @@ def test_the_end_of_an_epoch_means(row, verdict):
     asked = m.OffsetForLeaderEpochResponse.EpochEndOffset(**row)
     assert judge_epoch_end(at(5), at(5), asked) == verdict
     assert judge_epoch_end(at(5), at(5, leader_epoch=4), asked) == Stale()
+    assert judge_epoch_end(at(5), at(5)._replace(topic_id=b"another topic id"), asked) == Stale()
 
 
 # Our log: epoch 1 from 0, epoch 3 from 10, epoch 5 from 20, ends at 30; committed up to 8.

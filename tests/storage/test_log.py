@@ -14,6 +14,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import (
     ABORT,
     COMMIT,
+    CONTROL,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Record,
@@ -139,6 +140,14 @@ def test_a_follower_refuses_what_a_leader_cannot_have_sent(world, spoil, code):
     log = world.open()
     assert log.append_as_follower(memoryview(spoil(fetched(world, 2, 3))), world.now_ms) is code
     assert log.log_end_offset == 0
+
+
+def test_a_follower_writes_nothing_of_a_marker_that_says_nothing(world):
+    log = world.open()
+    odd = world.batch(base_offset=2, producer_id=7, producer_epoch=0, attributes=CONTROL | TRANSACTIONAL)
+    sent = fetched(world, 2) + odd.data
+    assert log.append_as_follower(memoryview(sent), world.now_ms) is ErrorCode.CORRUPT_MESSAGE
+    assert (log.log_end_offset, world.log_bytes(log)) == (0, b"")
 
 
 def test_a_follower_rolls_within_what_it_received(new_world, offsets_of):

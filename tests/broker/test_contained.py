@@ -1,0 +1,138 @@
+"""What goes wrong with one partition, or in one log directory, costs that one; the broker goes on with the others."""
+
+import pytest
+import trio
+
+from barnabas.storage.disk import StorageError
+from barnabas.storage.index import IndexCorrupt
+from barnabas.storage.log import PartitionLog
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.records import CorruptRecords
+from tests.broker.replication import Group
+
+
+def spoil(monkeypatch, method, error, of):
+    """A method of the logs whose directory ends so raises this."""
+    right = getattr(PartitionLog, method)
+
+    def spoiled(log, *args):
+        if log.directory.endswith(of):
+            raise error
+        return right(log, *args)
+
+    monkeypatch.setattr(PartitionLog, method, spoiled)
+
+
+def tracebacks(caplog):
+    """The exceptions that were logged."""
+    return [record.exc_info[1] for record in caplog.records if record.exc_info]
+
+
+async def diverging(group, *topics, leader=1, follower=2):
+    """The follower holds records of each topic that the leader never had."""
+    for topic in topics:
+        await topic.led_by(follower, isr=[follower], to=[follower])
+        await topic.produce(b"a", b"b", b"c")
+
+
+# -- a directory that fails
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+async def test_a_directory_that_fails_during_a_cut_takes_nothing_but_itself(nursery, autojump_clock, seconds):
+    group = await Group.start(nursery, count=2, log_dirs="/a,/b")
+    topic, other = group.topic("t", replicas=(1, 2)), group.topic("u", replicas=(1, 2))
+    await diverging(group, topic, other)
+    follower = group.machines[2]
+    logs, follower.thread_seconds = follower.broker.replicas.logs, 1.0
+    log, beside = logs.get(topic.key), logs.get(other.key)
+    nursery.start_soon(topic.led_by, 1)
+    while not log.is_being_cut:
+        await trio.sleep(0.01)
+    await trio.sleep(seconds)
+    logs.fail_directory_of(log, StorageError(log.directory, "write", "EIO"))
+    await trio.sleep(20)
+    assert follower.failure is None
+    assert (logs.get(topic.key), logs.get(other.key)) == (None, beside)
+    assert len(logs.offline_directories) == 1
+
+
+# -- a follower
+
+
+@pytest.mark.parametrize("error", [InvariantBroken("odd"), CorruptRecords("odd"), IndexCorrupt("odd"), KeyError("odd")])
+@pytest.mark.parametrize("method", ["append_as_follower", "truncate_to"])
+async def test_a_partition_that_cannot_be_followed_fails_and_the_others_are_followed(
+    nursery, autojump_clock, monkeypatch, caplog, method, error
+):
+    group = await Group.start(nursery, count=2)
+    bad, good = group.topic("bad", replicas=(1, 2)), group.topic("good", replicas=(1, 2))
+    await diverging(group, bad, good)
+    spoil(monkeypatch, method, error, of="bad-0")
+    for topic in (bad, good):
+        await topic.led_by(1)
+        await topic.produce(b"x", b"y")
+    await good.is_copied_to(2, within_seconds=60)
+    await trio.sleep(60)
+    assert bad.values(2) != bad.values(1)
+    assert tracebacks(caplog) == [error]  # once: it is not tried again
+
+
+async def test_a_failed_partition_is_followed_again_after_its_next_role(nursery, autojump_clock, monkeypatch, caplog):
+    group = await Group.start(nursery, count=2)
+    topic = group.topic("t", replicas=(1, 2))
+    with monkeypatch.context() as spoiled:
+        spoil(spoiled, "append_as_follower", KeyError("odd"), of="t-0")
+        await topic.led_by(1)
+        await topic.produce(b"a")
+        await trio.sleep(10)
+    assert (topic.values(2), len(tracebacks(caplog))) == ([], 1)
+    await topic.led_by(1)
+    await topic.is_copied_to(2, within_seconds=60)
+
+
+async def test_a_round_that_fails_as_a_whole_is_followed_by_another_one(nursery, autojump_clock, monkeypatch, caplog):
+    group = await Group.start(nursery, count=2)
+    topic = group.topic("t", replicas=(1, 2))
+    await topic.led_by(1)
+    error = KeyError("odd")
+    with monkeypatch.context() as spoiled:
+
+        def take(self, asked, response):
+            raise error
+
+        spoiled.setattr("barnabas.broker.following.FetchSession.take", take)
+        await topic.produce(b"a")
+        await trio.sleep(5)
+    assert tracebacks(caplog) == [error] * len(tracebacks(caplog)) != []
+    assert len(tracebacks(caplog)) < 20, "it rests in between"
+    await topic.is_copied_to(2, within_seconds=60)
+
+
+async def test_logs_that_are_cut_together_share_the_writing_of_checkpoints(nursery, autojump_clock):
+    group = await Group.start(nursery, count=2)
+    topics = [group.topic(f"t{number}", replicas=(1, 2)) for number in range(12)]
+    await diverging(group, *topics)
+    directories, written = group.machines[2].broker.replicas.logs.directories, []
+    right = directories.run
+
+    async def noted(directory, function, *args):
+        written.extend([args[1]] if function.__name__ == "write_checkpoint" else [])
+        return await right(directory, function, *args)
+
+    directories.run = noted
+    await group.lead_together(topics, 1)
+    for topic in topics:
+        await topic.is_copied_to(2, within_seconds=60)
+    assert 1 <= len(written) <= 3 * 3
+
+
+async def test_a_topic_that_gets_its_id_while_it_is_followed_is_followed_on(nursery, autojump_clock):
+    group = await Group.start(nursery, count=2)
+    topic = group.topic("t", replicas=(1, 2), with_id=False)
+    await topic.led_by(1)
+    await topic.produce(b"a")
+    topic.topic_id = b"0123456789abcdef"
+    await topic.tell(1, 2)  # the same role once more, with the id
+    await topic.produce(b"b")
+    await topic.is_copied_to(2, within_seconds=30)
