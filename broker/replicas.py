@@ -16,11 +16,13 @@ KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
 from barnabas.broker.partition import FollowerWatch, Partition, Role
 from barnabas.controller.store import SessionExpired
@@ -31,6 +33,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.log_directory import LogDirectory
     from barnabas.broker.logs import Logs
@@ -84,6 +87,7 @@ class Replicas:
         topic_configs: "TopicConfigs",
         now_ms: Callable[[], int],
         watch: FollowerWatch,
+        existing_ids: Callable[[Collection[str]], Awaitable[Mapping[str, bytes | None]]],
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
@@ -97,6 +101,7 @@ class Replicas:
         self._topic_configs = topic_configs
         self._now_ms = now_ms
         self._watch = watch
+        self._existing_ids = existing_ids  # of topics by name, as the store has them now
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # of the topics that partitions here belong to, by id
         self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
@@ -139,22 +144,16 @@ class Replicas:
             if refused:
                 return refused
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
+            await self._dismiss(await self._deleted_before(asked.values()))
             judged = {key: self._judge(*each) for key, each in asked.items()}
             try:
                 prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
             except SessionExpired:  # the life that was meant is over; roles are told again after the next registration
                 return ErrorCode.STALE_BROKER_EPOCH
             errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
-            taken = [key for key, code in judged.items() if code is None]
-            await self._fetchers.leave(taken)
-            await self._moves.leave(taken)
-            taken.sort(key=lambda key: asked[key][2].leader != self.broker_id)  # clients wait for leaders
             errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
-            for number, key in enumerate(taken, 1):
-                errors[key] = self._take_role(key, asked[key][2], prepared.get(key))
-                if number % ROLES_IN_A_TURN == 0:
-                    await trio.lowlevel.checkpoint()
-            return errors
+            taken = [asked[key] for key, code in judged.items() if code is None]
+            return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
@@ -167,7 +166,9 @@ class Replicas:
             errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
 
             async def stop(each: StoppedReplica) -> None:
-                errors[each[0]] = await self._stop(*each)
+                errors[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
+                with contained(logger, "%s cannot be stopped", each[0]):
+                    errors[each[0]] = await self._stop(*each)
 
             await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
             return errors
@@ -196,10 +197,28 @@ class Replicas:
             and (partition.log.topic_id or ZERO_TOPIC_ID) == topic_id
         ]
 
+    async def _deleted_before(self, asked: Iterable[AskedState]) -> list[Partition]:
+        """The partitions here of topics that were deleted, by what the store says now of the topics that have taken
+        their names and are to be hosted.
+
+        This broker was not told. Started again it would not host the old topic's partition either.
+        """
+        others = {
+            partition: topic_id
+            for key, topic_id, state in asked
+            if self.broker_id in state.replicas
+            and (partition := self._partitions.get(key)) is not None
+            and partition.log is not None
+            and _is_of_another(partition.log, topic_id)
+        }
+        if not others:
+            return []
+        existing = await self._existing_ids({each.topic_partition.topic: None for each in others})
+        return [each for each, topic_id in others.items() if existing.get(each.topic_partition.topic) == topic_id]
+
     async def _dismiss(self, partitions: list[Partition]) -> None:
         keys = [each.topic_partition for each in partitions]
-        await self._fetchers.leave(keys)
-        await self._moves.leave(keys)
+        await self._leave(keys)
         for partition in partitions:
             logger.info("%s was given to other brokers", partition.topic_partition)
             if partition.log is not None and partition.log.topic_id is not None:
@@ -304,6 +323,11 @@ class Replicas:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
+    async def _leave(self, keys: Collection[TopicPartition]) -> None:
+        """Neither follow these any more nor let them move."""
+        await self._fetchers.leave(keys)
+        await self._moves.leave(keys)
+
     async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
         """The logs of these partitions, made if need be: the slow half."""
         topics = {
@@ -315,24 +339,49 @@ class Replicas:
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
 
         async def prepare(each: AskedState) -> None:
-            key, topic_id, state = each
-            try:
-                log = self.logs.get(key)
-                if log is not None and _is_of_another(log, topic_id):
-                    await self.logs.futures.delete(key)
-                    await self.logs.put_aside(log)
-                    log = None
-                if log is None:
-                    log = await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
-                elif topic_id != ZERO_TOPIC_ID and log.topic_id is None:
-                    await self.logs.assign_topic_id(log, topic_id)
-            except StorageError:
-                prepared[key] = ErrorCode.KAFKA_STORAGE_ERROR
-            else:
-                prepared[key] = log
+            prepared[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
+            with contained(logger, "the log of %s cannot be made", each[0]), suppress(StorageError):
+                prepared[each[0]] = await self._prepare_log(each, configs)
 
         await _several_at_a_time(prepare, wanted)
         return prepared
+
+    async def _prepare_log(self, asked: AskedState, configs: "Mapping[str, TopicConfig]") -> PartitionLog:
+        key, topic_id, state = asked
+        log = self.logs.get(key)
+        if log is not None and _is_of_another(log, topic_id):
+            await self.logs.futures.delete(key)
+            await self.logs.put_aside(log)
+            log = None
+        if log is None:
+            return await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
+        if topic_id != ZERO_TOPIC_ID and log.topic_id is None:
+            await self.logs.assign_topic_id(log, topic_id)
+        return log
+
+    async def _take_roles(
+        self, taken: list[AskedState], prepared: "Mapping[TopicPartition, PartitionLog | ErrorCode]"
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Flip these roles, each for itself: what has left its fetcher is followed again by its role alone."""
+        errors = {}
+        await self._leave([key for key, _, _ in taken])
+        taken.sort(key=lambda asked: asked[2].leader != self.broker_id)  # clients wait for leaders
+        for number, (key, _, state) in enumerate(taken, 1):
+            errors[key] = self._try_role(key, state, prepared.get(key))
+            if number % ROLES_IN_A_TURN == 0:
+                await trio.lowlevel.checkpoint()
+        return errors
+
+    def _try_role(
+        self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
+    ) -> ErrorCode:
+        """Take a role. One that a mistake of ours prevents is answered as a failed disk is: so the controller lets
+        another replica lead, and this one has no role until it is given the next."""
+        with contained(logger, "%s cannot take its role", key):
+            return self._take_role(key, state, log)
+        with contained(logger, "%s cannot give up the role that it took half", key):
+            self._resign(self._partitions[key])
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _take_role(
         self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
@@ -388,8 +437,7 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        await self._fetchers.leave([key])
-        await self._moves.leave([key])
+        await self._leave([key])
         log = self.logs.get(key)
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late

@@ -53,7 +53,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topic_configs import TopicConfigs
 from barnabas.broker.topics import GROUP_TOPIC, Topics
-from barnabas.broker.vanished_topics import forget_vanished_topics
+from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
@@ -191,6 +191,7 @@ def _build(
         topic_configs=topic_configs,
         now_ms=world.now_ms,
         watch=isr_changes,
+        existing_ids=partial(existing_topic_ids, store),
     )
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     controller_link = ControllerLink(peers, config, metadata, me)

@@ -12,17 +12,30 @@ a write, even one that changes nothing, brings it up to now, which is later than
 """
 
 import logging
+from collections.abc import Collection
 
 import trio
 
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replicas import Replicas
 from barnabas.controller import paths
+from barnabas.controller.loading import read_topics
 from barnabas.controller.store import ANY_VERSION, Check, MetadataStore, StoreError
 
 RETRY_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
+
+
+async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
+    """The ids that the topics of these names have now; none of them when the store does not say."""
+    try:
+        await store.multi([Check(paths.TOPICS, ANY_VERSION)])
+        found = await read_topics(store, topics, None)
+    except StoreError as error:
+        logger.warning("not asked which ids the topics %s have: %s", ", ".join(topics), error)
+        return {}
+    return {name: topic.assignment.topic_id for name, topic in found.items()}
 
 
 async def forget_vanished_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:

@@ -74,13 +74,24 @@ class Group:
 
     async def lead_together(self, topics: "list[Topic]", leader: int) -> None:
         """A new leader epoch of all of these topics, given in one request."""
+        answers = await self.ask_to_lead_together(topics, leader)
+        assert {code for codes in answers.values() for code in codes} == {0}
+
+    async def ask_to_lead_together(self, topics: "list[Topic]", leader: int) -> dict[int, list[int]]:
+        """The same; what each broker answers."""
         for topic in topics:
             await topic.led_by(leader, to=[])
+        request, answers = await self.request_to_lead(topics), {}
+        for broker_id, client in self.clients.items():
+            answer = await client.ask(request)
+            answers[broker_id] = [row.error_code for each in answer.topics for row in each.partition_errors]
+        return answers
+
+    async def request_to_lead(self, topics: "list[Topic]") -> m.LeaderAndIsrRequest:
+        """One LeaderAndIsr for all of these, as things stand."""
         requests = [await topic.leader_and_isr_request() for topic in topics]
         requests[0].topic_states = [state for request in requests for state in request.topic_states]
-        for client in self.clients.values():
-            answer = await client.ask(requests[0])
-            assert {row.error_code for each in answer.topics for row in each.partition_errors} == {0}
+        return requests[0]
 
     async def controller_epoch(self) -> int:
         return await self.machines[1].controller_epoch()

@@ -3,10 +3,11 @@
 import pytest
 import trio
 
+from barnabas.broker.partition import Partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.log import PartitionLog
-from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import CorruptRecords
 from tests.broker.replication import Group
 
@@ -136,3 +137,32 @@ async def test_a_topic_that_gets_its_id_while_it_is_followed_is_followed_on(nurs
     await topic.tell(1, 2)  # the same role once more, with the id
     await topic.produce(b"b")
     await topic.is_copied_to(2, within_seconds=30)
+
+
+# -- roles
+
+
+async def test_a_role_that_cannot_be_taken_is_refused_and_the_others_are_taken(
+    nursery, autojump_clock, monkeypatch, caplog
+):
+    group = await Group.start(nursery, count=2)
+    topics = [group.topic(name, replicas=(1, 2)) for name in ("a", "bad", "c")]
+    for topic in topics:
+        await topic.led_by(1)
+    right, error = Partition.become, KeyError("odd")
+
+    def become(partition, log, role):
+        if partition.topic_partition.topic == "bad" and not partition.is_leader:
+            raise error
+        right(partition, log, role)
+
+    with monkeypatch.context() as spoiled:
+        spoiled.setattr(Partition, "become", become)
+        answers = await group.ask_to_lead_together(topics, 1)
+    assert answers == {1: [0, 0, 0], 2: [0, ErrorCode.KAFKA_STORAGE_ERROR, 0]}
+    assert tracebacks(caplog) == [error]
+    for topic in (topics[0], topics[2]):
+        await topic.produce(b"x")
+        await topic.is_copied_to(2, within_seconds=60)
+    await topics[1].led_by(1)
+    await topics[1].is_copied_to(2, within_seconds=60)

@@ -175,6 +175,15 @@ async def test_a_log_of_another_topic_of_that_name_is_not_taken(nursery, autojum
     assert (await client.produce("t", b"v")).error_code == 0
 
 
+async def test_a_topic_that_took_the_name_of_a_deleted_one_is_hosted_in_its_place(nursery, autojump_clock):
+    machine, client, topic_id = await with_topic(nursery)
+    assert codes_of(await client.ask(roles(machine, "t", [1], topic_id=OTHER_ID, leader_epoch=3))) == [0]
+    assert (await client.produce("t", b"of a topic whose deletion was not heard of", 1)).error_code == 0
+    assert codes_of(await client.ask(roles(machine, "t", [1], topic_id=topic_id))) == [0]
+    assert (await client.list_offset("t", -1, 1)).offset == 0
+    assert any(name.endswith("-stray") for name in machine.disk.list("/data"))
+
+
 async def test_a_log_without_an_id_takes_the_one_it_is_told(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     client = await machine.connect()
