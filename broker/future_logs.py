@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.log_directory import doomed_name, future_name, rename_durably
+from barnabas.broker.log_directory import doomed_name, future_name
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.storage.disk import StorageError, join
-from barnabas.storage.flusher import SHORTAGE_PAUSE_SECONDS
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
@@ -75,7 +74,8 @@ class FutureLogs:
             await self._flusher.forget(log)
             log.abandon()
             doomed = self._doomed_path(log)
-            await self._logs.in_directory(directory, rename_durably, self._world.disk, log.directory, doomed)
+            await self._logs.directories.insist(directory, self._world.disk.rename, log.directory, doomed)
+            await self._logs.directories.insist(directory, self._world.disk.sync_directory, directory.path)
             self._logs.doom_directory(directory, doomed)
 
     async def swap(
@@ -182,7 +182,7 @@ class FutureLogs:
         logs = self._logs
         source, target = logs.directory_of(current), logs.directory_of(future)
         try:
-            await self._sync(source)
+            await logs.directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
             doomed = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
         await logs.truncation.searches_ended(future)
@@ -191,22 +191,12 @@ class FutureLogs:
         except StorageError as error:
             logs.fail_directory_of(future, error)
             raise
-        await self._sync(target)
+        await logs.directories.insist(target, self._world.disk.sync_directory, target.path)
         await logs.checkpoint_cut(future)
         if doomed:
             logs.doom_directory(source, doomed)
             for name in OFFSET_CHECKPOINTS:
                 await logs.checkpoint(source, name)
-
-    async def _sync(self, directory: "LogDirectory") -> None:
-        """Make renames in this log directory last, even if a descriptor for it has to be waited for."""
-        while True:
-            try:
-                return await self._logs.in_directory(directory, self._world.disk.sync_directory, directory.path)
-            except StorageError as error:
-                if not error.is_shortage:
-                    raise
-            await trio.sleep(SHORTAGE_PAUSE_SECONDS)
 
 
 def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:

@@ -1,7 +1,9 @@
 """The log directories of this broker, each online until it fails (KIP-112).
 
 A `StorageError` takes its directory offline, for good: its logs are given up and the rest of the broker is told. A
-shortage of descriptors or memory fails only what needed them.
+shortage of descriptors or memory fails only what needed them. So after a `StorageError` the directory may be
+online with the work undone, and each caller decides: do it again later, do it again until it is done (`insist`), or do
+not start (`at_start`).
 """
 
 import logging
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from barnabas.broker.log_directory import LogDirectory, mark_failed
-from barnabas.storage.disk import StorageError, parent_of
+from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
 
 if TYPE_CHECKING:
@@ -77,7 +79,8 @@ class LogDirectories:
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
         self._flusher.give_up(directory.path, error)
-        mark_failed(self._world.disk, directory.path)
+        if error.endangers_unsynced:
+            mark_failed(self._world.disk, directory.path)
         logs = directory.take_all()
         if self.on_failed is not None:
             self.on_failed(directory.path, error)
@@ -93,6 +96,26 @@ class LogDirectories:
         except StorageError as error:
             self.fail(directory, error)
             raise
+
+    async def insist(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
+        """`run`, again and again while the process is short of something: for what must not be left half done."""
+        while True:
+            try:
+                return await self.run(directory, function, *args)
+            except StorageError as error:
+                if not error.is_shortage:
+                    raise
+            await trio.sleep(SHORTAGE_PAUSE_SECONDS)
+
+    async def at_start(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result | None:
+        """`run`; None if the directory is offline. A shortage is raised: better no start than one that has not read
+        what the directory holds."""
+        try:
+            return await self.run(directory, function, *args)
+        except StorageError:
+            if directory.failure is None:
+                raise
+            return None
 
     async def attempt(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
         """The same, where nobody waits for the outcome but to know whether it was one."""

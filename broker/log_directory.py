@@ -8,10 +8,10 @@ refused before anything is touched, for this may be the wrong disk; plain files 
 A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
 before any log is opened, so that a crash from then on is an unclean shutdown.
 
-A directory that fails gets a mark of that. After a failed sync the kernel takes pages for saved that are not, and the
-next start on the same running machine would sync them with success and in vain. So it first writes everything anew that
-was not safe before, and takes the mark away. The mark itself need not be durable: a machine that starts anew has no
-such pages.
+A directory in which a sync fails, or the device, gets a mark of that. The kernel then takes pages for saved that are
+not, and the next start on the same running machine would sync them with success and in vain. So it first writes
+everything anew that was not safe before, and takes the mark away. The mark itself need not be durable: a machine that
+starts anew has no such pages. A full disk leaves no mark: nothing is lost, and there is no room to write anew.
 
 Every function here but `mark_failed` blocks long: it runs in a worker thread.
 """
@@ -271,7 +271,7 @@ def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
 
 
 def mark_failed(disk: Disk, path: str) -> None:
-    """Say that a disk error ended the use of this directory, if that can be said. Blocking: short. Durable: no."""
+    """Say that what is unsynced in this directory cannot be relied on. Blocking: short. Durable: no."""
     try:
         disk.open(join(path, FAILURE_MARK), create=True).release()
     except StorageError as error:
@@ -301,7 +301,8 @@ def rename_durably(disk: Disk, old: str, new: str) -> None:
 
 def remove_durably(disk: Disk, path: str) -> None:
     """Remove the directory of a log, with all it holds."""
-    disk.remove_tree(path)
+    if disk.exists(path):  # it may be the second try
+        disk.remove_tree(path)
     disk.sync_directory(parent_of(path))
 
 

@@ -17,6 +17,7 @@ which fails only what needed them.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -40,7 +41,6 @@ from barnabas.broker.log_directory import (
     refuse_duplicates,
     remove_durably,
     remove_half_made,
-    rename_durably,
     stray_name,
     take,
 )
@@ -56,7 +56,7 @@ from barnabas.storage.checkpoint import (
     CheckpointCorrupt,
     write_checkpoint,
 )
-from barnabas.storage.disk import DirectoryLocked, StorageError, join
+from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, DirectoryLocked, StorageError, join
 from barnabas.storage.files import OpenFiles
 from barnabas.storage.log import LogConfig, PartitionLog, open_log
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
@@ -70,6 +70,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
 
 NEVER_MS = 2**63 - 1
+CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
 
 Result = TypeVar("Result")
 
@@ -180,12 +181,12 @@ class Logs:
             raise LogDirectoryRefused(str(error)) from error
         except StorageError as error:
             self.directories.fail(directory, error)
+            if directory.failure is None:
+                raise
 
     async def _look(self, directory: LogDirectory) -> Contents:
-        try:
-            return await self.in_directory(directory, read_contents, self._world.disk, directory.path)
-        except StorageError:
-            return Contents([], [], {})
+        found = await self.directories.at_start(directory, read_contents, self._world.disk, directory.path)
+        return found or Contents([], [], {})
 
     async def _load_directory(
         self,
@@ -197,9 +198,8 @@ class Logs:
         """Prepare the directory, then open its logs in as many threads as the configuration allows it."""
         started = trio.current_time()
         missing = identity if directory.meta is None else None
-        try:
-            prepared = await self.in_directory(directory, prepare, self._world.disk, directory.path, missing)
-        except StorageError:
+        prepared = await self.directories.at_start(directory, prepare, self._world.disk, directory.path, missing)
+        if prepared is None:
             return
         directory.written = prepared.checkpoints
         todo = iter([*((key, str(key)) for key in found.partitions), *found.futures.items()])
@@ -225,19 +225,17 @@ class Logs:
             if directory.failure is not None:
                 return
             opened = self._opener(directory, key, topic_config(key.topic), clean, name)
-            try:
-                self._add(directory, await self.in_directory(directory, opened))
-            except StorageError:
-                if directory.failure is None:
-                    raise  # a shortage: better no start than one without some of the logs
+            log = await self.directories.at_start(directory, opened)
+            if log is None:
                 return
+            with suppress(StorageError):  # the directory may have failed meanwhile
+                self._add(directory, log)
 
     async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
         """Future logs that are alone; one whose log may be in a directory that is offline, is not."""
         for directory in () if self.offline_directories else self.directories:
-            try:
-                await self.in_directory(directory, promote_orphans, self._world.disk, contents, directory.path)
-            except StorageError:
+            await self.directories.at_start(directory, promote_orphans, self._world.disk, contents, directory.path)
+            if directory.failure is not None:
                 contents[directory.path].partitions.clear()
 
     def _opener(
@@ -357,7 +355,8 @@ class Logs:
             await self.cleaner.leave(log)
             log.abandon()
             path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
-            await self.in_directory(directory, rename_durably, self._world.disk, log.directory, path)
+            await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
+            await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
         return path
 
     def doom_directory(self, directory: LogDirectory, path: str) -> None:
@@ -454,16 +453,23 @@ class Logs:
     async def _remove(self, doomed: Doomed) -> None:
         directory, log = doomed.directory, doomed.log
         if log is None:
-            await self.directories.attempt(directory, remove_durably, self._world.disk, doomed.path)
+            is_done = await self.directories.attempt(directory, remove_durably, self._world.disk, doomed.path)
         elif self.get(log.topic_partition) is log:
-            try:
-                with directory.in_use():
-                    removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
-            except StorageError as error:
-                self.fail_directory_of(log, error)
-                return
-            if not removed and log.has_deleted_files:  # the wall clock was set back
-                self.doom_deleted(log)
+            is_done = await self._remove_deleted(log)
+        else:
+            return
+        if not is_done:
+            self._removals.again(doomed)
+
+    async def _remove_deleted(self, log: PartitionLog) -> bool:
+        """Remove the files of a log that are due; False if it must be done again."""
+        try:
+            with self.directory_of(log).in_use():
+                removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
+        except StorageError as error:
+            self.fail_directory_of(log, error)
+            return False
+        return removed > 0 or not log.has_deleted_files  # otherwise the wall clock was set back
 
     # -- checkpoints
 
@@ -532,21 +538,41 @@ class Logs:
             directory.give_up(directory.take_all())
 
     async def _close_directory(self, directory: LogDirectory) -> None:
-        todo = iter([*directory.logs.values(), *directory.future_logs.values()])
+        """Close the logs of a directory and leave the marker. Logs for which the process was short of something are
+        tried again, for the others give back what they held; if one stays open, there is no marker."""
+        left = [*directory.logs.values(), *directory.future_logs.values()]
+        for _ in range(CLOSING_ROUNDS_MAX):
+            left = await self._close_logs(directory, left)
+            if await self._mark_closed(directory, left) or directory.failure is not None:
+                break
+            await trio.sleep(SHORTAGE_PAUSE_SECONDS)
+        else:
+            logger.error("%s: not closed, so that the next start checks every log: %s", directory.path, left)
+        directory.give_up(directory.take_all())
+
+    async def _close_logs(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
+        """Close these logs; returns those that are still open because of a shortage."""
+        todo, left = iter(logs), list[PartitionLog]()
+
+        async def close_next() -> None:
+            for log in todo:
+                if directory.failure is not None:
+                    return
+                if not await self.directories.attempt(directory, log.close, self._world.now_ms()):
+                    left.append(log)
+
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
-                nursery.start_soon(self._close_logs, directory, todo)
+                nursery.start_soon(close_next)
+        return left
+
+    async def _mark_closed(self, directory: LogDirectory, left: Sequence[PartitionLog]) -> bool:
+        """Write the checkpoints, and if no log is left open the marker; False if there is no marker."""
         try:
             for name in OFFSET_CHECKPOINTS:
                 await self.checkpoint(directory, name)
-            await self.in_directory(directory, mark_clean, self._world.disk, directory.path)
+            if not left:
+                await self.in_directory(directory, mark_clean, self._world.disk, directory.path)
         except StorageError:
-            return  # it is offline, and the next start will find no marker
-        directory.give_up([])
-
-    async def _close_logs(self, directory: LogDirectory, todo: Iterator[PartitionLog]) -> None:
-        for log in todo:
-            if directory.failure is not None or not await self.directories.attempt(
-                directory, log.close, self._world.now_ms()
-            ):
-                return
+            return False
+        return not left

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from barnabas.broker.log_directory import LogDirectory
     from barnabas.storage.log import PartitionLog
 
+AGAIN_MS = 10_000  # a shortage, or a clock that was set back
+
 
 class Doomed(NamedTuple):
     """Files to remove, at a time of trio's clock."""
@@ -41,6 +43,10 @@ class Removals:
         due = trio.current_time() + delay_ms / 1000
         heapq.heappush(self._waiting, Doomed(due, next(self._numbers), directory, log, path))
         self._changed.set()
+
+    def again(self, doomed: Doomed) -> None:
+        """It could not be removed yet."""
+        self.doom(doomed.directory, AGAIN_MS, log=doomed.log, path=doomed.path)
 
     async def run(self) -> None:
         """Remove for ever."""

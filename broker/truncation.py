@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.storage.disk import StorageError
+from barnabas.storage.disk import HalfDone, StorageError
 
 if TYPE_CHECKING:
     from barnabas.broker.logs import Logs
@@ -100,6 +100,6 @@ class Truncation:
             on_cut()
             await self._logs.checkpoint_cut(log)
         except StorageError as error:
-            half_done = StorageError(error.path, error.operation, f"{error.cause}, with the log half cut")
+            half_done = HalfDone(error, "the log half cut")
             self._logs.fail_directory_of(log, half_done)
             raise half_done from error

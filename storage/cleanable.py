@@ -6,6 +6,8 @@
 What is *dirty* begins where the last pass ended (`cleaner-offset-checkpoint`). A pass takes whole segments, and none
 
 - that is being written;
+- that is not synced to its end (Kafka cleans those, too): a power failure could take a newer value of a key after the
+  pass has taken the older one;
 - that reaches beyond the last stable offset: those records may yet be truncated, or belong to an undecided transaction;
 - from the first one on that has a record younger than `min.compaction.lag.ms` (KIP-58).
 
@@ -102,6 +104,7 @@ def find_cleanable(  # the facts of one log, by keyword
     log_start_offset: int,
     log_end_offset: int,
     last_stable_offset: int,
+    recovery_point: int,
     now_ms: int,
 ) -> Cleanable:
     """What of these segments, the last of which is the active one, may be cleaned."""
@@ -110,7 +113,7 @@ def find_cleanable(  # the facts of one log, by keyword
     if is_misplaced:
         first_dirty_offset = log_start_offset
     dirty = segments[number_of(segments, first_dirty_offset) : -1]
-    limit = min(last_stable_offset, segments[-1].base_offset, _first_young(dirty, rules, now_ms))
+    limit = min(last_stable_offset, recovery_point, segments[-1].base_offset, _first_young(dirty, rules, now_ms))
     end_offset = segments[number_of(segments, max(limit, first_dirty_offset))].base_offset
     return Cleanable(
         first_dirty_offset,
@@ -131,6 +134,7 @@ def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cle
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         last_stable_offset=log.last_stable_offset(high_watermark),
+        recovery_point=log.recovery_point,
         now_ms=now_ms,
     )
 

@@ -36,6 +36,8 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes 
 
 RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # a probe of the page cache costs a microsecond; read-ahead loads in such steps
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})
+LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
+SHORTAGE_PAUSE_SECONDS = 0.1  # until something is closed
 TEMPORARY_SUFFIX = ".tmp"
 
 _LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
@@ -63,8 +65,25 @@ class StorageError(Exception):
         """The process has no descriptor or memory left: this operation failed, and the disk did not."""
         return self.cause in SHORTAGES
 
+    @property
+    def endangers_unsynced(self) -> bool:
+        """Whether what was written before and is not synced may be lost although a later sync succeeds.
+
+        That is what a failed sync does, and a failing device. A lack of room or of anything else refuses one operation.
+        """
+        return self.operation.startswith("sync") or self.cause not in LACKS
+
     def __str__(self) -> str:
         return f"{self.operation} {self.path}: {self.cause}"
+
+
+class HalfDone(StorageError):
+    """An operation that came half way: what it leaves may not be used, even if only a descriptor was lacking."""
+
+    is_shortage = False
+
+    def __init__(self, error: StorageError, left: str) -> None:
+        super().__init__(error.path, f"{error.operation}, leaving {left}", error.cause)
 
 
 class DirectoryLocked(StorageError):

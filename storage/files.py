@@ -9,9 +9,9 @@ may close its files at any moment.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from barnabas.storage.disk import Disk, File, join
+from barnabas.storage.disk import Disk, File, StorageError, join
 
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
@@ -115,11 +115,8 @@ class SegmentStore:
     @contextmanager
     def private(self, path: str) -> Iterator[File]:
         """The file for a worker thread, which opens and closes it itself."""
-        file = self.disk.open(path, read_only=True)
-        try:
+        with closing_file(self.disk.open(path, read_only=True)) as file:
             yield file
-        finally:
-            file.release()
 
     def save(self, path: str, data: bytes) -> None:
         """Write a whole file in place. Blocking: short. Durable: no; who reads it must be able to check it."""
@@ -144,9 +141,14 @@ def renew(disk: Disk, directory: str, recovery_point: int) -> None:
     """Write a log's files anew from the segment on in which the recovery point lies, durably. Blocking: long.
 
     What a failed sync has made the kernel believe of their pages ends with the files that are replaced. The log must
-    not be open. Interrupted, it must be done again; its leftovers are swept when the log is opened.
+    not be open. Interrupted, it must be done again; what it left goes first. It needs as much room as the largest file:
+    writing the bytes again in place would need none, but it could tear what is safe, and it would meet the same blocks
+    of the device that failed.
     """
     names = disk.list(directory)
+    for name in names:
+        if name.endswith(RENEWED):
+            disk.remove(f"{directory}/{name}")
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     first = max((base for base in bases if base < recovery_point), default=0)
     for name in names:
@@ -157,14 +159,30 @@ def renew(disk: Disk, directory: str, recovery_point: int) -> None:
 
 
 def _renew_file(disk: Disk, path: str) -> None:
-    file, renewed = disk.open(path, read_only=True), disk.open(path + RENEWED, create=True)
+    renewed = path + RENEWED
     try:
-        renewed.truncate(0)
+        _copy(disk, path, renewed)
+        disk.set_modified_ms(renewed, disk.modified_ms(path))
+        disk.rename(renewed, path)
+    except StorageError:
+        with suppress(StorageError):  # the first error says more
+            if disk.exists(renewed):
+                disk.remove(renewed)  # or it would fill a disk that has no room for it
+        raise
+
+
+def _copy(disk: Disk, source: str, target: str) -> None:
+    """Write the bytes of a file into a new one and sync them."""
+    with closing_file(disk.open(source, read_only=True)) as file, closing_file(disk.open(target, create=True)) as copy:
         for position in range(0, file.size_bytes(), RENEWAL_STEP_BYTES):
-            renewed.write(position, file.read(position, RENEWAL_STEP_BYTES))
-        renewed.sync()
+            copy.write(position, file.read(position, RENEWAL_STEP_BYTES))
+        copy.sync()
+
+
+@contextmanager
+def closing_file(file: File) -> Iterator[File]:
+    """`with closing_file(disk.open(path)) as file:` gives the file back at the end."""
+    try:
+        yield file
     finally:
         file.release()
-        renewed.release()
-    disk.set_modified_ms(path + RENEWED, disk.modified_ms(path))
-    disk.rename(path + RENEWED, path)

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 class FlushPlan:
     """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
 
-    __slots__ = ("_active", "_epochs", "_names", "_sealed", "_store", "epochs_version", "generation", "offset")
+    __slots__ = ("_active", "_epochs", "_sealed", "_store", "epochs_version", "generation", "names_version", "offset")
 
-    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names: bool) -> None:
+    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names_version: int | None) -> None:
         segments = log.segments
         segments.active.file.retain()
         self.offset = log.log_end_offset
         self.generation = segments.generation
         self.epochs_version = epochs_version
+        self.names_version = names_version  # None: no file was made since the last directory sync
         self._store = segments.store
         self._active: File | None = segments.active.file
         self._sealed = log.unsynced_segments()[:-1]
         self._epochs = epochs
-        self._names = names
 
     def sync(self) -> None:
         """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
@@ -38,7 +38,7 @@ class FlushPlan:
         if self._epochs is not None:
             path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
             self._store.disk.replace_file(path, self._epochs.encode())
-        elif self._names:
+        elif self.names_version is not None:
             self._store.disk.sync_directory(self._store.directory)
 
     def release(self) -> None:

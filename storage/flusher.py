@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.storage.disk import InThread, StorageError, parent_of
+from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, InThread, StorageError, parent_of
 
 if TYPE_CHECKING:
     from barnabas.storage.flush_plan import FlushPlan
     from barnabas.storage.log import PartitionLog
-
-SHORTAGE_PAUSE_SECONDS = 0.1  # out of descriptors: until somebody closes one
 
 
 @dataclass(eq=False, slots=True)

@@ -15,7 +15,8 @@ finds each epoch in the file or in a batch that recovery reads.
 
 A *flush* has three steps, so that only the middle one needs a thread: `flush_plan` notes on the loop what has to be
 synced and retains the files; `FlushPlan.sync` touches nothing else; `flushed` moves the offsets. Appends, rolls and
-deletions may happen in between; a truncation makes a plan that is under way worthless.
+deletions may happen in between; a truncation makes a plan that is under way worthless. A plan changes nothing until it
+is `flushed`: bytes, leader epochs and names of a plan that was dropped are in the next one.
 
 Who may call what. Everything is for the event loop, one step at a time, except the methods marked "Blocking: long",
 which run in a worker thread. Of these `offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may
@@ -78,7 +79,8 @@ class PartitionLog:
     __slots__ = (
         "_epochs_saved",
         "_epochs_version",
-        "_names_changed",
+        "_names_saved",
+        "_names_version",
         "_now_ms",
         "acknowledgeable_offset",
         "config",
@@ -116,7 +118,8 @@ class PartitionLog:
         self.is_being_cut = False  # a truncation has the log for itself: nothing is read, flushed or deleted meanwhile
         self.is_being_renamed = False  # its directory gets another name: no flush begins, and no segment goes
         self._now_ms = now_ms  # the time last heard of
-        self._names_changed = True  # files were made since the directory was synced
+        self._names_version = 1  # rises when a file is made that a flush must find again
+        self._names_saved = 0  # the version of the last directory sync
         self._epochs_version = 1 if loaded.epochs_changed else 0
         self._epochs_saved = 0
 
@@ -276,7 +279,8 @@ class PartitionLog:
             return
         self.segments.roll(base_offset, self.producers.encode_snapshot(), now_ms)
         self._now_ms = now_ms
-        self._names_changed = self.flush_demanded = True
+        self._names_version += 1
+        self.flush_demanded = True
 
     # -- read
 
@@ -334,17 +338,18 @@ class PartitionLog:
         epochs_changed = self._epochs_version != self._epochs_saved
         if self.is_being_cut or self.is_being_renamed:
             return None
-        if self.recovery_point >= self.log_end_offset and not (self._names_changed or epochs_changed):
+        names_changed = self._names_version != self._names_saved
+        if self.recovery_point >= self.log_end_offset and not (names_changed or epochs_changed):
             return None
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
-        plan = FlushPlan(self, epochs, self._epochs_version, self._names_changed)
-        self._names_changed = False
-        return plan
+        return FlushPlan(self, epochs, self._epochs_version, self._names_version if names_changed else None)
 
     def flushed(self, plan: FlushPlan) -> None:
         """The plan's sync succeeded. Blocking: never."""
         plan.release()
         self._epochs_saved = plan.epochs_version
+        if plan.names_version is not None:
+            self._names_saved = plan.names_version
         if plan.generation == self.segments.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
         self._settle()
@@ -373,7 +378,7 @@ class PartitionLog:
             disk.replace_file(path, format_leader_epochs(self.epochs).encode())
             self._epochs_saved = self._epochs_version
         disk.sync_directory(self.directory)
-        self._names_changed = False
+        self._names_saved = self._names_version
         self.recovery_point = self.log_end_offset
         self._settle()
 

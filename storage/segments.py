@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.disk import FileSlice, HalfDone, StorageError
 from barnabas.storage.entries import find_entry
 from barnabas.storage.files import (
     DELETED,
@@ -278,7 +278,10 @@ class LogSegments:
         del self._row[:count]
         for segment in removed:
             segment.is_removed = True
-            self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
+            try:
+                self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
+            except StorageError as error:
+                raise HalfDone(error, "a segment half deleted") from error
 
     @property
     def has_deleted_files(self) -> bool:
@@ -333,6 +336,8 @@ class LogSegments:
                 path = self.store.path(new.base_offset, suffix)
                 if self.store.disk.exists(path + SWAP):
                     self.store.disk.rename(path + SWAP, path)
+        except StorageError as error:
+            raise HalfDone(error, "a segment half replaced") from error
         finally:
             self.generation += 1
 

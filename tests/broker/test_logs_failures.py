@@ -190,3 +190,118 @@ async def test_a_stop_that_fails_leaves_no_marker(autojump_clock):
     assert scene.disk.exists("/d2/.kafka_cleanshutdown")
     again = await Scene(scene.disk).start()
     assert again.logs.get(T0).log_end_offset == 1
+
+
+# -- a shortage of descriptors or memory
+
+
+async def stopped_with_shortages(count: int) -> Scene:
+    """Three logs in a directory, closed while so many openings of an index find no descriptor."""
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0, T1, T2)
+    for key in (T0, T1, T2):
+        scene.append(key)
+    for _ in range(count):
+        scene.disk.fail_next("open", "EMFILE", path_part=".timeindex")
+    await scene.logs.close()
+    return scene
+
+
+async def test_logs_that_find_no_descriptor_at_a_stop_are_closed_a_little_later(autojump_clock):
+    scene = await stopped_with_shortages(4)
+    assert scene.disk.exists("/d1/.kafka_cleanshutdown")
+    for key in (T0, T1, T2):
+        assert scene.disk.exists(f"/d1/{key}/00000000000000000001.snapshot")
+
+
+async def test_there_is_no_clean_marker_if_a_log_could_not_be_closed(autojump_clock):
+    scene = await stopped_with_shortages(1000)
+    assert not scene.disk.exists("/d1/.kafka_cleanshutdown")
+    scene.disk.forget_faults()
+    again = await Scene(scene.disk, "/d1").start()
+    assert [again.logs.get(key).log_end_offset for key in (T0, T1, T2)] == [1, 1, 1]
+
+
+async def test_a_log_that_cannot_be_closed_does_not_keep_others_from_it(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0, T1, T2)
+    for _ in range(1000):
+        scene.disk.fail_next("open", "EMFILE", path_part="t-0/")
+    await scene.logs.close()
+    assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT).keys() == {T0, T1, T2}
+    for key, is_closed in ((T0, False), (T1, True), (T2, True)):
+        assert scene.disk.exists(f"/d1/{key}/00000000000000000000.snapshot") is is_closed
+
+
+@pytest.mark.parametrize(
+    ("operation", "path_part"),
+    [
+        ("lock", ""),
+        ("read_file", "meta.properties"),
+        ("list", "/d1"),
+        ("read_file", RECOVERY_POINT_CHECKPOINT),
+        ("sync_directory", "/d1"),
+        ("open", "t-0"),
+    ],
+)
+async def test_a_start_that_lacks_a_descriptor_fails_rather_than_skip_what_is_there(
+    operation, path_part, autojump_clock
+):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    await scene.logs.close()
+    scene.disk.fail_next(operation, "EMFILE", path_part=path_part)
+    with pytest.raises((StorageError, ExceptionGroup)) as caught:
+        await Scene(scene.disk, "/d1").start()
+    assert "EMFILE" in repr(caught.value)
+    assert (await Scene(scene.disk, "/d1").start()).logs.get(T0) is not None
+
+
+async def test_a_deletion_that_lacks_a_descriptor_is_carried_out_a_little_later(autojump_clock, nursery):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0)
+    scene.disk.fail_next("rename", "ENOMEM", path_part="t-0")
+    scene.disk.fail_next("sync_directory", "EMFILE", path_part="/d1")
+    scene.disk.fail_next("remove_tree", "EMFILE", path_part="-delete")
+    await scene.logs.delete(T0)
+    assert not scene.disk.exists("/d1/t-0")
+    await trio.sleep(2 * MINUTE)
+    assert not [name for name in scene.disk.list("/d1") if name.endswith("-delete")]
+
+
+# -- a full disk
+
+
+async def test_after_a_full_disk_the_start_writes_nothing_anew(autojump_clock, nursery):
+    scene = await Scene(MemDisk(capacity_bytes=300_000), "/d1").start()
+    await scene.create(T0)
+    with pytest.raises(StorageError, match="ENOSPC") as full:
+        for _ in range(4):
+            scene.append(T0, value=bytes(90_000))
+    scene.logs.fail_directory_of(scene.logs.get(T0), full.value)
+    scene.disk.capacity_bytes += 2_000
+    again = await Scene(scene.disk.crash_process(), "/d1").start(nursery)
+    assert again.logs.get(T0).log_end_offset == 3
+    again.append(T0)
+
+
+@pytest.mark.parametrize(("operation", "cause"), [("sync", "EIO"), ("sync", "ENOSPC"), ("read", "EIO")])
+async def test_a_failed_sync_or_device_leaves_a_mark(operation, cause, autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    scene.logs.fail_directory_of(scene.logs.get(T0), StorageError("/d1/t-0", operation, cause))
+    assert scene.disk.exists("/d1/.failed")
+
+
+async def test_a_start_that_has_no_room_to_write_anew_leaves_nothing_behind(autojump_clock, nursery):
+    scene = await Scene(MemDisk(capacity_bytes=300_000), "/d1").start()
+    await scene.create(T0)
+    scene.append(T0, value=bytes(200_000))
+    scene.logs.fail_directory_of(scene.logs.get(T0), StorageError("/d1/t-0", "sync", "EIO"))
+    after = scene.disk.crash_process()
+    used_bytes = after.used_bytes
+    with pytest.raises(AllDirectoriesOffline, match="ENOSPC"):
+        await Scene(after, "/d1").start()
+    assert (after.used_bytes, after.exists("/d1/.failed")) == (used_bytes, True)
+    after.capacity_bytes = 600_000
+    assert (await Scene(after, "/d1").start(nursery)).logs.get(T0).log_end_offset == 1

@@ -36,7 +36,7 @@ def segments(*bases, **facts) -> list[Facts]:
     return [Facts(base, **facts) for base in bases]
 
 
-def find(row, rules=None, *, checkpoint=None, log_start=0, log_end=100, stable=100):
+def find(row, rules=None, *, checkpoint=None, log_start=0, log_end=100, stable=100, synced=100):
     return find_cleanable(
         row,
         rules or Rules(),
@@ -44,6 +44,7 @@ def find(row, rules=None, *, checkpoint=None, log_start=0, log_end=100, stable=1
         log_start_offset=log_start,
         log_end_offset=log_end,
         last_stable_offset=stable,
+        recovery_point=synced,
         now_ms=NOW,
     )
 
@@ -52,6 +53,11 @@ def test_the_segment_that_is_being_written_is_not_cleaned():
     found = find(segments(0, 10, 20))
     assert (found.first_dirty_offset, found.end_offset) == (0, 20)
     assert (found.clean_bytes, found.dirty_bytes, found.dirty_ratio) == (0, 200, 1.0)
+
+
+def test_a_segment_that_is_not_synced_to_its_end_is_not_cleaned():
+    assert find(segments(0, 10, 20, 30), synced=19).end_offset == 10
+    assert find(segments(0, 10, 20, 30), synced=20).end_offset == 20
 
 
 def test_a_log_of_one_segment_has_nothing_to_clean():

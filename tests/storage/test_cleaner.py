@@ -54,6 +54,7 @@ class Compacted:
         self.log.roll(self.world.now_ms)
 
     def cleaning(self, *, keys_max=1000, window_bytes=0) -> Cleaning:
+        self.world.flush(self.log)  # only what is synced is cleaned
         part = cleanable_part(self.log, self.log.log_end_offset, self.world.now_ms)
         return Cleaning(self.log, part, keys_max=keys_max, window_bytes=window_bytes, now_ms=self.world.now_ms)
 
@@ -106,6 +107,7 @@ def fill(compacted, count: int, keys: int) -> None:
     for number in range(count):
         compacted.put((b"k%d" % (number % keys), b"v%d" % number))
     compacted.roll()
+    compacted.world.flush(compacted.log)
 
 
 def join_segments(compacted) -> None:

@@ -142,3 +142,16 @@ def test_a_failed_sync_is_told_and_its_file_given_back(world):
     log.abandon()
     with pytest.raises(InvariantBroken):
         log.segments.active.file.retain()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_name_of_a_new_segment_is_synced_by_the_next_flush_if_one_was_dropped(new_world, seed):
+    world = new_world(segment_bytes=150)
+    log = world.open()
+    for _ in range(3):
+        world.append(log)
+    log.flush_plan().release()  # its sync failed, or the log was forgotten
+    world.flush(log)
+    world.checkpoint(log)
+    assert log.recovery_point == 3
+    assert world.after_machine_crash(seed).open().log_end_offset == 3
