@@ -25,9 +25,10 @@ from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
 from barnabas.controller import paths
-from barnabas.controller.entity_configs import BROKERS, TOPICS, read_entity
+from barnabas.controller.entity_configs import BROKERS, TOPICS, node_of, read_entity
+from barnabas.controller.loading import numbered, parse
 from barnabas.controller.paths import DEFAULT_ENTITY, ConfigChange
-from barnabas.controller.store import MetadataStore, NoNode, SessionExpired, StoreError
+from barnabas.controller.store import MetadataStore, NoNode, SessionExpired, StoreError, check_path
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -148,7 +149,7 @@ class ConfigChanges:
                 await self._applied.wait()
 
     async def _take(self, names: list[str]) -> None:
-        numbers = {paths.sequence_number(name): name for name in names if name.startswith(NOTIFICATION)}
+        numbers = numbered(names, NOTIFICATION)
         new = sorted(number for number in numbers if number > self._seen)
         entities = [await self._entity(numbers[number]) for number in new]
         for entity in dict.fromkeys(entities):
@@ -164,12 +165,10 @@ class ConfigChanges:
         path = f"{paths.CONFIG_CHANGES}/{name}"
         try:
             data, _ = await self._store.get(path)
-            return ConfigChange.decode(data, path).entity_path
         except NoNode:
             return ""
-        except ValueError as error:
-            logger.error("ignoring a notification that cannot be read: %s", error)
-            return ""
+        change = parse(_decode_change, data, path)
+        return "" if change is None else change.entity_path
 
     async def _apply(self, entity: str) -> None:
         kind, _, name = entity.partition("/")
@@ -208,3 +207,9 @@ class ConfigChanges:
                 await self._store.delete(path)
             except NoNode:
                 continue  # another broker was quicker
+
+
+def _decode_change(data: bytes | None, path: str) -> ConfigChange:
+    change = ConfigChange.decode(data, path)
+    check_path(node_of(f"{change.entity_type}/{change.entity_name}"))  # or the store refuses to look there
+    return change

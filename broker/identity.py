@@ -11,6 +11,7 @@ from typing import Protocol
 
 from barnabas.broker.log_directory import StoredIdentity
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
 
 CLUSTER_ID_BYTES = 16
@@ -40,7 +41,10 @@ async def settle_identity(
     for outcome in await store.batch([*parents, Create(paths.CLUSTER_ID, proposed.encode())]):
         if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
             raise outcome
-    cluster_id = paths.ClusterId.decode((await store.get(paths.CLUSTER_ID))[0]).id
+    found = parse(paths.ClusterId.decode, (await store.get(paths.CLUSTER_ID))[0], paths.CLUSTER_ID)
+    if found is None:
+        raise IdentityConflict(f"{paths.CLUSTER_ID} in the metadata store does not say which cluster this is")
+    cluster_id = found.id
     if stored is not None and stored.cluster_id != cluster_id:
         raise IdentityConflict(
             f"the log directories belong to cluster {stored.cluster_id} (meta.properties),"

@@ -17,6 +17,7 @@ import trio
 from barnabas.broker.partition import Partition
 from barnabas.broker.replicas import Replicas
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.paths import PartitionList, PartitionState
 from barnabas.controller.store import BadVersion, MetadataStore, NoNode, SetData, Stat, StoreError
 from barnabas.wire import messages as m
@@ -84,7 +85,7 @@ class IsrWriter:
             (outcome,) = await self._store.batch([SetData(path, wanted.encode(), asked.partition_epoch)])
             if isinstance(outcome, BadVersion):
                 data, stat = await self._store.get(path)
-                outcome = stat if PartitionState.decode(data, path) == wanted else outcome
+                outcome = stat if parse(PartitionState.decode, data, path) == wanted else outcome
         except NoNode as error:
             outcome = error
         if not isinstance(outcome, Stat):

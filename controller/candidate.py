@@ -11,8 +11,12 @@ The answer to the multi may be lost, and the repeated attempt then fails on our 
 candidate reads again: a node of this session together with the epoch that it meant to write is a victory.
 
 While in office a second task keeps watching the node: when it is gone, or another one, the term is cancelled at once,
-in the middle of whatever it does. When the term fails by itself (its image contradicts itself, or the store cannot be
-used) the candidate removes the node, if it still can, waits, and races again like everybody else.
+in the middle of whatever it does. When the term fails by itself (its image contradicts itself, the store cannot be
+used, or a part of the controller makes a mistake) the candidate removes the node, if it still can, waits, and races
+again like everybody else. So a mistake of the controller costs a term; the broker that it runs in goes on.
+
+/controller_epoch may hold something that is no number. Then nobody can be elected, in Kafka as here, for brokers refuse
+a controller whose epoch is not above the last one's, and nothing else says what that was. A person must restore it.
 
 When the session with the store expires, the node is gone without being able to say so: the term is cancelled first,
 then a new session is opened and the broker registered in it, and only then is there another race.
@@ -41,13 +45,17 @@ from barnabas.controller.store import (
     Stat,
     StoreError,
 )
-from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.errors import ErrorCode
 
 RETRY_BACKOFF_MS = 1000  # after a term that failed: others may have more luck, and the log stays readable
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+
+class UnusableEpoch(Exception):
+    """/controller_epoch does not hold an epoch."""
 
 
 class Register(Protocol):
@@ -122,7 +130,7 @@ class Candidate:
                     await self._serve(term, on_started)
             except SessionExpired:
                 self._session_is_over = True
-            except StoreError as error:
+            except (StoreError, UnusableEpoch) as error:
                 logger.error("cannot take part in the election of a controller: %s", error)
                 await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
@@ -173,7 +181,10 @@ class Candidate:
             except NodeExists:
                 logger.debug("another candidate created %s", paths.CONTROLLER_EPOCH)
         data, stat = await self._store.get(paths.CONTROLLER_EPOCH)
-        return ControllerEpoch.decode(data).epoch, stat.version
+        try:
+            return ControllerEpoch.decode(data).epoch, stat.version
+        except ValueError as error:
+            raise UnusableEpoch(f"{error}; a person must restore the last epoch") from None
 
     async def _remove_office(self) -> None:
         """Remove the node of this session. Fenced: asked again after a lost answer, it would remove a successor's."""
@@ -194,7 +205,7 @@ class Candidate:
         controller = Controller(self._surroundings, term)
         self._controller, self.epoch = controller, term.epoch
         self._term_scope = trio.CancelScope()
-        end: ControllerMoved | StoreError | InvariantBroken | None = None
+        end: Exception | None = None
         try:
             self._on_elected(term.epoch)
             with self._term_scope:
@@ -202,17 +213,19 @@ class Candidate:
                     nursery.start_soon(self._watch_office, term)
                     end = await controller.run(on_started)
                     nursery.cancel_scope.cancel()
+        except Exception as mistake:  # of ours, wherever in the controller: the broker itself goes on
+            end = mistake
         finally:
             self._controller = None
             self._on_resigned()
         logger.info(
             "broker %d is no longer the controller, epoch %d: %s", self._surroundings.broker_id, term.epoch, end
         )
-        if isinstance(end, InvariantBroken):
-            logger.error("the controller contradicts itself and gives up its office", exc_info=end)
-            await self._resign(term)
-        elif isinstance(end, StoreError):
+        if isinstance(end, StoreError):
             raise end
+        if end is not None and not isinstance(end, ControllerMoved):
+            logger.error("the controller failed and gives up its office", exc_info=end)
+            await self._resign(term)
 
     async def _watch_office(self, term: Term) -> None:
         """Cancel the term as soon as /controller is not the node that we made."""

@@ -8,7 +8,10 @@ Events are handled one at a time, in order, by the functions of `HANDLERS`; noth
 functions know the `Office` and not this file.
 
 A term ends when its owner cancels it, when another controller was elected, when the store cannot be reached, and on
-`InvariantBroken`: the image is wrong, and the next controller builds a new one.
+`InvariantBroken`: the image is wrong, and the next controller builds a new one. Any other exception of a handler is a
+mistake of ours, and ends the term too, for what the handler began is not done. Where it had not changed anything yet,
+and a `Request` is all that is left undone, the controller logs that and goes on, as dispatch does: otherwise one
+request that we cannot handle, repeated by whoever asks, would end one controller after the other.
 """
 
 import logging
@@ -33,7 +36,7 @@ from barnabas.controller import (
 from barnabas.controller.channels import ControllerChannels
 from barnabas.controller.office import ControllerMoved, Office, Surroundings, Term
 from barnabas.controller.state import ClusterImage, LiveBroker
-from barnabas.controller.store import StoreError
+from barnabas.controller.store import Delete, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 
@@ -81,7 +84,23 @@ class Controller:
 
     async def _handle(self, event: events.Event) -> None:
         logger.debug("%s", event)
-        await HANDLERS[type(event)](self._office, event)
+        changes = self._office.changes
+        try:
+            await HANDLERS[type(event)](self._office, event)
+        except (ControllerMoved, StoreError, InvariantBroken):
+            raise
+        except Exception:
+            if not isinstance(event, events.Request):
+                raise
+            if isinstance(event, events.Asked):
+                event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # NOT_CONTROLLER would have it asked again
+            nothing_done = self._office.changes == changes
+            if event.node is not None:
+                logger.error("%s cannot be handled and is removed", event.node)
+                await self._office.write([[Delete(event.node)]])
+            if not nothing_done:
+                raise
+            logger.exception("the controller cannot handle %s and goes on", event)
 
     async def _rebalance(self) -> None:
         """See from time to time whether leadership is spread, if that is configured."""
@@ -121,6 +140,7 @@ class Controller:
 # What a controller does about each event.
 HANDLERS: Mapping[type[events.Event], Callable[..., Awaitable[None]]] = {
     events.Startup: failover.startup,
+    events.WorkLeftBehind: failover.work_left_behind,
     events.BrokerIdsTouched: membership.broker_ids_touched,
     events.RegistrationTouched: membership.registration_touched,
     events.LogDirEventsTouched: membership.log_dir_events_touched,

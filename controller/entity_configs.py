@@ -9,10 +9,10 @@ A topic or broker keeps its node. A user, client id or address of which nothing 
 empty folder of its client ids; where it has no configuration of its own either, nothing is left of it.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.paths import ConfigChange, ConfigEntity
 from barnabas.controller.store import (
     BadVersion,
@@ -28,8 +28,6 @@ from barnabas.controller.store import (
     SetData,
     with_ancestors,
 )
-
-logger = logging.getLogger(__name__)
 
 TOPICS = "topics"
 BROKERS = "brokers"
@@ -112,8 +110,5 @@ async def _read(store: MetadataStore, path: str) -> tuple[dict[str, str], int | 
         data, stat = await store.get(path)
     except NoNode:
         return {}, None
-    try:
-        return dict(ConfigEntity.decode(data, path).config), stat.version
-    except ValueError as error:
-        logger.error("ignoring a configuration that cannot be read: %s", error)
-        return {}, stat.version
+    found = parse(ConfigEntity.decode, data, path)
+    return {} if found is None else dict(found.config), stat.version

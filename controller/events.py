@@ -5,15 +5,17 @@ the image. Reading arms the watch again, so at most one event of a watch is in t
 brokers, and questions that other parts of this broker ask (`Asked`).
 
 A handler reads what it needs, replays facts that need no write, makes a decision (decisions.py) and commits it. An
-exception in the middle of one ends the term; nobody was told anything that was not written.
+exception in the middle of one ends the term; nobody was told anything that was not written. Only a `Request` whose
+handler fails before it changed anything is passed over, and the term goes on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import trio
 
+from barnabas.controller import paths
 from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.paths import ProducerIdBlock
 from barnabas.controller.reassignments import PartitionRefused
@@ -29,9 +31,21 @@ class Event:
     """Something that a controller reacts to."""
 
 
+class Request(Event):
+    """What somebody wants done, by a question, by a node or by the configuration: it may be left undone."""
+
+    # The node that asks. It is removed when it cannot be handled, or each later controller would fail on it again.
+    node: ClassVar[str | None] = None
+
+
 @dataclass(frozen=True, slots=True)
 class Startup(Event):
     """The term begins: read everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLeftBehind(Request):
+    """The term has begun: deletions and reassignments go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +73,7 @@ class TopicTouched(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionMarksTouched(Event):
+class DeletionMarksTouched(Request):
     """A topic was marked for deletion, or a mark went."""
 
 
@@ -74,24 +88,28 @@ class IsrChangeNotesTouched(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class UncleanElectionAllowed(Event):
+class UncleanElectionAllowed(Request):
     """A topic's configuration, or with None the brokers', allows unclean elections now."""
 
     topic: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class ReassignmentsTouched(Event):
+class ReassignmentsTouched(Request):
     """Somebody asked for reassignments in the store, or what was asked there is done."""
 
+    node = paths.REASSIGN_PARTITIONS
+
 
 @dataclass(frozen=True, slots=True)
-class PreferredElectionsTouched(Event):
+class PreferredElectionsTouched(Request):
     """Somebody asked for preferred leaders in the store, or what was asked there is done."""
 
+    node = paths.PREFERRED_REPLICA_ELECTION
+
 
 @dataclass(frozen=True, slots=True)
-class RebalanceDue(Event):
+class RebalanceDue(Request):
     """It is time to see whether leadership is spread as the assignments want it."""
 
 
@@ -112,7 +130,7 @@ class StopReplicaAnswered(Event):
     response: m.StopReplicaResponse
 
 
-class Asked(Event, Generic[Result]):
+class Asked(Request, Generic[Result]):
     """A question: whoever asks waits, and is answered once, by the event's function or by the end of the term."""
 
     def __init__(self) -> None:

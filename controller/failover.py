@@ -17,13 +17,13 @@ from barnabas.controller.events import (
     ReassignmentsTouched,
     Startup,
     TopicsTouched,
+    WorkLeftBehind,
 )
 from barnabas.controller.features import set_up_features
-from barnabas.controller.leader_elections import preferred_elections_touched
 from barnabas.controller.leaders import decide_leaders_of_new_term
 from barnabas.controller.membership import read_brokers
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
-from barnabas.controller.reassigning import reassignments_touched, resume_moves
+from barnabas.controller.reassigning import resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerJoined, LeadershipChanged
 from barnabas.controller.store import Delete
@@ -52,10 +52,15 @@ async def startup(office: Office, event: Startup) -> None:
         announcement.add_metadata(partition for partition, _ in office.image.partitions(office.image.deletions))
         await office.tell(announcement)
     await _take_up(office, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
+    # What somebody wants done besides: events of their own, so that one that cannot be handled does not end each term.
+    for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
+        office.put(request)
+
+
+async def work_left_behind(office: Office, event: WorkLeftBehind) -> None:
+    """Go on with the deletions and reassignments that the last controller did not complete."""
     await go_on_deleting(office)
     await resume_moves(office)
-    await reassignments_touched(office, ReassignmentsTouched())
-    await preferred_elections_touched(office, PreferredElectionsTouched())
 
 
 async def _take_up(

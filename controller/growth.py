@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.paths import TopicAssignment
 from barnabas.controller.placement import MixedRacks, TooFewBrokers, place_replicas, start_for_growth
 from barnabas.controller.store import BadVersion, DataTooLarge, MetadataStore, NoNode, SetData
@@ -146,7 +147,9 @@ async def grow_topic(
             data, stat = await store.get(path)
         except NoNode:
             return no_such_topic(growth.name)
-        existing = TopicAssignment.decode(data, path)
+        existing = parse(TopicAssignment.decode, data, path)
+        if existing is None:
+            return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # as Kafka says
         if written is not None and existing == written:
             return Grown(growth.partition_count)  # the answer to an earlier attempt was lost
         planned = plan_growth(growth, existing, brokers, rng)

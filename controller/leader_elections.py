@@ -64,7 +64,7 @@ def _is_led(office: Office, topic_partition: TopicPartition, *, unclean: bool) -
     leader = None if partition.leadership is None else partition.leadership.state.leader
     if unclean:
         return leader if leader in office.image.brokers and leader not in office.image.shutting_down else None
-    return leader if leader == partition.replicas[0] else None
+    return leader if partition.replicas and leader == partition.replicas[0] else None
 
 
 def _outcome(office: Office, topic_partition: TopicPartition, *, unclean: bool) -> int | PartitionRefused:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from barnabas.controller import paths
+from barnabas.controller.node_json import is_int32
 from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionList, PartitionState, TopicAssignment
 from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
 from barnabas.controller.store import MetadataStore, NoNode, Stat, StoreError, Watch
@@ -45,12 +46,18 @@ async def read_brokers(
 ) -> dict[int, LiveBroker]:
     """Registered brokers by id, ascending. A registration that is not `known` yet is watched from now on."""
     names = await store.children(paths.BROKER_IDS, watch_ids)
-    broker_ids = sorted(int(name) for name in names if name.isdecimal())
+    broker_ids = sorted(broker_ids_of(names))
     found = await _read(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
     fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
     found |= await _read(store, fresh, paths.broker, _data_and_stat, watches)
     brokers = {each: live_broker(each, *found[each]) for each in broker_ids if each in found}
     return {broker_id: broker for broker_id, broker in brokers.items() if broker is not None}
+
+
+def broker_ids_of(names: Iterable[str]) -> list[int]:
+    """The ids among the children of /brokers/ids; who knows what else somebody made there."""
+    found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
+    return [broker_id for broker_id in found if is_int32(broker_id)]
 
 
 def _data_and_stat(data: bytes | None, stat: Stat, path: str) -> tuple[bytes | None, Stat]:
@@ -171,6 +178,18 @@ async def _read(
     if failures:
         raise failures[0]
     return {key: found[key] for key in wanted if key in found}
+
+
+def numbered(names: Iterable[str], prefix: str) -> dict[int, str]:
+    """The sequential nodes among these children, by number, and a line in the log about the others."""
+    found = {}
+    for name in names:
+        digits = name.removeprefix(prefix)
+        if len(digits) == paths.SEQUENCE_DIGITS and digits.isascii() and digits.isdigit():
+            found[int(digits)] = name
+        else:
+            logger.error("ignoring the node %s, which should be called %s and a number", name, prefix)
+    return found
 
 
 def _parsed(decode: Callable[[bytes | None, str], Value]) -> Callable[[bytes | None, Stat, str], Value | None]:

@@ -114,6 +114,7 @@ class Office:
 
     def __init__(self, surroundings: Surroundings, term: Term, put: Callable[[events.Event], None]) -> None:
         self.image = ClusterImage()
+        self.changes = 0  # how often the store or the image was changed, or may have been
         self.term = term
         self.store = surroundings.store
         self.config = surroundings.config
@@ -131,11 +132,13 @@ class Office:
 
     def replay(self, *records: Record) -> None:
         """Apply records that are true without being written by us."""
+        self.changes += 1
         for record in records:
             replay(self.image, record)
 
     async def replay_many(self, records: Iterable[Record]) -> None:
         """The same for as many as a cluster has, giving other tasks their turn."""
+        self.changes += 1
         for part in in_slices(records):
             replay_all(self.image, part)
             await trio.lowlevel.checkpoint()
@@ -146,6 +149,7 @@ class Office:
         fenced = [(fence, *item) for item in items]
         if not fenced:
             return []
+        self.changes += 1
         outcomes = await self.store.batch(fenced)
         for outcome in outcomes:
             if isinstance(outcome, NodeError) and outcome.path == paths.CONTROLLER_EPOCH:
@@ -163,6 +167,7 @@ class Office:
             batch.add_metadata()
         outcomes = await self.write([*decision.prepare, *(step.ops for step in decision.steps if step.ops)])
         remaining = iter(outcomes[len(decision.prepare) :])
+        self.changes += bool(decision.steps)
         for part in in_slices(decision.steps):
             refused += self._take(part, remaining, batch)
             await trio.lowlevel.checkpoint()
@@ -265,7 +270,7 @@ class Office:
         return pending
 
     def _accept(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
-        replay(self.image, LeadershipChanged(topic_partition, leadership))
+        self.replay(LeadershipChanged(topic_partition, leadership))
 
 
 def _choose(choose: Choose, rules: LeaderRules, image: ClusterImage, subjects: list[TopicPartition]) -> Decision:

@@ -8,15 +8,13 @@ What Kafka writes with null data (parents, deletion markers) has a path here and
 """
 
 import base64
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple
 
-from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_text, topic_id_text
-
-Element = TypeVar("Element")
+from barnabas.controller.node_json import INT32_MAX, Fields, is_int32, to_json
+from barnabas.wire.topics import TopicPartition, topic_id_text
 
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
@@ -170,11 +168,11 @@ class ClusterId(NamedTuple):
     id: str
 
     def encode(self) -> bytes:
-        return _json({"version": "1", "id": self.id})  # the version is a string here and nowhere else
+        return to_json({"version": "1", "id": self.id})  # the version is a string here and nowhere else
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = CLUSTER_ID) -> "ClusterId":
-        return cls(_Fields.parse(data, path).text("id"))
+        return cls(Fields.parse(data, path).text("id"))
 
 
 class Endpoint(NamedTuple):
@@ -191,8 +189,8 @@ class Endpoint(NamedTuple):
     def parse(cls, text: str) -> "Endpoint":
         """The reverse of `str`; ValueError."""
         match = _ENDPOINT.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text!r} is not an endpoint LISTENER://host:port")
+        if match is None or not is_int32(int(match["port"])):
+            raise ValueError(f"{text!r:.100} is not an endpoint LISTENER://host:port")
         return cls(match["listener"], match["bracketed"] or match["host"] or "", int(match["port"]))
 
 
@@ -233,14 +231,14 @@ class BrokerRegistration:
             del value["features"]
         if self.rack is None:
             del value["rack"]
-        return _json(value)
+        return to_json(value)
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "BrokerRegistration":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         version = fields.integer("version")
         if version > 1:
-            endpoints = fields.endpoints("endpoints")
+            endpoints = _endpoints(fields)
         else:
             endpoints = (Endpoint("PLAINTEXT", fields.text("host"), fields.integer("port")),)
         protocols = fields.strings("listener_security_protocol_map")
@@ -254,6 +252,13 @@ class BrokerRegistration:
             jmx_port=fields.integer("jmx_port", -1),
             version=version,
         )
+
+
+def _endpoints(fields: Fields) -> tuple[Endpoint, ...]:
+    try:
+        return tuple(Endpoint.parse(each) for each in fields.array("endpoints", str, "an array of strings"))
+    except ValueError as error:
+        fields.fail(str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +277,11 @@ class TopicAssignment:
         value["adding_replicas"] = _keyed_by_text(self.adding)
         value["removing_replicas"] = _keyed_by_text(self.removing)
         value["version"] = 3
-        return _json(value)
+        return to_json(value)
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "TopicAssignment":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         return cls(
             partitions=fields.replicas(fields.required("partitions")),
             topic_id=fields.optional_topic_id("topic_id"),
@@ -302,11 +307,13 @@ class PartitionState(NamedTuple):
         value: dict[str, object] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
         if self.leader_recovery_state != RECOVERED:
             value["leader_recovery_state"] = self.leader_recovery_state
-        return _json(value | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
+        return to_json(value | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "PartitionState":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
+        if fields.integer("leader_epoch") == INT32_MAX:
+            fields.wrong("leader_epoch", "an epoch that another can follow")
         return cls(
             leader=fields.integer("leader"),
             leader_epoch=fields.integer("leader_epoch"),
@@ -325,11 +332,11 @@ class ControllerNode(NamedTuple):
 
     def encode(self) -> bytes:
         value = {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms)}
-        return _json(value | {"kraftControllerEpoch": self.kraft_controller_epoch})
+        return to_json(value | {"kraftControllerEpoch": self.kraft_controller_epoch})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = CONTROLLER) -> "ControllerNode":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         return cls(fields.integer("brokerid"), fields.long("timestamp", -1), fields.integer("kraftControllerEpoch", -1))
 
 
@@ -343,8 +350,8 @@ class ControllerEpoch(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = CONTROLLER_EPOCH) -> "ControllerEpoch":
-        if data is None or not data.isdigit():
-            raise ValueError(f"{path}: {data!r} is not a number")
+        if data is None or not data.isdigit() or int(data) > INT32_MAX:
+            raise ValueError(f"{path}: {data!r:.100} is not an epoch")
         return cls(int(data))
 
 
@@ -354,13 +361,13 @@ class ConfigEntity(NamedTuple):
     config: Mapping[str, str]
 
     def encode(self) -> bytes:
-        return _json({"version": 1, "config": dict(self.config)})
+        return to_json({"version": 1, "config": dict(self.config)})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "ConfigEntity":
         if data is None:
             return cls({})
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         if fields.integer("version") != 1:
             fields.fail("this version of a configuration is not known")
         return cls(fields.strings(fields.required("config")))
@@ -372,11 +379,11 @@ class ConfigChange(NamedTuple):
     entity_path: str
 
     def encode(self) -> bytes:
-        return _json({"version": 2, "entity_path": self.entity_path})
+        return to_json({"version": 2, "entity_path": self.entity_path})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "ConfigChange":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         match fields.integer("version"):
             case 1:
                 return cls(f"{fields.text('entity_type')}/{fields.text('entity_name')}")
@@ -403,11 +410,11 @@ class PartitionList(NamedTuple):
 
     def encode(self) -> bytes:
         listed = [{"topic": each.topic, "partition": each.partition} for each in self.partitions]
-        return _json({"version": 1, "partitions": listed})
+        return to_json({"version": 1, "partitions": listed})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "PartitionList":
-        each = _Fields.parse(data, path).objects("partitions")
+        each = Fields.parse(data, path).objects("partitions")
         return cls(tuple(fields.topic_partition() for fields in each))
 
 
@@ -421,11 +428,11 @@ class Reassignment(NamedTuple):
             {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
             for each, replicas in self.partitions.items()
         ]
-        return _json({"version": 1, "partitions": listed})
+        return to_json({"version": 1, "partitions": listed})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = REASSIGN_PARTITIONS) -> "Reassignment":
-        each = _Fields.parse(data, path).objects("partitions")
+        each = Fields.parse(data, path).objects("partitions")
         return cls({fields.topic_partition(): fields.integers("replicas") for fields in each})
 
 
@@ -435,11 +442,11 @@ class LogDirEvent(NamedTuple):
     broker_id: int
 
     def encode(self) -> bytes:
-        return _json({"version": 1, "broker": self.broker_id, "event": 1})
+        return to_json({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "LogDirEvent":
-        return cls(_Fields.parse(data, path).integer("broker"))
+        return cls(Fields.parse(data, path).integer("broker"))
 
 
 class ProducerIdBlock(NamedTuple):
@@ -451,11 +458,11 @@ class ProducerIdBlock(NamedTuple):
 
     def encode(self) -> bytes:
         start, end = str(self.first), str(self.last)
-        return _json({"version": 1, "broker": self.broker_id, "block_start": start, "block_end": end})
+        return to_json({"version": 1, "broker": self.broker_id, "block_start": start, "block_end": end})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = PRODUCER_ID_BLOCK) -> "ProducerIdBlock":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         return cls(fields.integer("broker"), fields.long("block_start"), fields.long("block_end"))
 
 
@@ -470,122 +477,14 @@ class FeatureNode:
     def encode(self) -> bytes:
         lowest = {"min_version_level": 1} if self.version == 1 else {}
         levels = {name: {**lowest, "max_version_level": level} for name, level in self.max_version_levels.items()}
-        return _json({"features": levels, "version": self.version, "status": int(self.enabled)})
+        return to_json({"features": levels, "version": self.version, "status": int(self.enabled)})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = FEATURE) -> "FeatureNode":
-        fields = _Fields.parse(data, path)
+        fields = Fields.parse(data, path)
         levels = {name: each.integer("max_version_level") for name, each in fields.members("features").items()}
         return cls(fields.integer("status") == 1, levels, fields.integer("version"))
 
 
-def _json(value: dict[str, object]) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-
-
 def _keyed_by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
     return {str(index): list(replicas[index]) for index in sorted(replicas)}
-
-
-class _Fields(NamedTuple):
-    """A JSON object of a node: its keys with their types checked."""
-
-    value: dict[str, object]
-    path: str
-
-    @classmethod
-    def parse(cls, data: bytes | None, path: str) -> "_Fields":
-        try:
-            value = json.loads(data or b"")
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ValueError(f"{path}: a JSON object was expected, not {value!r:.100}")
-        return cls(value, path)
-
-    def fail(self, why: str) -> NoReturn:
-        raise ValueError(f"{self.path}: {why}")
-
-    def wrong(self, key: str, expected: str) -> NoReturn:
-        self.fail(f"{expected} was expected at {key!r}, not {self.value.get(key)!r:.100}")
-
-    def required(self, key: str) -> str:
-        return key if key in self.value else self.fail(f"{key!r} is missing")
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self.value.get(key, default)
-        return value if type(value) is int else self.wrong(key, "an integer")
-
-    def long(self, key: str, default: int | None = None) -> int:
-        """A long, which Kafka writes as a string of digits."""
-        value = self.value.get(key, default)
-        if isinstance(value, str) and _NUMBER.fullmatch(value):
-            return int(value)
-        return value if type(value) is int else self.wrong(key, "a number as a string")
-
-    def text(self, key: str) -> str:
-        value = self.value.get(key)
-        return value if isinstance(value, str) else self.wrong(key, "a string")
-
-    def optional_text(self, key: str) -> str | None:
-        return None if self.value.get(key) is None else self.text(key)
-
-    def optional_topic_id(self, key: str) -> bytes | None:
-        text = self.optional_text(key)
-        if text is None:
-            return None
-        try:
-            topic_id = topic_id_from_text(text)
-        except ValueError as error:
-            self.fail(str(error))
-        return topic_id if topic_id != ZERO_TOPIC_ID else self.wrong(key, "an id that is not zero")
-
-    def array(self, key: str, kind: type[Element], expected: str) -> list[Element]:
-        value = self.value.get(key)
-        if not isinstance(value, list) or not all(type(each) is kind for each in value):
-            self.wrong(key, expected)
-        return value
-
-    def integers(self, key: str) -> list[int]:
-        return self.array(key, int, "an array of integers")
-
-    def objects(self, key: str) -> "list[_Fields]":
-        return [_Fields(each, self.path) for each in self.array(key, dict, "an array of objects")]
-
-    def endpoints(self, key: str) -> tuple[Endpoint, ...]:
-        texts = self.array(key, str, "an array of strings")
-        try:
-            return tuple(Endpoint.parse(each) for each in texts)
-        except ValueError as error:
-            self.fail(str(error))
-
-    def object(self, key: str) -> "_Fields":
-        """An object; an absent one is empty."""
-        value = self.value.get(key)
-        value = {} if value is None else value
-        return _Fields(value, self.path) if isinstance(value, dict) else self.wrong(key, "an object")
-
-    def all_integers(self) -> dict[str, int]:
-        return {name: self.integer(name) for name in self.value}
-
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.text("topic"), self.integer("partition"))
-
-    def strings(self, key: str) -> dict[str, str]:
-        fields = self.object(key)
-        return {name: fields.text(name) for name in fields.value}
-
-    def members(self, key: str) -> "dict[str, _Fields]":
-        fields = self.object(key)
-        return {name: fields.object(name) for name in fields.value}
-
-    def replicas(self, key: str) -> dict[int, list[int]]:
-        """Broker ids of each partition, by partition number."""
-        fields = self.object(key)
-        if not all(_PARTITION_NUMBER.fullmatch(name) for name in fields.value):
-            self.wrong(key, "an object keyed by partition numbers")
-        return {index: fields.integers(str(index)) for index in sorted(map(int, fields.value))}
-
-
-_NUMBER = re.compile("-?[0-9]+")
-_PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")

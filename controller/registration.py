@@ -9,7 +9,7 @@ import logging
 import trio
 
 from barnabas.controller import paths
-from barnabas.controller.loading import parse
+from barnabas.controller.loading import broker_ids_of, parse
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
 
@@ -84,14 +84,14 @@ async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerReg
 async def _refuse_shared_address(store: MetadataStore, broker_id: int, registration: BrokerRegistration) -> None:
     """A client that is sent to an address which two brokers claim would reach the wrong one half of the time."""
     addresses = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
-    for name in await store.children(paths.BROKER_IDS):
-        if name == str(broker_id) or not name.isdecimal():
+    for other in broker_ids_of(await store.children(paths.BROKER_IDS)):
+        if other == broker_id:
             continue
         try:
-            data, _ = await store.get(paths.broker(int(name)))
+            data, _ = await store.get(paths.broker(other))
         except NoNode:
             continue
-        registered = parse(BrokerRegistration.decode, data, paths.broker(int(name)))
+        registered = parse(BrokerRegistration.decode, data, paths.broker(other))
         for endpoint in () if registered is None else registered.endpoints:
             if (endpoint.host, endpoint.port) in addresses:
-                raise CannotRegister(f"broker {name} is registered at {endpoint.host}:{endpoint.port} already")
+                raise CannotRegister(f"broker {other} is registered at {endpoint.host}:{endpoint.port} already")

@@ -10,8 +10,8 @@ free, and writes; `refuse_existing` only asks, for `validate_only`.
 Codes and messages are those of Apache Kafka 3.9.1 in ZooKeeper mode, as asked of a running one; it accepts replicas on
 brokers that do not exist. So is the order of the checks, but for two things: before all of them Kafka looks for the
 topic in the broker's metadata, which is the caller's part; and it asks the store before it checks a manual assignment
-and the properties. Another deviation: partition numbers of a manual assignment must be 0 to n-1, where Kafka compares
-only their number and sum.
+and the properties. Two other deviations: partition numbers of a manual assignment must be 0 to n-1, where Kafka
+compares only their number and sum; and each partition must have a replica, as Kafka demands in KRaft mode.
 """
 
 import random
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.controller import paths
+from barnabas.controller.loading import parse
 from barnabas.controller.paths import ConfigEntity, TopicAssignment
 from barnabas.controller.placement import MixedRacks, NoPartitions, RackAwareness, TooFewBrokers, place_replicas
 from barnabas.controller.store import Create, DataTooLarge, MetadataStore, NodeExists, NoNode, Op, SetData
@@ -138,6 +139,8 @@ def _place(
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return bad_assignment("All partitions should have the same number of replicas")
+    if not all(assignment.values()):
+        return bad_assignment("The manual partition assignment includes an empty replica list.")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):
         listed = ", ".join(
             f"{partition} -> ArrayBuffer({', '.join(map(str, replicas))})" for partition, replicas in assignment.items()
@@ -228,7 +231,8 @@ async def _is_ours(store: MetadataStore, name: str, topic_id: bytes) -> bool:
         data, _ = await store.get(paths.topic(name))
     except NoNode:
         return False
-    return TopicAssignment.decode(data, paths.topic(name)).topic_id == topic_id
+    found = parse(TopicAssignment.decode, data, paths.topic(name))
+    return found is not None and found.topic_id == topic_id
 
 
 def _exists(message: str) -> TopicRefused:

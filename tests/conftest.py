@@ -1,5 +1,10 @@
-"""The package as it is shipped: built once for all tests that want to see it from outside."""
+"""The package as it is shipped, built once for all tests that want to see it from outside; and our own mistakes.
 
+A mistake of the controller costs it an answer or a term and is logged with a traceback, so it could hide in any test
+with a whole broker: `mistakes` lets each of them fail that does not expect it.
+"""
+
+import logging
 import shutil
 import subprocess
 import sys
@@ -8,6 +13,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+
+
+class Mistakes(logging.Handler):
+    """Keeps what was logged with a traceback."""
+
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.found = []
+
+    def emit(self, record):
+        if record.exc_info:
+            self.found.append(self.format(record))
+
+    def take(self):
+        """What was found until now; it fails the test no more."""
+        taken, self.found = self.found, []
+        return taken
+
+
+@pytest.fixture(autouse=True)
+def mistakes():
+    """The controller's own mistakes during a test; those that the test does not take fail it."""
+    logger, keeper = logging.getLogger("barnabas.controller"), Mistakes()
+    logger.addHandler(keeper)
+    yield keeper
+    logger.removeHandler(keeper)
+    assert not keeper.found, "\n".join(keeper.found)
 
 
 @pytest.fixture(scope="session")

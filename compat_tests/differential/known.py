@@ -37,6 +37,12 @@ KNOWN_DIFFERENCES = [
         "The limit holds for what is sent, message by message; one is sent always, or a reader would stand still.",
     ),
     Known("produce_in_old_formats", "*", "*", OLD_FORMATS),
+    Known(
+        "create_topics_on_brokers_that_are_not_there",
+        "v* brokers [[]]",
+        "*",
+        "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code.",
+    ),
     Known("what_is_described", "*", "*queued.max.request.bytes*value", "Requests of many may not exhaust memory."),
     *(
         Known("every_changeable_broker*", f"{name}=*", "responses.0.error_message", JAVA_ACCIDENT)

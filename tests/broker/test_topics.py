@@ -336,3 +336,10 @@ async def test_a_deletion_survives_a_crash_in_its_middle(nursery, autojump_clock
             await client.delete_topic("t")
         assert [name for name in machine.disk.list("/data") if name in ("t-0", "t-1", "t-2")] == []
     assert await client.read_values("kept") == [b"v"]
+
+
+async def test_a_topic_of_partitions_without_replicas_is_refused(nursery, autojump_clock):
+    _, client = await connected(nursery)
+    rows = await created(client, topic("t", -1, -1, assignments=[Assignment(partition_index=0, broker_ids=[])]))
+    assert rows["t"].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

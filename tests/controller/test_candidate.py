@@ -206,14 +206,14 @@ async def test_a_broker_that_is_not_the_controller_survives_an_expired_session(c
     assert cluster.image.brokers[2].epoch == cluster.brokers[2].epoch
 
 
-async def test_a_controller_that_contradicts_itself_gives_up_and_begins_anew(autojump_clock, cluster, caplog):
+async def test_a_controller_that_contradicts_itself_gives_up_and_begins_anew(autojump_clock, cluster, mistakes):
     broker = await cluster.start(1, 2)
     await cluster.create("orders", [[2, 1]])
     cluster.image.partition(ORDERS).replica_statuses[2] = ReplicaStatus.NON_EXISTENT
     await cluster.kill(2)
     assert not broker.candidate.is_active
     assert not await cluster.exists(paths.CONTROLLER)
-    assert "replica 2 of orders-0 is NonExistent: 'stop' is not possible" in caplog.text
+    assert "replica 2 of orders-0 is NonExistent: 'stop' is not possible" in mistakes.take()[0]
     await trio.sleep(2)
     assert broker.candidate.is_active
     assert (await cluster.state("orders")).leader == 1

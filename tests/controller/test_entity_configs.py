@@ -109,7 +109,7 @@ async def test_a_refused_change_writes_nothing(cluster):
 async def test_a_node_that_cannot_be_read_configures_nothing_and_is_told_of(cluster, caplog):
     await cluster.store.create("/config/users/u", b"nonsense")
     assert await read_entity(cluster.store, "users/u") == {}
-    assert "ignoring a configuration that cannot be read" in caplog.text
+    assert "ignoring a node that cannot be read" in caplog.text
 
 
 class Interrupted:

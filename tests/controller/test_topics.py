@@ -90,6 +90,7 @@ def test_properties_are_kept_when_they_are_valid():
         ({"partition_count": 1, "assignment": {0: [1]}}, 42, BOTH),
         ({"replication_factor": 1, "assignment": {0: [1]}}, 42, BOTH),
         ({"assignment": {0: [1], 1: [1, 2]}}, 39, "All partitions should have the same number of replicas"),
+        ({"assignment": {0: [], 1: []}}, 39, "The manual partition assignment includes an empty replica list."),
         ({"assignment": {0: [1, 1]}}, 39, "Duplicate replica assignment found: HashMap(0 -> ArrayBuffer(1, 1))"),
         ({"assignment": {1: [1]}}, 39, "partitions should be a consecutive 0-based integer sequence"),
         ({"assignment": {0: [1], 2: [1]}}, 39, "partitions should be a consecutive 0-based integer sequence"),

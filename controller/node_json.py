@@ -1,0 +1,121 @@
+"""The JSON of a node with its types checked: whatever a writer has put there, or a ValueError that names the node."""
+
+import json
+import re
+from typing import NamedTuple, NoReturn, TypeGuard, TypeVar
+
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_text
+
+Element = TypeVar("Element")
+
+INT32_MAX = (1 << 31) - 1  # ids, epochs and partition numbers are ints in every request
+
+
+def to_json(value: dict[str, object]) -> bytes:
+    """As Apache Kafka writes it: compact, UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def is_int32(value: object) -> TypeGuard[int]:
+    """Whether a request can carry this number."""
+    return type(value) is int and -INT32_MAX <= value <= INT32_MAX
+
+
+class Fields(NamedTuple):
+    """A JSON object of a node: its keys with their types checked."""
+
+    value: dict[str, object]
+    path: str
+
+    @classmethod
+    def parse(cls, data: bytes | None, path: str) -> "Fields":
+        try:
+            value = json.loads(data or b"")
+            if b"\\u" in (data or b""):  # JSON can escape half a character, which no request could carry
+                to_json(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}: a JSON object was expected, not {value!r:.100}")
+        return cls(value, path)
+
+    def fail(self, why: str) -> NoReturn:
+        raise ValueError(f"{self.path}: {why}")
+
+    def wrong(self, key: str, expected: str) -> NoReturn:
+        self.fail(f"{expected} was expected at {key!r}, not {self.value.get(key)!r:.100}")
+
+    def required(self, key: str) -> str:
+        return key if key in self.value else self.fail(f"{key!r} is missing")
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.value.get(key, default)
+        return value if is_int32(value) else self.wrong(key, "an integer")
+
+    def long(self, key: str, default: int | None = None) -> int:
+        """A long, which Kafka writes as a string of digits."""
+        value = self.value.get(key, default)
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            return int(value)
+        return value if type(value) is int else self.wrong(key, "a number as a string")
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key)
+        return value if isinstance(value, str) else self.wrong(key, "a string")
+
+    def optional_text(self, key: str) -> str | None:
+        return None if self.value.get(key) is None else self.text(key)
+
+    def optional_topic_id(self, key: str) -> bytes | None:
+        text = self.optional_text(key)
+        if text is None:
+            return None
+        try:
+            topic_id = topic_id_from_text(text)
+        except ValueError as error:
+            self.fail(str(error))
+        return topic_id if topic_id != ZERO_TOPIC_ID else self.wrong(key, "an id that is not zero")
+
+    def array(self, key: str, kind: type[Element], expected: str) -> list[Element]:
+        value = self.value.get(key)
+        if not isinstance(value, list) or not all(type(each) is kind for each in value):
+            self.wrong(key, expected)
+        return value
+
+    def integers(self, key: str) -> list[int]:
+        numbers = self.array(key, int, "an array of integers")
+        return numbers if all(map(is_int32, numbers)) else self.wrong(key, "an array of integers")
+
+    def objects(self, key: str) -> "list[Fields]":
+        return [Fields(each, self.path) for each in self.array(key, dict, "an array of objects")]
+
+    def object(self, key: str) -> "Fields":
+        """An object; an absent one is empty."""
+        value = self.value.get(key)
+        value = {} if value is None else value
+        return Fields(value, self.path) if isinstance(value, dict) else self.wrong(key, "an object")
+
+    def all_integers(self) -> dict[str, int]:
+        return {name: self.integer(name) for name in self.value}
+
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.text("topic"), self.integer("partition"))
+
+    def strings(self, key: str) -> dict[str, str]:
+        fields = self.object(key)
+        return {name: fields.text(name) for name in fields.value}
+
+    def members(self, key: str) -> "dict[str, Fields]":
+        fields = self.object(key)
+        return {name: fields.object(name) for name in fields.value}
+
+    def replicas(self, key: str) -> dict[int, list[int]]:
+        """Broker ids of each partition, by partition number."""
+        fields = self.object(key)
+        if not all(_PARTITION_NUMBER.fullmatch(name) and is_int32(int(name)) for name in fields.value):
+            self.wrong(key, "an object keyed by partition numbers")
+        return {index: fields.integers(str(index)) for index in sorted(map(int, fields.value))}
+
+
+_NUMBER = re.compile("-?[0-9]+")
+_PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
