@@ -46,6 +46,7 @@ from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_pref
 logger = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
+REFUSED_INLINE_BYTES_MAX = 1 << 11  # a row of a request has two bytes at least: to refuse more of them takes long
 INLINE_BYTES_MAX = 1 << 16  # a larger request is decoded, and its answer encoded, in a thread
 
 Handler = Callable[..., "m.Message | Awaitable[m.Message | Later | None] | None"]
@@ -147,11 +148,12 @@ async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memo
     `Owed` where the answer waits. ProtocolViolation when the frame is not the request that it says.
     """
     if len(frame) <= INLINE_BYTES_MAX or call.api_key == PRODUCE_KEY:  # a Produce's bytes are records, not decoded here
-        response = await _handle(broker, call, _decode(call, frame, header.position))
+        response = await _handle(broker, call, _decode(call, frame, header.position), len(frame))
         if isinstance(response, Later):
             return Owed(response, call, header.correlation_id)
         return [] if response is None else _encode(call, header.correlation_id, response)
-    answered = await answer(broker, call, await broker.world.in_thread(_decode, call, frame, header.position))
+    request = await broker.world.in_thread(_decode, call, frame, header.position)
+    answered = await answer(broker, call, request, len(frame))
     if answered is None:
         return []
     with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
@@ -159,28 +161,31 @@ async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memo
     return pieces
 
 
-async def answer(broker: Broker, call: Call, request: m.Message) -> m.Message | None:
+async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
     """The response to a decoded request; None when nothing is to be sent (acks=0)."""
-    response = await _handle(broker, call, request)
+    response = await _handle(broker, call, request, request_bytes)
     if not isinstance(response, Later):
         return response
     await response.outcomes.wait(response.deadline)
     return response.answer()
 
 
-async def _handle(broker: Broker, call: Call, request: m.Message) -> m.Message | Later | None:
+async def _handle(broker: Broker, call: Call, request: m.Message, request_bytes: int) -> m.Message | Later | None:
     route = HANDLERS[call.api_key]
     try:
         if _WAITS[call.api_key]:
             return await cast("Awaitable[m.Message | Later | None]", route.handle(broker, call, request))
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refused:
-        return route.refuse(request, call.version, refused.code)
+        code = refused.code
     except ProtocolViolation:
         raise
     except Exception:
         _log_failure(call)
-        return route.refuse(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if request_bytes <= REFUSED_INLINE_BYTES_MAX:
+        return route.refuse(request, call.version, code)
+    return await broker.world.in_request_thread(route.refuse, request, call.version, code)
 
 
 def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:

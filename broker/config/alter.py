@@ -36,6 +36,7 @@ THREAD_POOLS = (
 )  # fmt: skip
 FOLLOWS_RETENTION = -2  # log.local.retention.*
 WARNINGS_MAX = 10  # a client may set any number of names
+CHANGES_MAX = 1000  # of one resource: twice as many as there are properties, and checked within milliseconds
 
 
 class Operation(IntEnum):
@@ -69,6 +70,9 @@ class ConfigRefused(Exception):
 
 def check_changes(changes: Sequence[Change]) -> None:
     """What is looked at before anything else, whatever the resource is."""
+    if len(changes) > CHANGES_MAX:
+        message = f"{len(changes)} properties of one resource are more than {CHANGES_MAX}."
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")

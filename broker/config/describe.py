@@ -8,7 +8,7 @@ source DEFAULT while the file sets `log.retention.hours` and nobody sets `log.re
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -71,28 +71,31 @@ class Described(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Described]:
+# Each of these takes milliseconds as a whole, so rows are made as they are asked for.
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Described]:
     """Every property that a topic with these overrides has."""
-    return [_describe_topic_property(config, overrides, row) for row in TOPIC_TABLE.values()]
+    for row in TOPIC_TABLE.values():
+        yield _describe_topic_property(config, overrides, row)
 
 
-def describe_broker(config: BrokerConfig) -> list[Described]:
+def describe_broker(config: BrokerConfig) -> Iterator[Described]:
     """Every property of this broker, and whatever else was set for it."""
     set_somewhere = [name for source, layer in config.layers() if source is not Source.DEFAULT for name in layer]
     public = [name for name, row in BROKER_TABLE.items() if not row.internal]
-    return [_describe_broker_property(config, name) for name in dict.fromkeys((*public, *set_somewhere))]
+    for name in dict.fromkeys((*public, *set_somewhere)):
+        yield _describe_broker_property(config, name)
 
 
-def describe_cluster_wide(config: BrokerConfig) -> list[Described]:
+def describe_cluster_wide(config: BrokerConfig) -> Iterator[Described]:
     """What was set for all brokers, and nothing else."""
-    described = []
     layer = dict(config.layers())[Source.CLUSTER_WIDE]
     for name in layer:
         one = _describe_broker_property(config, name)
         synonyms = tuple(each for each in one.synonyms if each.source is ConfigSource.DYNAMIC_DEFAULT_BROKER)
         text = None if one.is_sensitive else layer[name]
-        described.append(one._replace(text=text, source=_first_source(synonyms), synonyms=synonyms))
-    return described
+        yield one._replace(text=text, source=_first_source(synonyms), synonyms=synonyms)
 
 
 def property_of(name: str) -> Property | None:

@@ -65,12 +65,14 @@ class BrokerConfig(BrokerAttributes):
         self._cluster_wide: dict[str, str] = {}
         self._per_broker: dict[str, str] = {}
         self._defaults = self._default_values()
+        self._layers: tuple[tuple[Source, Mapping[str, str]], ...] = ()
         self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
         self._topic_defaults: dict[str, Value] = {}
         self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
         self._values: dict[str, Value] = {}  # the same with what one property means for another
         self._refuse_what_is_not_served()
         self._refresh(self._plain_values({}, {}))
+        self._layers = self._built_layers()
 
     # What follows from several properties.
 
@@ -122,6 +124,7 @@ class BrokerConfig(BrokerAttributes):
         """
         self._refresh(self._plain_values(cluster_wide, per_broker))
         self._cluster_wide, self._per_broker = dict(cluster_wide), dict(per_broker)
+        self._layers = self._built_layers()
 
     def as_it_would_be(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerAttributes:
         """All attributes as `update` would make them, whatever the rules say; ConfigError for a malformed value."""
@@ -171,6 +174,9 @@ class BrokerConfig(BrokerAttributes):
 
     def layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
         """Every layer as the texts that were set, unknown names included, the uppermost first; defaults come last."""
+        return self._layers
+
+    def _built_layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
         defaults = {name: format_value(value) for name, value in self._defaults.items()}
         return (
             (Source.PER_BROKER, self._per_broker),

@@ -46,10 +46,11 @@ from barnabas.broker.groups.events import (
     Waiting,
 )
 from barnabas.broker.groups.forgetting import deletion_records
-from barnabas.broker.groups.offsets import OffsetsRead, ReadOffset, commit_records, read_offsets
+from barnabas.broker.groups.offsets import ReadOffset, commit_records, offsets_view, read_offsets
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
+from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after
 from barnabas.broker.partition import ACKS_ALL
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.broker.waiting import resting
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
 
 LEAVING_AT_A_TIME = 100
+GROUP_COST = 2  # rows that take as long as to list one
+DELETED_AT_A_TIME = 200  # offsets, in one batch of tombstones
 
 
 class GroupCoordinator:
@@ -213,9 +216,19 @@ class GroupCoordinator:
             return shard
         group = shard.groups.by_id.get(group_id)
         if group is None:
-            return [ReadOffset(topic_partition, None) for topic_partition in wanted or ()]
-        read: OffsetsRead = read_offsets(group, wanted, require_stable=require_stable)
-        return await self._readable(shard, read.after_offset) or read.rows
+            return [ReadOffset(topic_partition, None) async for topic_partition in paced(wanted or ())]
+        count = len(group.recorded.offsets) if wanted is None else len(wanted)
+        view = offsets_view(group, require_stable=require_stable, copied=count > ROWS_AT_A_TIME)
+        after_offset = view.forgotten_offset if wanted is None else NO_OFFSET
+        wanted = list(view.offsets) if wanted is None else wanted
+        rows: list[ReadOffset] = []
+        for start in range(0, count, ROWS_AT_A_TIME):
+            read = read_offsets(view, wanted[start : start + ROWS_AT_A_TIME])
+            after_offset = max(after_offset, read.after_offset)
+            rows += read.rows
+            if count > ROWS_AT_A_TIME:
+                await pause_after(len(read.rows))
+        return await self._readable(shard, after_offset) or rows
 
     async def describe(self, group_id: str) -> Description | ErrorCode:
         """DescribeGroups, one group; one that does not exist is Dead."""
@@ -230,21 +243,20 @@ class GroupCoordinator:
 
     async def list_groups(self, states: Sequence[str], types: Sequence[str]) -> tuple[ErrorCode, list[Overview]]:
         """ListGroups, of those states and types (empty: all); the code tells whether the list is complete."""
-        if types and CLASSIC_TYPE not in {name.lower() for name in types}:
+        if types and CLASSIC_TYPE not in {name.lower() async for name in paced(types)}:
             return ErrorCode.NONE, []
-        wanted = {state.lower() for state in states}
+        wanted = {state.lower() async for state in paced(states)}
         error = ErrorCode.NONE
         listed: list[Overview] = []
         for shard in self._shards:
             if shard.refusal:
                 error = shard.refusal
                 continue
-            groups = [
-                group for group in shard.groups.by_id.values() if not wanted or group.state.value.lower() in wanted
-            ]
-            listed += [overview(group) for group in groups]
-            after_offset = max(map(shown_after_offset, groups), default=NO_OFFSET)
-            await trio.lowlevel.checkpoint()
+            after_offset = NO_OFFSET
+            async for group in paced(list(shard.groups.by_id.values()), GROUP_COST):
+                if not wanted or group.state.value.lower() in wanted:
+                    listed.append(overview(group))
+                    after_offset = max(after_offset, shown_after_offset(group))
             error = await self._readable(shard, after_offset) or error
         return error, listed
 
@@ -264,7 +276,20 @@ class GroupCoordinator:
         return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
-        """OffsetDelete: the offsets of partitions that no member reads."""
+        """OffsetDelete: the offsets of partitions that no member reads; many are deleted a few at a time."""
+        codes: dict[TopicPartition, ErrorCode] = {}
+        for start in range(0, max(len(partitions), 1), DELETED_AT_A_TIME):
+            answer = await self._delete_offsets(group_id, partitions[start : start + DELETED_AT_A_TIME])
+            is_gone = answer.error == ErrorCode.GROUP_ID_NOT_FOUND and codes  # with the last of its offsets
+            if answer.error and not is_gone:
+                return answer
+            codes.update(dict.fromkeys(partitions[start:], ErrorCode.NONE) if is_gone else answer.codes)
+            if is_gone:
+                break
+            await pause_after(ROWS_AT_A_TIME if start else 0)
+        return DeletionAnswer(ErrorCode.NONE, codes)
+
+    async def _delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return DeletionAnswer(shard, {})

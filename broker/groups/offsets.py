@@ -5,7 +5,8 @@ commits before it gives partitions up. Between the rounds (CompletingRebalance) 
 dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while nobody is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from barnabas.broker.groups.events import (
@@ -18,7 +19,7 @@ from barnabas.broker.groups.events import (
     TimerKind,
 )
 from barnabas.broker.groups.records import Commit, GroupRecord, OffsetRecord
-from barnabas.broker.groups.state import Group, GroupState, refusal_of_member
+from barnabas.broker.groups.state import Group, GroupState, StoredOffset, refusal_of_member
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
@@ -36,6 +37,14 @@ class OffsetsRead(NamedTuple):
 
     rows: list[ReadOffset]
     after_offset: int
+
+
+class OffsetsView(NamedTuple):
+    """The offsets of a group at one moment."""
+
+    offsets: Mapping[TopicPartition, StoredOffset]
+    forgotten_offset: int
+    unstable: AbstractSet[TopicPartition]
 
 
 def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> None:
@@ -86,17 +95,23 @@ def java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def read_offsets(group: Group, wanted: Sequence[TopicPartition] | None, *, require_stable: bool) -> OffsetsRead:
-    """What is committed for these partitions, or (None) for all that the group ever committed."""
+def offsets_view(group: Group, *, require_stable: bool, copied: bool) -> OffsetsView:
+    """What the group has committed now; a copy where the group may change before all of it is read."""
     recorded = group.recorded
     unstable: set[TopicPartition] = set()
     if require_stable:
         unstable.update(*recorded.pending.values())
+    return OffsetsView(dict(recorded.offsets) if copied else recorded.offsets, recorded.forgotten_offset, unstable)
+
+
+def read_offsets(view: OffsetsView, wanted: Iterable[TopicPartition]) -> OffsetsRead:
+    """What is committed for these partitions."""
+    offsets, forgotten_offset, unstable = view
     rows: list[ReadOffset] = []
-    after_offset = recorded.forgotten_offset if wanted is None else NO_OFFSET
-    for topic_partition in recorded.offsets if wanted is None else wanted:
-        stored = recorded.offsets.get(topic_partition)
-        commit, at_offset = (None, recorded.forgotten_offset) if stored is None else stored
+    after_offset = NO_OFFSET
+    for topic_partition in wanted:
+        stored = offsets.get(topic_partition)
+        commit, at_offset = (None, forgotten_offset) if stored is None else stored
         after_offset = max(after_offset, at_offset)
         if unstable and topic_partition in unstable:
             rows.append(ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))

@@ -10,8 +10,9 @@ Not done: an authorizer.
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.pacing import paced
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, ProtocolViolation
+from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 
 UNKNOWN = 0
 NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
@@ -31,37 +32,38 @@ def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) ->
     return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
 
 
-def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
+async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
     """New rules, one answer each."""
-    for row in request.creations:
+    async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
-        return refuse_create_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _created(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return m.CreateAclsResponse(
+        results=[
+            CreateRow(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            async for _ in paced(request.creations)
+        ]
+    )
 
 
-def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) -> m.DeleteAclsResponse:
+async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) -> m.DeleteAclsResponse:
     """Delete the rules that filters match, one answer a filter."""
-    for row in request.filters:
+    async for row in paced(request.filters):
         _expect_known((row.resource_type_filter, row.pattern_type_filter, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
-        return refuse_delete_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _deleted(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return m.DeleteAclsResponse(
+        filter_results=[
+            DeleteRow(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            async for _ in paced(request.filters)
+        ]
+    )
 
 
 def _expect_known(codes: Iterable[int]) -> None:
     """ProtocolViolation when one is 0; numbers that nobody knows are let through, as Kafka does."""
     if UNKNOWN in codes:
         raise ProtocolViolation("an ACL with an element of code 0, which means unknown")
-
-
-def _created(request: m.CreateAclsRequest, code: ErrorCode, message: str | None) -> m.CreateAclsResponse:
-    return m.CreateAclsResponse(results=[CreateRow(error_code=code, error_message=message) for _ in request.creations])
-
-
-def _deleted(request: m.DeleteAclsRequest, code: ErrorCode, message: str | None) -> m.DeleteAclsResponse:
-    rows = [DeleteRow(error_code=code, error_message=message) for _ in request.filters]
-    return m.DeleteAclsResponse(filter_results=rows)
 
 
 def refuse_describe_acls(request: m.DescribeAclsRequest, version: int, code: ErrorCode) -> m.DescribeAclsResponse:
@@ -71,9 +73,10 @@ def refuse_describe_acls(request: m.DescribeAclsRequest, version: int, code: Err
 
 def refuse_create_acls(request: m.CreateAclsRequest, version: int, code: ErrorCode) -> m.CreateAclsResponse:
     """The same error for every rule."""
-    return _created(request, code, None)
+    return m.CreateAclsResponse(results=[CreateRow(error_code=code, error_message=None) for _ in request.creations])
 
 
 def refuse_delete_acls(request: m.DeleteAclsRequest, version: int, code: ErrorCode) -> m.DeleteAclsResponse:
     """The same error for every filter."""
-    return _deleted(request, code, None)
+    rows = [DeleteRow(error_code=code, error_message=None) for _ in request.filters]
+    return m.DeleteAclsResponse(filter_results=rows)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.pacing import paced
 from barnabas.controller.events import ElectionAsked
 from barnabas.controller.reassignments import PartitionRefused
 from barnabas.wire import messages as m
@@ -29,6 +30,7 @@ UPGRADE_TYPE_VERSION = 1
 PREFERRED, UNCLEAN = 0, 1
 ERROR_OF_THE_WHOLE_VERSION = 1
 
+Outcome = tuple[ErrorCode, str | None]
 Feature = m.UpdateFeaturesRequest.FeatureUpdateKey
 ElectedRow = m.ElectLeadersResponse.PartitionResult
 FeatureRow = m.UpdateFeaturesResponse.UpdatableFeatureResult
@@ -86,24 +88,25 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-    asked = _asked_partitions(request)
+    asked = await _asked_partitions(request)
     everything = list(broker.metadata.partitions()) if asked is None else asked
     question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
     outcomes = await broker.candidate.ask(question)
     if isinstance(outcomes, ErrorCode):  # NOT_CONTROLLER, which Kafka says of each partition
-        return _elected(dict.fromkeys(everything, (outcomes, None)))
-    elected = {each: leader for each, leader in outcomes.items() if isinstance(leader, int)}
+        refused: dict[TopicPartition, Outcome] = {each: (outcomes, None) async for each in paced(everything)}
+        return await _elected(refused)
+    elected = {each: leader async for each, leader in paced(outcomes.items()) if isinstance(leader, int)}
     late = await broker.topics.await_leader_ids(elected, deadline)
-    told: dict[TopicPartition, tuple[ErrorCode, str | None]] = {}
-    for topic_partition, outcome in outcomes.items():
+    told: dict[TopicPartition, Outcome] = {}
+    async for topic_partition, outcome in paced(outcomes.items()):
         if isinstance(outcome, PartitionRefused):
             told[topic_partition] = outcome
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
             told[topic_partition] = code, None
     if asked is None:
-        told = {each: row for each, row in told.items() if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
-    return _elected(told)
+        told = {each: row async for each, row in paced(told.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return await _elected(told)
 
 
 def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
@@ -124,22 +127,26 @@ def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: Err
     return response
 
 
-def _asked_partitions(request: m.ElectLeadersRequest) -> list[TopicPartition] | None:
+async def _asked_partitions(request: m.ElectLeadersRequest) -> list[TopicPartition] | None:
     """None asks for all."""
     if request.topic_partitions is None:
         return None
-    return [TopicPartition(asked.topic, index) for asked in request.topic_partitions for index in asked.partitions]
+    return [
+        TopicPartition(asked.topic, index)
+        async for asked in paced(request.topic_partitions)
+        async for index in paced(asked.partitions)
+    ]
 
 
-def _elected(told: Mapping[TopicPartition, tuple[ErrorCode, str | None]]) -> m.ElectLeadersResponse:
+async def _elected(told: Mapping[TopicPartition, Outcome]) -> m.ElectLeadersResponse:
     topics: dict[str, list[ElectedRow]] = {}
-    for topic_partition, (code, message) in told.items():
+    async for topic_partition, (code, message) in paced(told.items()):
         row = ElectedRow(partition_id=topic_partition.partition, error_code=code, error_message=message)
         topics.setdefault(topic_partition.topic, []).append(row)
     return m.ElectLeadersResponse(
         replica_election_results=[
             m.ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=rows)
-            for topic, rows in topics.items()
+            async for topic, rows in paced(topics.items())
         ]
     )
 
@@ -147,7 +154,7 @@ def _elected(told: Mapping[TopicPartition, tuple[ErrorCode, str | None]]) -> m.E
 # -- UpdateFeatures
 
 
-def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
+async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
     """Say of each feature why its level cannot be changed."""
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -156,13 +163,13 @@ def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest
             error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message
         )
     asked: dict[str, Feature] = {}
-    for update in request.feature_updates:
+    async for update in paced(request.feature_updates):
         asked.setdefault(update.feature, update)
     rows = [
         FeatureRow(
             feature=name, error_code=ErrorCode.INVALID_REQUEST, error_message=_why_refused(asked[name], call.version)
         )
-        for name in asked
+        async for name in paced(asked)
     ]
     return m.UpdateFeaturesResponse(error_message=None, results=rows)
 

@@ -13,8 +13,7 @@ Not done: passwords, which nothing encrypts yet; other addresses to listen at; c
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.broker.call import Broker, Call
@@ -41,6 +40,8 @@ from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.broker.log_levels import change_levels, levels
+from barnabas.broker.pacing import paced
+from barnabas.broker.repeats import Repeats, counted
 from barnabas.controller import paths
 from barnabas.controller.entity_configs import BROKERS, TOPICS, change_entity, read_entity
 from barnabas.controller.paths import DEFAULT_ENTITY
@@ -53,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 DIGITS_MAX = 10  # of a broker id
+RESOURCE_COST, PROPERTY_COST = 5, 10  # rows that take as long as to look at one, or to describe one
 
 DescribedRow = m.DescribeConfigsResponse.DescribeConfigsResult
 DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -63,18 +65,23 @@ DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     """Describe each resource, in order; one of a type that cannot be described refuses the request."""
-    if any(each.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS) for each in request.resources):
-        raise Refuse(ErrorCode.INVALID_REQUEST)
+    async for asked in paced(request.resources):
+        if asked.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
+            raise Refuse(ErrorCode.INVALID_REQUEST)
     results = []
-    for asked in request.resources:
+    repeats = Repeats()
+    async for asked in paced(request.resources, RESOURCE_COST):
+        repeats.note((asked.resource_type, asked.resource_name))
         row = DescribedRow(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message="")
         try:
             found = await _describe(broker, call, asked.resource_type, asked.resource_name)
         except ConfigRefused as refused:
             row.error_code, row.error_message = refused.code, refused.message
         else:
-            wanted = set(asked.configuration_keys or ())
-            row.configs = [_value(each, request) for each in found if not wanted or each.name in wanted]
+            wanted = {name async for name in paced(asked.configuration_keys or ())}
+            row.configs = [
+                _value(each, request) async for each in paced(found, PROPERTY_COST) if not wanted or each.name in wanted
+            ]
         results.append(row)
     return m.DescribeConfigsResponse(results=results)
 
@@ -96,7 +103,7 @@ def refuse_describe_configs(
     )
 
 
-async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -> list[Described]:
+async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -> Iterable[Described]:
     if resource_type == TOPIC:
         if not call.authorize("DescribeConfigs", "Topic", name):
             raise ConfigRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED.message)
@@ -119,7 +126,7 @@ async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -
         if name == "":
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         _require_this_broker(broker, name, "Broker id", "Unexpected broker id, expected {} but received {}")
-        return [_logger_level(logger_name, level) for logger_name, level in levels().items()]
+        return (_logger_level(logger_name, level) for logger_name, level in levels().items())
     if name == "":
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
@@ -165,17 +172,18 @@ async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsReque
         Resource(
             asked.resource_type,
             asked.resource_name,
-            [Change(config.name, Operation.SET, config.value) for config in asked.configs],
+            [Change(config.name, Operation.SET, config.value) async for config in paced(asked.configs)],
         )
-        for asked in request.resources
+        async for asked in paced(request.resources)
     ]
     replacing = _Alteration(broker, call, incremental=False, validate_only=request.validate_only)
+    outcomes = await replacing.carry_out(resources)
     return m.AlterConfigsResponse(
         responses=[
             m.AlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
             )
-            for each, (code, message) in zip(resources, await replacing.carry_out(resources), strict=True)
+            async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
         ]
     )
 
@@ -188,17 +196,18 @@ async def incremental_alter_configs(
         Resource(
             asked.resource_type,
             asked.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in asked.configs],
+            [Change(config.name, config.config_operation, config.value) async for config in paced(asked.configs)],
         )
-        for asked in request.resources
+        async for asked in paced(request.resources)
     ]
     changing = _Alteration(broker, call, incremental=True, validate_only=request.validate_only)
+    outcomes = await changing.carry_out(resources)
     return m.IncrementalAlterConfigsResponse(
         responses=[
             m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                 error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
             )
-            for each, (code, message) in zip(resources, await changing.carry_out(resources), strict=True)
+            async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
         ]
     )
 
@@ -247,9 +256,9 @@ class _Alteration:
 
     async def carry_out(self, resources: Sequence[Resource]) -> list[tuple[ErrorCode, str | None]]:
         """Alter each resource by itself; its code and message, in order."""
-        named = Counter((each.type, each.name) for each in resources)
+        named = await counted((each.type, each.name) for each in resources)
         outcomes: list[tuple[ErrorCode, str | None]] = []
-        for each in resources:
+        async for each in paced(resources, RESOURCE_COST):
             try:
                 if named[each.type, each.name] > 1:
                     raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")

@@ -13,17 +13,16 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import trio
-
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
 from barnabas.broker.groups.offsets import ReadOffset, java_length
 from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
-from barnabas.broker.pacing import ROWS_AT_A_TIME, paced
+from barnabas.broker.pacing import paced, pause_after
+from barnabas.broker.repeats import Repeats
 from barnabas.controller.paths import consumer_offset
 from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -36,6 +35,7 @@ NO_TIMESTAMP = -1
 NO_RETENTION = -1
 NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
+COMMIT_COST, GROUP_COST = 2, 5  # rows that take as long as to read a commit, or to find a group
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
 CommitTopic = m.OffsetCommitResponse.OffsetCommitResponseTopic
@@ -54,13 +54,13 @@ DeletedTopic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
     """Store offsets; one code a partition."""
     if not call.authorize("Read", "Group", request.group_id):
-        return refuse_offset_commit(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     now_ms = broker.world.now_ms()
     errors: dict[TopicPartition, ErrorCode] = {}  # in the order of the request
     commits: dict[TopicPartition, Commit] = {}
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         may_read = call.authorize("Read", "Topic", topic.name)
-        async for row in paced(topic.partitions):
+        async for row in paced(topic.partitions, COMMIT_COST):
             key = TopicPartition(topic.name, row.partition_index)
             errors[key] = ErrorCode.NONE
             if not may_read:
@@ -70,18 +70,26 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
             else:
                 commits[key] = _commit(request, row, now_ms)
     if commits and call.version == STORE_VERSION:
-        for key, commit in commits.items():
+        async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
         answer = await broker.groups.commit(request.group_id, _event(request, commits))
         if answer.error:
-            errors.update(dict.fromkeys(commits, answer.error))
-        errors.update(dict.fromkeys(answer.too_large, ErrorCode.OFFSET_METADATA_TOO_LARGE))
-    if len(errors) > ROWS_AT_A_TIME:
-        await trio.lowlevel.checkpoint()
+            async for key in paced(commits):
+                errors[key] = answer.error
+        async for key in paced(answer.too_large):
+            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
     known = broker.metadata.topics
-    answered = [topic.name for topic in request.topics if topic.partitions or topic.name not in known]  # as Kafka does
-    return _commit_response(answered, errors)
+    topics: dict[str, list[CommitRow]] = {
+        topic.name: []
+        async for topic in paced(request.topics)
+        if topic.partitions or topic.name not in known  # as Kafka does
+    }
+    async for (name, index), code in paced(errors.items()):
+        topics[name].append(CommitRow(partition_index=index, error_code=code))
+    return m.OffsetCommitResponse(
+        topics=[CommitTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())]
+    )
 
 
 def _commit(
@@ -104,18 +112,15 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
     )
 
 
-def _commit_response(names: Iterable[str], errors: dict[TopicPartition, ErrorCode]) -> m.OffsetCommitResponse:
-    """One row a partition, in the order of the request; a partition that is named twice is answered once."""
-    topics: dict[str, list[CommitRow]] = {name: [] for name in names}
-    for (topic, index), code in errors.items():
-        topics[topic].append(CommitRow(partition_index=index, error_code=code))
-    return m.OffsetCommitResponse(topics=[CommitTopic(name=name, partitions=rows) for name, rows in topics.items()])
-
-
 def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
-    """The same error for every partition."""
-    rows = [TopicPartition(topic.name, row.partition_index) for topic in request.topics for row in topic.partitions]
-    return _commit_response([topic.name for topic in request.topics], dict.fromkeys(rows, code))
+    """The same error for every partition; one that is named twice is answered once."""
+    named: dict[str, dict[int, CommitRow]] = {topic.name: {} for topic in request.topics}
+    for topic in request.topics:
+        for row in topic.partitions:
+            named[topic.name][row.partition_index] = CommitRow(partition_index=row.partition_index, error_code=code)
+    return m.OffsetCommitResponse(
+        topics=[CommitTopic(name=name, partitions=list(rows.values())) for name, rows in named.items()]
+    )
 
 
 # -- OffsetFetch
@@ -124,15 +129,20 @@ def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: Err
 async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """What is committed."""
     if call.version >= SEVERAL_GROUPS_VERSION:
-        return m.OffsetFetchResponse(groups=[await _fetch_group(broker, call, request, one) for one in request.groups])
-    wanted = _wanted(request.topics)
+        groups = []
+        repeats = Repeats()
+        async for asked in paced(request.groups, GROUP_COST):
+            repeats.note(asked.group_id)
+            groups.append(await _fetch_group(broker, call, request, asked))
+        return m.OffsetFetchResponse(groups=groups)
+    wanted = await _wanted(request.topics)
     read = await _fetch(broker, call, request.group_id, wanted, require_stable=request.require_stable)
     if isinstance(read, ErrorCode):
-        return refuse_offset_fetch(request, call.version, read)
+        raise Refuse(read)
     return m.OffsetFetchResponse(
         topics=[
             FetchTopic(name=name, partitions=[_fetched(FetchRow, row) async for row in paced(rows)])
-            async for name, rows in paced(_by_topic(read).items())
+            async for name, rows in paced((await _by_topic(read)).items())
         ]
     )
 
@@ -143,7 +153,7 @@ async def _fetch_group(
     request: m.OffsetFetchRequest,
     asked: m.OffsetFetchRequest.OffsetFetchRequestGroup,
 ) -> GroupResult:
-    wanted = _wanted(asked.topics)
+    wanted = await _wanted(asked.topics)
     read = await _fetch(broker, call, asked.group_id, wanted, require_stable=request.require_stable)
     if isinstance(read, ErrorCode):
         return GroupResult(group_id=asked.group_id, error_code=read)
@@ -151,7 +161,7 @@ async def _fetch_group(
         group_id=asked.group_id,
         topics=[
             GroupTopic(name=name, partitions=[_fetched(GroupRow, row) async for row in paced(rows)])
-            async for name, rows in paced(_by_topic(read).items())
+            async for name, rows in paced((await _by_topic(read)).items())
         ],
     )
 
@@ -166,32 +176,37 @@ async def _fetch(
         read = await broker.groups.fetch_offsets(group_id, None, require_stable=require_stable)
         if isinstance(read, ErrorCode):
             return read
-        return [row for row in read if call.authorize("Describe", "Topic", row.topic_partition.topic)]
-    seen = [key for key in wanted if call.authorize("Describe", "Topic", key.topic)]
+        return [row async for row in paced(read) if call.authorize("Describe", "Topic", row.topic_partition.topic)]
+    seen = [key async for key in paced(wanted) if call.authorize("Describe", "Topic", key.topic)]
     if call.version == STORE_VERSION:
-        read = [await _fetch_from_store(broker, group_id, key) for key in seen]
+        read = [await _fetch_from_store(broker, group_id, key) async for key in paced(seen)]
     else:
         read = await broker.groups.fetch_offsets(group_id, seen, require_stable=require_stable)
     if isinstance(read, ErrorCode) or len(seen) == len(wanted):
         return read
-    known = {row.topic_partition: row for row in read}
-    return [known.get(key) or ReadOffset(key, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for key in wanted]
+    known = {row.topic_partition: row async for row in paced(read)}
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [known.get(key) or ReadOffset(key, None, refused) async for key in paced(wanted)]
 
 
-def _wanted(
-    topics: Iterable[m.OffsetFetchRequest.OffsetFetchRequestTopic]
-    | Iterable[m.OffsetFetchRequest.OffsetFetchRequestTopics]
+async def _wanted(
+    topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
+    | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics]
     | None,
 ) -> list[TopicPartition] | None:
     if topics is None:
         return None
-    named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partition_indexes)
-    return list(dict.fromkeys(named))  # a partition that is named twice is answered once
+    named: dict[TopicPartition, None] = {}  # a partition that is named twice is answered once
+    for topic in topics:
+        async for index in paced(topic.partition_indexes):
+            named[TopicPartition(topic.name, index)] = None
+        await pause_after(1)
+    return list(named)
 
 
-def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:
+async def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:
     topics: dict[str, list[ReadOffset]] = {}
-    for row in rows:
+    async for row in paced(rows):
         topics.setdefault(row.topic_partition.topic, []).append(row)
     return topics
 
@@ -215,12 +230,13 @@ def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: Error
         return m.OffsetFetchResponse(groups=groups)
     if version >= GROUP_ERROR_VERSION:
         return m.OffsetFetchResponse(error_code=code)
-    rows = [ReadOffset(key, None, code) for key in _wanted(request.topics) or ()]
+    topics: dict[str, dict[int, FetchRow]] = {}
+    for topic in request.topics or ():
+        for index in topic.partition_indexes:
+            row = _fetched(FetchRow, ReadOffset(TopicPartition(topic.name, index), None, code))
+            topics.setdefault(topic.name, {})[index] = row
     return m.OffsetFetchResponse(
-        topics=[
-            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) for row in topic_rows])
-            for name, topic_rows in _by_topic(rows).items()
-        ]
+        topics=[FetchTopic(name=name, partitions=list(rows.values())) for name, rows in topics.items()]
     )
 
 
@@ -233,9 +249,9 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
         return refuse_offset_delete(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
     wanted: list[TopicPartition] = []
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         may_read = call.authorize("Read", "Topic", topic.name)
-        for row in topic.partitions:
+        async for row in paced(topic.partitions):
             key = TopicPartition(topic.name, row.partition_index)
             if not may_read:
                 codes[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -246,14 +262,16 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
     answer = await broker.groups.delete_offsets(request.group_id, wanted)
     if answer.error:
         return refuse_offset_delete(request, call.version, answer.error)
-    return _deleted({**codes, **answer.codes})
+    return await _deleted({**codes, **answer.codes})
 
 
-def _deleted(codes: Mapping[TopicPartition, ErrorCode]) -> m.OffsetDeleteResponse:
+async def _deleted(codes: Mapping[TopicPartition, ErrorCode]) -> m.OffsetDeleteResponse:
     topics: dict[str, list[DeletedRow]] = {}
-    for (topic, index), code in codes.items():
+    async for (topic, index), code in paced(codes.items()):
         topics.setdefault(topic, []).append(DeletedRow(partition_index=index, error_code=code))
-    return m.OffsetDeleteResponse(topics=[DeletedTopic(name=name, partitions=rows) for name, rows in topics.items()])
+    return m.OffsetDeleteResponse(
+        topics=[DeletedTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())]
+    )
 
 
 def refuse_offset_delete(request: m.OffsetDeleteRequest, version: int, code: ErrorCode) -> m.OffsetDeleteResponse:

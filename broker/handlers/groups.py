@@ -20,6 +20,7 @@ from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
 from barnabas.broker.pacing import paced
+from barnabas.broker.repeats import Repeats, counted
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -36,6 +37,8 @@ SEVERAL_MEMBERS_VERSION = 3
 
 NEW_LEADER_SECONDS = 0.5  # fifty logs are made in less; clients ask again after 0.1 to 1 s
 
+KEY_COST = 5  # rows that take as long as to find a group by its id
+
 NO_NODE, NO_PORT = -1, -1
 NO_TRANSACTIONS = "This broker does not coordinate transactions."
 
@@ -51,7 +54,8 @@ MESSAGES = {int(code): code.message if code else code.name for code in ErrorCode
 async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
     """Which broker to ask about these groups."""
     if call.version >= SEVERAL_KEYS_VERSION:
-        found = [await _coordinator_of(broker, call, request.key_type, key) for key in request.coordinator_keys]
+        keys = paced(request.coordinator_keys, KEY_COST)
+        found = [await _coordinator_of(broker, call, request.key_type, key) async for key in keys]
         return m.FindCoordinatorResponse(coordinators=found)
     one = await _coordinator_of(broker, call, request.key_type, request.key)
     return m.FindCoordinatorResponse(
@@ -123,15 +127,24 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        protocols=tuple([(protocol.name, protocol.metadata) async for protocol in paced(request.protocols)]),
         requires_member_id=call.version >= MEMBER_ID_FIRST_VERSION and request.group_instance_id is None,
         skips_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
         reason=request.reason,
     )
-    return _join_response(await broker.groups.join(request.group_id, join), call.version)
+    answer = await broker.groups.join(request.group_id, join)
+    response = _join_response(answer, call.version)
+    response.members = [
+        m.JoinGroupResponse.JoinGroupResponseMember(
+            member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+        )
+        async for member in paced(answer.members)
+    ]
+    return response
 
 
 def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:
+    """Without the members, of whom there may be many."""
     protocol_name = answer.protocol_name
     if protocol_name is None and version < NULLABLE_PROTOCOL_VERSION:
         protocol_name = ""
@@ -143,12 +156,6 @@ def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:
         leader=answer.leader_id,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,
-        members=[
-            m.JoinGroupResponse.JoinGroupResponseMember(
-                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
-            )
-            for member in answer.members
-        ],
     )
 
 
@@ -173,7 +180,7 @@ async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) ->
         generation=request.generation_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={share.member_id: share.assignment for share in request.assignments},
+        assignments={share.member_id: share.assignment async for share in paced(request.assignments)},
     )
     return _sync_response(await broker.groups.sync(request.group_id, sync))
 
@@ -217,7 +224,8 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
         return refuse_leave_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= SEVERAL_MEMBERS_VERSION:
         leaving = [
-            LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in request.members
+            LeavingMember(member.member_id, member.group_instance_id, member.reason)
+            async for member in paced(request.members)
         ]
     else:
         leaving = [LeavingMember(request.member_id, None)]
@@ -230,7 +238,9 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
             m.LeaveGroupResponse.MemberResponse(
                 member_id=member.member_id, group_instance_id=member.instance_id, error_code=error
             )
-            for member, error in zip(leaving, answer.member_errors, strict=False)  # none when all is refused
+            async for member, error in paced(
+                zip(leaving, answer.member_errors, strict=False)  # none when all is refused
+            )
         ],
     )
 
@@ -245,9 +255,13 @@ def refuse_leave_group(request: m.LeaveGroupRequest, version: int, code: ErrorCo
 
 async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
     """State and members of groups."""
-    described = [await _described(broker, call, group_id) for group_id in request.groups]
+    described = []
+    repeats = Repeats()
+    async for group_id in paced(request.groups, KEY_COST):
+        repeats.note(group_id)
+        described.append(await _described(broker, call, group_id))
     if request.include_authorized_operations:
-        for group in described:
+        async for group in paced(described):
             if not group.error_code:
                 group.authorized_operations = AUTHORIZED_OPERATIONS["Group"]
     return m.DescribeGroupsResponse(groups=described)
@@ -318,10 +332,11 @@ async def delete_groups(broker: Broker, call: Call, request: m.DeleteGroupsReque
     """Delete groups; one code each, those that the caller may not delete last."""
     allowed: list[str] = []
     forbidden: list[str] = []
-    for group_id in dict.fromkeys(request.groups_names):
+    async for group_id in paced(await counted(request.groups_names)):
         (allowed if call.authorize("Delete", "Group", group_id) else forbidden).append(group_id)
-    rows = [_deleted(group_id, await broker.groups.delete_group(group_id)) for group_id in allowed]
-    rows += [_deleted(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group_id in forbidden]
+    deleting = paced(allowed, KEY_COST)
+    rows = [_deleted(group_id, await broker.groups.delete_group(group_id)) async for group_id in deleting]
+    rows += [_deleted(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED) async for group_id in paced(forbidden)]
     return m.DeleteGroupsResponse(results=rows)
 
 

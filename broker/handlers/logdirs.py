@@ -15,26 +15,26 @@ Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of t
 Not done: nothing that is known.
 """
 
-from collections.abc import Container
-
-import trio
+from collections.abc import Container, Iterator
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
+from barnabas.broker.pacing import paced
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
 FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
 NO_LAG = -1
 KEPT_CODES = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}  # as before there was the other
-PARTITIONS_AT_A_TIME = 200  # looked at in one step
+PARTITION_COST = 3  # rows that take as long as to look at one
 
 DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
 LogRow = m.DescribeLogDirsResponse.DescribeLogDirsPartition
 TopicRow = m.DescribeLogDirsResponse.DescribeLogDirsTopic
+AlteredTopic = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 AlteredRow = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
@@ -47,7 +47,11 @@ async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDi
         return refuse_describe_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
-        wanted = {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        wanted = {
+            TopicPartition(topic.topic, index)
+            async for topic in paced(request.topics)
+            async for index in paced(topic.partitions)
+        }
     directories = broker.replicas.logs.directories
     return m.DescribeLogDirsResponse(results=[await _describe(broker, each, wanted) for each in directories])
 
@@ -69,13 +73,11 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return row
     topics: dict[str, list[LogRow]] = {}
-    for number, (key, log) in enumerate([*directory.logs.items(), *directory.future_logs.items()], 1):
-        if number % PARTITIONS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
+    async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()], PARTITION_COST):
         if wanted is None or key in wanted:
             is_future = key in directory.future_logs
             topics.setdefault(key.topic, []).append(_describe_log(broker, key, log, is_future=is_future))
-    row.topics = [TopicRow(name=name, partitions=partitions) for name, partitions in topics.items()]
+    row.topics = [TopicRow(name=name, partitions=partitions) async for name, partitions in paced(topics.items())]
     return row
 
 
@@ -97,29 +99,33 @@ async def alter_replica_log_dirs(
 ) -> m.AlterReplicaLogDirsResponse:
     """Keep each wish that can be kept."""
     if not call.authorize("Alter", "Cluster"):
-        return refuse_alter_replica_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    codes: dict[TopicPartition, ErrorCode] = {}
-    for number, (key, path) in enumerate(_asked_places(request).items(), 1):
-        if number % PARTITIONS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
-        codes[key] = await _place(broker, key, path)
-    return _altered(codes)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    places = {key: path async for key, path in paced(_asked_places(request))}
+    topics: dict[str, list[AlteredRow]] = {}
+    async for key, path in paced(places.items(), PARTITION_COST):
+        _note(topics, key, await _place(broker, key, path))
+    return m.AlterReplicaLogDirsResponse(
+        results=[AlteredTopic(topic_name=name, partitions=rows) async for name, rows in paced(topics.items())]
+    )
 
 
 def refuse_alter_replica_log_dirs(
     request: m.AlterReplicaLogDirsRequest, version: int, code: ErrorCode
 ) -> m.AlterReplicaLogDirsResponse:
     """The same error for every partition."""
-    return _altered(dict.fromkeys(_asked_places(request), code))
+    topics: dict[str, list[AlteredRow]] = {}
+    for key in dict(_asked_places(request)):
+        _note(topics, key, code)
+    return m.AlterReplicaLogDirsResponse(
+        results=[AlteredTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
+    )
 
 
-def _asked_places(request: m.AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
-    return {
-        TopicPartition(topic.name, index): directory.path
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    }
+def _asked_places(request: m.AlterReplicaLogDirsRequest) -> Iterator[tuple[TopicPartition, str]]:
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield TopicPartition(topic.name, index), directory.path
 
 
 async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
@@ -131,14 +137,6 @@ async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
     return await broker.replicas.place(key, directory)
 
 
-def _altered(codes: dict[TopicPartition, ErrorCode]) -> m.AlterReplicaLogDirsResponse:
-    topics: dict[str, list[AlteredRow]] = {}
-    for key, code in codes.items():
-        told = KEPT_CODES.get(code, code)
-        topics.setdefault(key.topic, []).append(AlteredRow(partition_index=key.partition, error_code=told))
-    return m.AlterReplicaLogDirsResponse(
-        results=[
-            m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-            for name, partitions in topics.items()
-        ]
-    )
+def _note(topics: dict[str, list[AlteredRow]], key: TopicPartition, code: ErrorCode) -> None:
+    row = AlteredRow(partition_index=key.partition, error_code=KEPT_CODES.get(code, code))
+    topics.setdefault(key.topic, []).append(row)

@@ -13,12 +13,13 @@ Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0
     12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients are told LEADER_NOT_AVAILABLE.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
+from barnabas.broker.pacing import paced, pause_after
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
@@ -32,7 +33,7 @@ TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
 NOT_ASKED = -(1 << 31)  # instead of a set of operations
 PATIENCE_SECONDS = 10.0  # for the first picture of the cluster: less than any client waits for an answer
-TOPICS_AT_A_TIME = 100  # then others get a turn: a request may name a million
+TOPIC_COST, PARTITION_COST = 3, 1  # rows that take as long as one of these
 
 Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
@@ -40,7 +41,7 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
     """Brokers, controller, and the asked topics."""
-    _check_ids(call, request)
+    await _check_ids(call, request)
     if not broker.metadata.is_whole.is_set():
         await _until_whole(broker)
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
@@ -51,10 +52,10 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
         ]
     else:
         topics = []
-        for number, asked in enumerate(_once(request.topics), 1):
-            topics.append(await _asked_topic(broker, call, request, asked))
-            if number % TOPICS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
+        async for asked in paced(await _once(request.topics), TOPIC_COST):
+            topic = await _asked_topic(broker, call, request, asked)
+            topics.append(topic)
+            await pause_after(PARTITION_COST * len(topic.partitions))
     brokers = [
         m.MetadataResponse.MetadataResponseBroker(
             node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
@@ -84,21 +85,21 @@ async def _until_whole(broker: Broker) -> None:
     raise ProtocolViolation("this broker has not been told of the whole cluster yet")
 
 
-def _check_ids(call: Call, request: m.MetadataRequest) -> None:
+async def _check_ids(call: Call, request: m.MetadataRequest) -> None:
     """Only version 12 may ask by id; 10 and 11 have the field, and Kafka refuses its use."""
-    for asked in request.topics or ():
+    async for asked in paced(request.topics or ()):
         if asked.name is None and call.version < ASK_BY_ID_VERSION:
             raise Refuse(ErrorCode.INVALID_REQUEST, "a topic without name is asked for")
         if asked.topic_id != ZERO_TOPIC_ID and call.version < ASK_BY_ID_VERSION:
             raise Refuse(ErrorCode.INVALID_REQUEST, "topic ids are not served in this version")
 
 
-def _once(
-    topics: Iterable[m.MetadataRequest.MetadataRequestTopic],
+async def _once(
+    topics: Sequence[m.MetadataRequest.MetadataRequestTopic],
 ) -> Iterable[m.MetadataRequest.MetadataRequestTopic]:
     """A topic that is named twice is answered once; where some are asked by id, those that are not are left out."""
-    by_id = {topic.topic_id: topic for topic in topics if topic.topic_id != ZERO_TOPIC_ID}
-    return by_id.values() if by_id else {topic.name: topic for topic in topics}.values()
+    by_id = {topic.topic_id: topic async for topic in paced(topics) if topic.topic_id != ZERO_TOPIC_ID}
+    return by_id.values() if by_id else {topic.name: topic async for topic in paced(topics)}.values()
 
 
 async def _asked_topic(

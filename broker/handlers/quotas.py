@@ -28,6 +28,7 @@ from barnabas.broker.client_quotas import (
     read_rates,
 )
 from barnabas.broker.net import resolves
+from barnabas.broker.pacing import paced
 from barnabas.controller.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
 from barnabas.controller.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
@@ -36,6 +37,9 @@ from barnabas.wire.errors import ErrorCode, Refuse
 logger = logging.getLogger(__name__)
 
 KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order where it answers an alteration
+
+PARTS_MAX = 1000  # of a filter, or of what is said of one entity: there are three kinds of names, and few rates
+ENTITY_COST = 20  # rows that take as long as to alter one
 
 Asked = m.AlterClientQuotasRequest.EntryData
 AlteredRow = m.AlterClientQuotasResponse.EntryData
@@ -50,6 +54,8 @@ async def describe_client_quotas(
     """Every entity that fits the filter, with its rates."""
     if not call.authorize("DescribeConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if len(request.components) > PARTS_MAX:
+        raise Refuse(ErrorCode.INVALID_REQUEST)
     components = [(each.entity_type, each.match_type, each.match) for each in request.components]
     try:
         wanted = parse_filter(components, strict=request.strict)
@@ -104,7 +110,10 @@ async def alter_client_quotas(
     if not call.authorize("AlterConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
-    for asked in request.entries:
+    async for asked in paced(request.entries):
+        if len(asked.entity) + len(asked.ops) > PARTS_MAX:
+            raise Refuse(ErrorCode.INVALID_REQUEST)
+    async for asked in paced(request.entries, ENTITY_COST):
         named = _names(asked)
         row = rows[tuple(named.items())] = _row(named)
         try:

@@ -12,10 +12,11 @@ Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-
 Not done: nothing that is known. This broker's own AlterPartition is asked by `broker/isr_changes.py`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.replicas import AskedState, StoppedReplica
+from barnabas.broker.pacing import paced
+from barnabas.broker.replicas import StoppedReplica
 from barnabas.controller.events import ControlledShutdownAsked, IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.state import Leadership
@@ -26,6 +27,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 ROLES_BY_TOPIC_VERSION = 5
 BY_TOPIC_ID_VERSION = 2
 BROKER_EPOCHS_VERSION = 3
+ROW_COST = 2  # rows that take as long as one of AlterPartition
 
 
 def _authorize(call: Call) -> None:
@@ -36,23 +38,32 @@ def _authorize(call: Call) -> None:
 async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
     """Take the roles that the controller gave."""
     _authorize(call)
-    errors = await broker.replicas.leader_and_isr(request, list(_asked_states(request)))
+    states = [
+        (TopicPartition(topic.topic_name, state.partition_index), topic.topic_id, state)
+        async for topic in paced(request.topic_states)
+        async for state in paced(topic.partition_states)
+    ]
+    states += [
+        (TopicPartition(state.topic_name, state.partition_index), ZERO_TOPIC_ID, state)
+        async for state in paced(request.ungrouped_partition_states)
+    ]
+    errors = await broker.replicas.leader_and_isr(request, states)
     if isinstance(errors, ErrorCode):
-        return refuse_leader_and_isr(request, call.version, errors)
+        raise Refuse(errors)
     return _roles_taken(request, call.version, errors)
 
 
 async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
     """Stop hosting partitions."""
     _authorize(call)
-    errors = await broker.replicas.stop_replica(request, list(_stopped_replicas(request)))
+    errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request))
     if isinstance(errors, ErrorCode):
         return m.StopReplicaResponse(error_code=errors)
     rows = [
         m.StopReplicaResponse.StopReplicaPartitionError(
             topic_name=key.topic, partition_index=key.partition, error_code=error
         )
-        for key, error in errors.items()
+        async for key, error in paced(errors.items())
     ]
     return m.StopReplicaResponse(partition_errors=rows)
 
@@ -85,9 +96,9 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
     _authorize(call)
     by_id = call.version >= BY_TOPIC_ID_VERSION
     changes = [
-        (topic.topic_id if by_id else topic.topic_name, row.partition_index, _isr_change(row, call.version))
-        for topic in request.topics
-        for row in topic.partitions
+        (topic.topic_id if by_id else topic.topic_name, row.partition_index, await _isr_change(row, call.version))
+        async for topic in paced(request.topics)
+        async for row in paced(topic.partitions, ROW_COST)
     ]
     outcomes = await broker.candidate.ask(IsrChangesAsked(request.broker_id, request.broker_epoch, changes))
     if isinstance(outcomes, ErrorCode):
@@ -97,16 +108,22 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
         m.AlterPartitionResponse.TopicData(
             topic_name=topic.topic_name,
             topic_id=topic.topic_id,
-            partitions=[_altered(row.partition_index, next(answers), call.version) for row in topic.partitions],
+            partitions=[
+                _altered(row.partition_index, next(answers), call.version)
+                async for row in paced(topic.partitions, ROW_COST)
+            ],
         )
-        for topic in request.topics
+        async for topic in paced(request.topics)
     ]
     return m.AlterPartitionResponse(topics=topics)
 
 
 def refuse_leader_and_isr(request: m.LeaderAndIsrRequest, version: int, code: ErrorCode) -> m.LeaderAndIsrResponse:
     """One error for the whole request, and for each partition."""
-    response = _roles_taken(request, version, {key: code for key, _, _ in _asked_states(request)})
+    named = [(topic.topic_name, state) for topic in request.topic_states for state in topic.partition_states]
+    named += [(state.topic_name, state) for state in request.ungrouped_partition_states]
+    errors = {TopicPartition(name, state.partition_index): code for name, state in named}
+    response = _roles_taken(request, version, errors)
     response.error_code = code
     return response
 
@@ -133,25 +150,21 @@ def refuse_alter_partition(request: m.AlterPartitionRequest, version: int, code:
     return m.AlterPartitionResponse(error_code=code)
 
 
-def _asked_states(request: m.LeaderAndIsrRequest) -> Iterator[AskedState]:
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield TopicPartition(topic.topic_name, state.partition_index), topic.topic_id, state
-    for state in request.ungrouped_partition_states:
-        yield TopicPartition(state.topic_name, state.partition_index), ZERO_TOPIC_ID, state
-
-
-def _stopped_replicas(request: m.StopReplicaRequest) -> Iterator[StoppedReplica]:
+async def _stopped_replicas(request: m.StopReplicaRequest) -> list[StoppedReplica]:
     """Whichever of the three shapes the version has."""
-    for topic_state in request.topic_states:
-        for state in topic_state.partition_states:
+    stopped: list[StoppedReplica] = []
+    async for topic_state in paced(request.topic_states):
+        async for state in paced(topic_state.partition_states):
             key = TopicPartition(topic_state.topic_name, state.partition_index)
-            yield key, state.leader_epoch, state.delete_partition
-    for topic in request.topics:
-        for index in topic.partition_indexes:
-            yield TopicPartition(topic.name, index), -1, request.delete_partitions
-    for single in request.ungrouped_partitions:
-        yield TopicPartition(single.topic_name, single.partition_index), -1, request.delete_partitions
+            stopped.append((key, state.leader_epoch, state.delete_partition))
+    async for topic in paced(request.topics):
+        named = [TopicPartition(topic.name, index) async for index in paced(topic.partition_indexes)]
+        stopped += [(key, -1, request.delete_partitions) async for key in paced(named)]
+    stopped += [
+        (TopicPartition(single.topic_name, single.partition_index), -1, request.delete_partitions)
+        async for single in paced(request.ungrouped_partitions)
+    ]
+    return stopped
 
 
 def _roles_taken(
@@ -184,13 +197,13 @@ def _leader_and_isr_rows(
     ]
 
 
-def _isr_change(asked: m.AlterPartitionRequest.PartitionData, version: int) -> IsrChange:
+async def _isr_change(asked: m.AlterPartitionRequest.PartitionData, version: int) -> IsrChange:
     with_epochs = asked.new_isr_with_epochs if version >= BROKER_EPOCHS_VERSION else ()
     return IsrChange(
         asked.leader_epoch,
         asked.partition_epoch,
-        tuple(member.broker_id for member in with_epochs) or tuple(asked.new_isr),
-        {member.broker_id: member.broker_epoch for member in with_epochs},
+        tuple([member.broker_id async for member in paced(with_epochs)]) or tuple(asked.new_isr),
+        {member.broker_id: member.broker_epoch async for member in paced(with_epochs)},
         asked.leader_recovery_state,
     )
 

@@ -9,9 +9,10 @@ Not done: no listener asks for credentials yet.
 """
 
 import logging
-from collections import Counter
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.pacing import paced
+from barnabas.broker.repeats import counted
 from barnabas.broker.security.scram import (
     MECHANISMS,
     NAME_EMPTY,
@@ -27,13 +28,15 @@ from barnabas.controller import paths
 from barnabas.controller.entity_configs import USERS, change_entity, read_entity
 from barnabas.controller.store import StoreError
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 
 logger = logging.getLogger(__name__)
 
 NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
 DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
+
+USER_COST = 20  # rows that take as long as to read or write one user's credentials
 
 DescribedUser = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -50,12 +53,12 @@ async def describe_user_scram_credentials(
     if not call.authorize("Describe", "Cluster"):
         return refuse_describe_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.users:
-        named = Counter(user.name for user in request.users)
-        rows = [await _describe_named(broker, name, times) for name, times in named.items()]
+        named = await counted(user.name for user in request.users)
+        rows = [await _describe_named(broker, *each) async for each in paced(named.items(), USER_COST)]
     else:
         nodes = await broker.store.children(paths.config_entities(USERS))
-        users = sorted(paths.desanitize(node) for node in nodes if node != paths.DEFAULT_ENTITY)
-        described = [await _describe(broker, user) for user in users]
+        users = sorted([paths.desanitize(node) async for node in paced(nodes) if node != paths.DEFAULT_ENTITY])
+        described = [await _describe(broker, user) async for user in paced(users, USER_COST)]
         rows = [row for row in described if row.error_code or row.credential_infos]
     return m.DescribeUserScramCredentialsResponse(results=rows)
 
@@ -104,29 +107,39 @@ async def alter_user_scram_credentials(
 ) -> m.AlterUserScramCredentialsResponse:
     """Delete and set credentials; one answer a user."""
     if not broker.candidate.is_active:
-        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.NOT_CONTROLLER)
+        raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):
-        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = _asked(request)
-    refused = refuse_alterations(asked)
-    left = asked.without(refused)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    in_thread = broker.world.in_request_thread  # the rules look at all alterations at once, of which there may be many
+    refused, left = await in_thread(_look_at, request)
     try:
+        deleting = await counted(deletion.user for deletion in left.deletions)
         configs = {
             user: await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
-            for user in dict.fromkeys(deletion.user for deletion in left.deletions)
+            async for user in paced(deleting, USER_COST)
         }
-        for user in left.missing(configs):
+        async for user in paced(await in_thread(left.missing, configs)):
             refused[user] = Refusal(ErrorCode.RESOURCE_NOT_FOUND, NOTHING_TO_DELETE)
-        left = left.without(refused)
+        left = await in_thread(left.without, refused)
+        by_user = await in_thread(left.by_user)
         if left.can_be_prepared:
-            outcomes = {user: await _alter(broker, user, asked) for user, asked in left.by_user().items()}
+            outcomes = {
+                user: await _alter(broker, user, asked) async for user, asked in paced(by_user.items(), USER_COST)
+            }
         else:  # what cannot be computed hinders all, as in Kafka
-            outcomes = dict.fromkeys(left.by_user(), Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
+            outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
     except (StoreError, ValueError) as error:  # the store is away, or no node can have such a name: of all users
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
-        return refuse_alter_user_scram_credentials(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-    rows = [_row(user, refusal) for user, refusal in (refused | outcomes).items()]
+        raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    rows = [_row(user, refusal) async for user, refusal in paced((refused | outcomes).items())]
     return m.AlterUserScramCredentialsResponse(results=rows)
+
+
+def _look_at(request: m.AlterUserScramCredentialsRequest) -> tuple[dict[str, Refusal], Alterations]:
+    """Which users are refused, and what is asked about the others."""
+    asked = _asked(request)
+    refused = refuse_alterations(asked)
+    return refused, asked.without(refused)
 
 
 def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:

@@ -10,12 +10,15 @@ Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of th
     CreatePartitions 0-3, all alike.
 """
 
-from collections import Counter
+from collections.abc import Iterable
 
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.config.alter import CHANGES_MAX
 from barnabas.broker.config.describe import describe_topic
+from barnabas.broker.pacing import paced
+from barnabas.broker.repeats import counted
 from barnabas.controller.growth import Growth
 from barnabas.controller.topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
@@ -27,6 +30,7 @@ TELLS_CONFIG_VERSION = 5
 TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
 UNKNOWN = -1
+TOPIC_COST, PROPERTY_COST = 10, 10  # rows that take as long as to plan a topic, or to describe a property
 
 Asked = m.CreateTopicsRequest.CreatableTopic
 CreateRow = m.CreateTopicsResponse.CreatableTopicResult
@@ -41,11 +45,11 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
     """Create each topic that can be, and wait for their leaders."""
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
-        return refuse_create_topics(request, call.version, ErrorCode.NOT_CONTROLLER)
-    named = Counter(asked.name for asked in request.topics)
+        raise Refuse(ErrorCode.NOT_CONTROLLER)
+    named = await counted(asked.name for asked in request.topics)
     rows: list[CreateRow] = []
     waiting: dict[str, int] = {}
-    for asked in request.topics:
+    async for asked in paced(request.topics, TOPIC_COST):
         if named[asked.name] > 1:
             rows.append(_refused(asked.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."))
             continue
@@ -54,11 +58,11 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
             rows.append(_refused(asked.name, outcome.code, outcome.message))
             continue
         plan = outcome.plan if isinstance(outcome, CreatedTopic) else outcome
-        rows.append(_created(broker, call, plan, outcome))
+        rows.append(await _created(broker, call, plan, outcome))
         if isinstance(outcome, CreatedTopic):
             waiting[asked.name] = len(plan.assignment)
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
-    return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row for row in rows])
+    return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row async for row in paced(rows)])
 
 
 def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: ErrorCode) -> m.CreateTopicsResponse:
@@ -71,11 +75,13 @@ async def _create(
 ) -> CreatedTopic | TopicPlan | TopicRefused:
     if not (call.authorize("Create", "Cluster") or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    if len(asked.configs) > CHANGES_MAX:
+        return TopicRefused(ErrorCode.INVALID_REQUEST, f"{len(asked.configs)} properties are more than {CHANGES_MAX}.")
     new = NewTopic(
         asked.name,
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignment={row.partition_index: row.broker_ids for row in asked.assignments},
+        assignment={row.partition_index: row.broker_ids async for row in paced(asked.assignments)},
         configs={config.name: config.value for config in asked.configs},
     )
     return await broker.topics.create(new, validate_only=validate_only)
@@ -99,7 +105,7 @@ def _timed_out(row: CreateRow) -> CreateRow:
     return late
 
 
-def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
+async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
     row = CreateRow(name=plan.name, error_message=None)
     if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
         row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
@@ -118,7 +124,7 @@ def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic 
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
         )
-        for entry in describe_topic(broker.config, plan.configs)
+        async for entry in paced(describe_topic(broker.config, plan.configs), PROPERTY_COST)
     ]
     return row
 
@@ -130,14 +136,14 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
     """Mark each topic for deletion, and wait until they are gone."""
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
-        return refuse_delete_topics(request, call.version, ErrorCode.NOT_CONTROLLER)
+        raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not broker.config.delete_topic_enable:
         disabled = call.version >= DELETION_DISABLED_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
-        return refuse_delete_topics(request, call.version, code)
-    rows = [_look_up(broker, call, name, topic_id) for name, topic_id in _asked_topics(request, call.version)]
+        raise Refuse(code)
+    rows = [_look_up(broker, call, *asked) async for asked in paced(_asked_topics(request, call.version))]
     waiting: dict[str, list[DeleteRow]] = {}
-    for row in rows:
+    async for row in paced(rows):
         if row.name is not None and not row.error_code:
             waiting.setdefault(row.name, []).append(row)
     for name in list(waiting):
@@ -156,10 +162,10 @@ def refuse_delete_topics(request: m.DeleteTopicsRequest, version: int, code: Err
     return m.DeleteTopicsResponse(responses=rows)
 
 
-def _asked_topics(request: m.DeleteTopicsRequest, version: int) -> list[tuple[str | None, bytes]]:
+def _asked_topics(request: m.DeleteTopicsRequest, version: int) -> Iterable[tuple[str | None, bytes]]:
     if version < DELETE_STATES_VERSION:
-        return [(name, ZERO_TOPIC_ID) for name in request.topic_names]
-    return [(topic.name, topic.topic_id) for topic in request.topics]
+        return ((name, ZERO_TOPIC_ID) for name in request.topic_names)
+    return ((topic.name, topic.topic_id) for topic in request.topics)
 
 
 def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> DeleteRow:
@@ -194,18 +200,20 @@ async def create_partitions(
     """Add partitions to each topic that can have them, and wait for their leaders."""
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
-        return refuse_create_partitions(request, call.version, ErrorCode.NOT_CONTROLLER)
-    named = Counter(asked.name for asked in request.topics)
+        raise Refuse(ErrorCode.NOT_CONTROLLER)
+    named = await counted(asked.name for asked in request.topics)
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
-    for asked in request.topics:
+    async for asked in paced(request.topics, TOPIC_COST):
         row = rows[asked.name] = GrowRow(name=asked.name)
         if named[asked.name] > 1:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
         elif not call.authorize("Alter", "Topic", asked.name):
             row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         else:
-            assignments = None if asked.assignments is None else [each.broker_ids for each in asked.assignments]
+            assignments = None
+            if asked.assignments is not None:
+                assignments = [each.broker_ids async for each in paced(asked.assignments)]
             growth = Growth(asked.name, asked.count, assignments)
             outcome = await broker.topics.grow(growth, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):

@@ -13,9 +13,9 @@ Not done: transactional ids, whose coordinator does not exist yet. InitProducerI
     which ends a client's attempt.
 """
 
-import trio
-
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.pacing import paced
+from barnabas.broker.repeats import Repeats
 from barnabas.broker.topics import TRANSACTION_TOPIC
 from barnabas.storage.producers import NO_OFFSET, Producer
 from barnabas.wire import messages as m
@@ -24,7 +24,8 @@ from barnabas.wire.topics import partition_for, why_invalid_topic_name
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-PRODUCERS_AT_A_TIME = 500  # described in one step
+PARTITION_COST = 3  # rows that take as long as to look for a partition
+ID_COST = 5  # rows that take as long as to look for a transactional id
 
 TRANSACTION_STATES = frozenset(
     {
@@ -98,13 +99,16 @@ async def describe_producers(
 ) -> m.DescribeProducersResponse:
     """The producers that each asked partition knows."""
     topics = []
-    for topic in request.topics:
+    repeats = Repeats()
+    async for topic in paced(request.topics, PARTITION_COST):
         refused = _refuse_describing(broker, call, topic.name)
-        if refused is not None:
-            code, message = refused
-            rows = [_refused_row(index, code, message) for index in topic.partition_indexes]
-        else:
-            rows = [await _describe_producers(broker, topic.name, index) for index in topic.partition_indexes]
+        rows = []
+        async for index in paced(topic.partition_indexes, PARTITION_COST):
+            if refused is not None:
+                rows.append(_refused_row(index, *refused))
+            else:
+                repeats.note((topic.name, index))
+                rows.append(await _describe_producers(broker, topic.name, index))
         topics.append(m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
     return m.DescribeProducersResponse(topics=topics)
 
@@ -145,11 +149,7 @@ async def _describe_producers(broker: Broker, topic: str, index: int) -> Produce
         return _refused_row(index, partition)
     if partition.log is None:
         return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    described: list[m.DescribeProducersResponse.ProducerState] = []
-    for producer in list(partition.log.producers):
-        if len(described) % PRODUCERS_AT_A_TIME == PRODUCERS_AT_A_TIME - 1:
-            await trio.lowlevel.checkpoint()
-        described.append(_describe_producer(producer))
+    described = [_describe_producer(producer) async for producer in paced(list(partition.log.producers))]
     return ProducersRow(partition_index=index, active_producers=described)
 
 
@@ -168,13 +168,13 @@ def _describe_producer(producer: Producer) -> m.DescribeProducersResponse.Produc
 # -- transactions, for administrators
 
 
-def describe_transactions(
+async def describe_transactions(
     broker: Broker, call: Call, request: m.DescribeTransactionsRequest
 ) -> m.DescribeTransactionsResponse:
     """The state of each transactional id, in the order and as often as asked."""
     rows = [
         DescribedTransaction(transactional_id=name, error_code=_why_not_described(broker, call, name))
-        for name in request.transactional_ids
+        async for name in paced(request.transactional_ids, ID_COST)
     ]
     return m.DescribeTransactionsResponse(transaction_states=rows)
 
@@ -191,9 +191,11 @@ def _why_not_described(broker: Broker, call: Call, transactional_id: str) -> Err
     return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if leader == broker.broker_id else ErrorCode.NOT_COORDINATOR
 
 
-def list_transactions(broker: Broker, call: Call, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
+async def list_transactions(
+    broker: Broker, call: Call, request: m.ListTransactionsRequest
+) -> m.ListTransactionsResponse:
     """The transactions that this broker coordinates: none."""
-    unknown = dict.fromkeys(state for state in request.state_filters if state not in TRANSACTION_STATES)
+    unknown = {state: None async for state in paced(request.state_filters) if state not in TRANSACTION_STATES}
     return m.ListTransactionsResponse(unknown_state_filters=list(unknown))
 
 

@@ -40,6 +40,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES
 from barnabas.wire.records import build_batch, read_all_records
 from tests.broker.memnet import MemNet
+from tests.broker.steps import outside_steps
 
 START_MS = 1_700_000_000_000
 PATIENCE_SECONDS = 3600.0
@@ -230,7 +231,8 @@ class Machine:
         self.threads += 1
         with trio.CancelScope(shield=True):
             await trio.sleep(self.thread_seconds)
-        return function(*args)
+        with outside_steps():
+            return function(*args)
 
 
 async def open_memory_database(max_bytes: int = STORE_MAX_BYTES) -> SqliteDatabase:

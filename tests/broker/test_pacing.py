@@ -3,7 +3,15 @@
 import pytest
 import trio
 
-from barnabas.broker.pacing import INLINE_STEPS, STEPS_AT_A_TIME, complete, complete_inline
+from barnabas.broker.pacing import (
+    INLINE_STEPS,
+    ROWS_AT_A_TIME,
+    STEPS_AT_A_TIME,
+    complete,
+    complete_inline,
+    paced,
+    pause_after,
+)
 
 
 def steps(count, done):
@@ -86,3 +94,50 @@ def test_in_one_thread_the_work_is_done_at_once():
     done = []
     assert complete_inline(steps(10, done)) == "result"
     assert len(done) == 10
+
+
+# -- rows on the event loop
+
+
+class StepsOf(trio.abc.Instrument):
+    """Counts the steps of one task."""
+
+    def __init__(self, task):
+        self.task, self.count = task, 0
+
+    def before_task_step(self, task):
+        self.count += task is self.task
+
+
+async def pauses_of(work):
+    """How often this work gives the loop back."""
+    steps = StepsOf(trio.lowlevel.current_task())
+    trio.lowlevel.add_instrument(steps)
+    await work()
+    trio.lowlevel.remove_instrument(steps)
+    return steps.count
+
+
+@pytest.mark.parametrize("lengths", [(10 * ROWS_AT_A_TIME, 1), (ROWS_AT_A_TIME, 10), (1, 10 * ROWS_AT_A_TIME)])
+async def test_rows_of_loops_within_loops_count_together(lengths):
+    outer, inner = lengths
+
+    async def work():
+        for _ in range(outer):
+            async for _ in paced(range(inner)):
+                pass
+
+    assert await pauses_of(work) == 10
+
+
+async def test_what_takes_as_long_as_several_rows_counts_as_several():
+    async def dear():
+        async for _ in paced(range(ROWS_AT_A_TIME), 5):
+            pass
+
+    async def paused():
+        for _ in range(ROWS_AT_A_TIME):
+            await pause_after(5)
+
+    assert await pauses_of(dear) == 5
+    assert await pauses_of(paused) == 5

@@ -22,7 +22,7 @@ def configured(*, cluster_wide=None, per_broker=None, **static):
 
 
 def test_every_property_of_a_topic_is_described_once():
-    rows = describe_topic(BrokerConfig(), {})
+    rows = list(describe_topic(BrokerConfig(), {}))
     assert [row.name for row in rows] == list(TOPIC_TABLE)
     assert not any(row.read_only for row in rows)
 
@@ -33,7 +33,7 @@ def test_internal_properties_of_a_broker_are_not_shown():
 
 
 def test_only_what_may_change_while_brokers_run_is_not_read_only():
-    rows = describe_broker(BrokerConfig())
+    rows = list(describe_broker(BrokerConfig()))
     assert {row.name for row in rows if not row.read_only} == {
         name for name, row in BROKER_TABLE.items() if row.update is not Update.READ_ONLY
     }
@@ -62,7 +62,7 @@ def test_a_topics_retention_from_the_brokers_hours_has_no_synonym():
 
 def test_retention_set_while_the_broker_runs_displaces_the_files_hours():
     config = configured(log_retention_hours="200", per_broker={"log.retention.ms": "5000"})
-    rows = describe_broker(config)
+    rows = list(describe_broker(config))
     synonyms = [
         ("log.retention.ms", "5000", DYNAMIC),
         ("log.retention.hours", "200", STATIC),
@@ -82,7 +82,7 @@ def test_a_property_without_a_name_of_its_own_has_no_synonyms():
 
 
 def test_broker_id_and_node_id_are_set_together():
-    rows = describe_broker(configured(broker_id="7"))
+    rows = list(describe_broker(configured(broker_id="7")))
     assert row_of(rows, "node.id") == ("7", STATIC, [("node.id", "7", STATIC), ("node.id", "-1", DEFAULT)])
 
 

@@ -202,3 +202,11 @@ def test_a_limit_of_minus_one_is_out_of_reach():
     entry = next(entry for entry in config.entries() if entry.row.name == "connections.max.idle.ms")
     assert (config.queued_max_request_bytes, config.connections_max_idle_ms) == (LONG_MAX, LONG_MAX)
     assert entry.text == "-1"
+
+
+def test_layers_are_made_when_the_configuration_changes_and_not_when_they_are_asked_for():
+    config = BrokerConfig({})
+    before = config.layers()
+    assert config.layers() is before
+    config.update(cluster_wide={"log.segment.bytes": "4000"}, per_broker={})
+    assert dict(config.layers())[Source.CLUSTER_WIDE] == {"log.segment.bytes": "4000"}

@@ -4,7 +4,6 @@
 log on an in-memory disk, in virtual time; every request and response goes through the codec.
 """
 
-import inspect
 import random
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import trio
 
 from barnabas.broker.call import Call
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.dispatch import answer
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
@@ -30,7 +30,6 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.records import Commit, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
-from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.partition import Partition, Role
@@ -199,20 +198,6 @@ def scene():
 
 
 # -- the coordinator with everything around it
-
-HANDLERS = {
-    m.OffsetCommitRequest: group_offsets.offset_commit,
-    m.OffsetFetchRequest: group_offsets.offset_fetch,
-    m.FindCoordinatorRequest: groups.find_coordinator,
-    m.JoinGroupRequest: groups.join_group,
-    m.HeartbeatRequest: groups.heartbeat,
-    m.LeaveGroupRequest: groups.leave_group,
-    m.SyncGroupRequest: groups.sync_group,
-    m.DescribeGroupsRequest: groups.describe_groups,
-    m.ListGroupsRequest: groups.list_groups,
-    m.DeleteGroupsRequest: groups.delete_groups,
-    m.OffsetDeleteRequest: group_offsets.offset_delete,
-}
 TOPIC_ID = bytes(15) + b"\x01"
 DIRECTORY = f"/data/{GROUP_TOPIC}-0"
 
@@ -288,9 +273,7 @@ class House:
         version = request.MAX_VERSION if version is None else version
         decoded = m.decode(type(request), version, m.encode(request, version))
         call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
-        response = HANDLERS[type(request)](self, call, decoded)
-        if inspect.isawaitable(response):
-            response = await response
+        response = await answer(self, call, decoded)
         return m.decode(type(response), version, m.encode(response, version))
 
 
