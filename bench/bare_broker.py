@@ -18,7 +18,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import request_header_version, response_header_version
 from barnabas.wire.compression import Codec, open_stream
 from barnabas.wire.record_batch import BATCH_OVERHEAD_BYTES, checksum, read_batch_header
-from barnabas.wire.record_walk import walk_buffer, walk_stream
+from barnabas.wire.record_walk import walk_at_once, walk_stream
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
 PRODUCE_VERSION = 9
@@ -44,7 +44,7 @@ class BareLog:
             raise ValueError("the batch is damaged")
         count = header.record_count
         if count < FEW_RECORDS or len(batch) > count * LARGE_RECORD_BYTES:
-            walk_buffer(batch, BATCH_OVERHEAD_BYTES, count)
+            walk_at_once(batch, BATCH_OVERHEAD_BYTES, count)
         else:
             walk_stream(open_stream(Codec.NONE, batch[BATCH_OVERHEAD_BYTES:]), count)
         base_offset = self.offset

@@ -44,7 +44,7 @@ from barnabas.storage.index import (
     read_entries,
 )
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import read_records
+from barnabas.wire.records import read_times
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
@@ -175,9 +175,9 @@ class Segment:
         with open_file(self.path) as file:
             for span, data in walk_file(file, position, end_position, SEARCH_WINDOW_BYTES):
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
-                    for record in read_records(data):
-                        if record.offset >= start_offset and record.timestamp >= timestamp:
-                            return RecordTime(record.timestamp, record.offset, leader_epoch_of(span, data))
+                    for offset, its_timestamp in read_times(data):
+                        if offset >= start_offset and its_timestamp >= timestamp:
+                            return RecordTime(its_timestamp, offset, leader_epoch_of(span, data))
         return None
 
     def sync(self, log_end_offset: int) -> None:

@@ -70,6 +70,10 @@ class CorruptRecords(Exception):
         self.code = code
 
 
+class BeyondLimits(CorruptRecords):
+    """Bytes that may well be records, but would take more memory or time than a batch may have."""
+
+
 class Stream:
     """Decompressed bytes, in order, once."""
 

@@ -2,7 +2,8 @@
 
 Coordinators load their partitions with it, time look-ups and `log dump` use it, and so does the rebuild of a batch. It
 reads every message format and codec, as a stream: a batch is never decompressed whole, a record is held one at a time
-and only up to `RECORD_MAX_BYTES`.
+and only up to `RECORD_MAX_BYTES` and `HEADERS_MAX`. Who asks for times alone reads the heads of records
+(`read_heads`), and what follows a head is skipped in the stream, however long it is.
 
 Formats 0 and 1 (reference kafka-internals.md, D.3): a message is offset, size, CRC-32 of what follows, magic,
 attributes, in format 1 a timestamp, then key and value with int32 lengths. A compressed message wraps a message set as
@@ -14,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.wire.compression import CorruptRecords, open_stream
+from barnabas.wire.compression import BeyondLimits, CorruptRecords, open_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -27,9 +28,21 @@ from barnabas.wire.record_batch import (
     read_batch_header,
     walk_entries,
 )
-from barnabas.wire.record_walk import RecordCursor, read_varint, read_varlong
+from barnabas.wire.record_cursor import (
+    HEADERS_MAX,
+    RECORDS_MAX_BYTES,
+    Meter,
+    RecordCursor,
+    invalid_records,
+    null_header_key,
+    pass_headers,
+    read_varint,
+    read_varlong,
+    too_many_headers,
+)
 
-RECORD_MAX_BYTES = 128 << 20  # larger than socket.request.max.bytes, so than any record a client can mean
+RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # what one may have that is alone in its batch
+_HEAD_COST = 16  # of reading the head of a record, in the units of a `Meter`
 
 _ENTRY_START = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
@@ -48,14 +61,13 @@ class Record(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
-class RawRecord(NamedTuple):
-    """One record of format 2 as it is written: relative numbers, header keys not decoded."""
+class RecordHead(NamedTuple):
+    """What stands in a record of format 2 before the value, as it is written; lengths are -1 for null."""
 
     timestamp_delta: int
     offset_delta: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[bytes, bytes | None]]
+    key_length: int
+    value_length: int
 
 
 class ControlRecord(NamedTuple):
@@ -69,14 +81,21 @@ ABORT = 0
 COMMIT = 1
 
 
-def read_records(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[Record]:
-    """The records of the entry at `position`, whatever its format; CorruptRecords where it is damaged."""
-    for start, entry in walk_entries(buffer, position):
-        view = memoryview(buffer)[start : start + entry.size_bytes]
-        if not is_intact(view):
-            raise CorruptRecords(f"the checksum of the entry at position {start} is wrong")
-        return _read_batch(view) if entry.magic == 2 else _read_legacy_entry(view, entry.offset)
-    raise CorruptRecords(f"there is no whole entry at position {position}")
+def read_records(
+    buffer: bytes | bytearray | memoryview,
+    position: int = 0,
+    *,
+    with_headers: bool = True,
+    record_max_bytes: int = RECORD_MAX_BYTES,
+) -> Iterator[Record]:
+    """The records of the entry at `position`, whatever its format; CorruptRecords where it is damaged.
+
+    A record that is longer, or has more headers, than may be held raises BeyondLimits.
+    """
+    entry, magic, offset = _intact_entry(buffer, position)
+    if magic < 2:
+        return _read_legacy_entry(entry, offset, record_max_bytes)
+    return _read_batch(entry, with_headers, record_max_bytes)
 
 
 def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader | None, Record]]:
@@ -87,16 +106,46 @@ def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[B
             yield header, record
 
 
-def read_raw_records(header: BatchHeader, batch: memoryview) -> Iterator[RawRecord]:
-    """The records of a format 2 batch as they are written; CorruptRecords unless they fill it exactly."""
-    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]))
-    for _ in range(header.record_count):
+def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | None]:
+    """The head of each record of a format 2 batch, and None where a step is over, in little memory.
+
+    CorruptRecords unless the records fill it exactly. Behind the value's length nothing is looked at.
+    """
+    meter = Meter()
+    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), meter)
+    for index in range(header.record_count):
         length = cursor.read_number()
-        if length > RECORD_MAX_BYTES:
-            raise CorruptRecords(f"a record of {length} bytes is too large to be read", ErrorCode.MESSAGE_TOO_LARGE)
-        yield _parse_record(cursor.read_bytes(max(length, 0)))
+        end = cursor.consumed_bytes + length
+        cursor.read_bytes(1)  # the attributes, which say nothing
+        timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
+        key_length = cursor.read_number()
+        yield from cursor.skip(key_length)
+        value_length = cursor.read_number()
+        if (left := end - cursor.consumed_bytes) < max(value_length, 0):
+            raise invalid_records(f"the lengths within record {index} contradict each other")
+        yield from cursor.skip(left)
+        meter.credit -= _HEAD_COST
+        if meter.is_step_over():
+            yield None
+        yield RecordHead(timestamp_delta, offset_delta, key_length, value_length)
     if not cursor.is_at_end():
-        raise CorruptRecords("bytes follow the last record", ErrorCode.INVALID_RECORD)
+        raise invalid_records("bytes follow the last record")
+
+
+def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record of the entry at `position`, whatever its format, in little memory.
+
+    CorruptRecords where it is damaged.
+    """
+    entry, magic, offset = _intact_entry(buffer, position)
+    if magic < 2:
+        for record in _read_legacy_entry(entry, offset, RECORD_MAX_BYTES):
+            yield record.offset, record.timestamp
+        return
+    header = read_batch_header(entry)
+    for head in read_heads(header, entry):
+        if head is not None:
+            yield header.base_offset + head.offset_delta, timestamp_of(header, head.timestamp_delta)
 
 
 def find_offset_by_timestamp(
@@ -106,18 +155,18 @@ def find_offset_by_timestamp(
 
     Looks at the one entry at `position`.
     """
-    for record in read_records(buffer, position):
-        if record.timestamp >= timestamp and record.offset >= starting_offset:
-            return record.offset, record.timestamp
+    for offset, its_timestamp in read_times(buffer, position):
+        if its_timestamp >= timestamp and offset >= starting_offset:
+            return offset, its_timestamp
     return None
 
 
 def largest_timestamp_in(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
     """Offset and timestamp of the first of the newest records in the entry at `position`; (-1, -1) when it has none."""
     found = -1, NO_TIMESTAMP
-    for record in read_records(buffer, position):
-        if record.timestamp > found[1]:
-            found = record.offset, record.timestamp
+    for offset, timestamp in read_times(buffer, position):
+        if timestamp > found[1]:
+            found = offset, timestamp
     return found
 
 
@@ -137,48 +186,72 @@ def wrap_timestamp(timestamp: int) -> int:
     return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _read_batch(batch: memoryview) -> Iterator[Record]:
+def timestamp_of(header: BatchHeader, timestamp_delta: int) -> int:
+    """The timestamp of a record of this batch."""
+    if header.uses_log_append_time:
+        return header.max_timestamp
+    return wrap_timestamp(header.base_timestamp + timestamp_delta)
+
+
+def _intact_entry(buffer: bytes | bytearray | memoryview, position: int) -> tuple[memoryview, int, int]:
+    """The entry at `position`, its message format and its offset."""
+    for start, entry in walk_entries(buffer, position):
+        view = memoryview(buffer)[start : start + entry.size_bytes]
+        if not is_intact(view):
+            raise CorruptRecords(f"the checksum of the entry at position {start} is wrong")
+        return view, entry.magic, entry.offset
+    raise CorruptRecords(f"there is no whole entry at position {position}")
+
+
+def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int) -> Iterator[Record]:
     header = read_batch_header(batch)
-    for raw in read_raw_records(header, batch):
-        timestamp = header.base_timestamp + raw.timestamp_delta
-        yield Record(
-            header.base_offset + raw.offset_delta,
-            header.max_timestamp if header.uses_log_append_time else wrap_timestamp(timestamp),
-            raw.key,
-            raw.value,
-            [(key.decode("utf-8", "replace"), value) for key, value in raw.headers],
-        )
+    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), Meter())
+    for _ in range(header.record_count):
+        length = cursor.read_number()
+        if length > record_max_bytes:
+            raise BeyondLimits(f"a record of {length} bytes is too large to be read", ErrorCode.MESSAGE_TOO_LARGE)
+        yield _parse_record(header, cursor.read_bytes(max(length, 0)), with_headers)
+    if not cursor.is_at_end():
+        raise invalid_records("bytes follow the last record")
 
 
-def _parse_record(body: bytes) -> RawRecord:
+def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Record:
     """A record without its length; the first byte is the attributes, which say nothing."""
     try:
         timestamp_delta, position = read_varlong(body, 1)
-        offset_delta, position = _read_signed(body, position)
-        key, position = _read_field(body, position)
-        value, position = _read_field(body, position)
-        header_count, position = _read_signed(body, position)
+        offset_delta, position = read_signed(body, position)
+        key, position = read_field(body, position)
+        value, position = read_field(body, position)
+        header_count, position = read_signed(body, position)
         headers = []
-        for _ in range(header_count):
-            header_key, position = _read_field(body, position)
-            header_value, position = _read_field(body, position)
-            if header_key is None:
-                raise CorruptRecords("the key of a record header is null", ErrorCode.INVALID_RECORD)
-            headers.append((header_key, header_value))
+        if not with_headers:
+            passed, position = pass_headers(body, position, header_count)
+            if passed < header_count:
+                raise IndexError
+        elif header_count > HEADERS_MAX:
+            raise too_many_headers(header_count)
+        else:
+            for _ in range(header_count):
+                header_key, position = read_field(body, position)
+                header_value, position = read_field(body, position)
+                if header_key is None:
+                    raise null_header_key()
+                headers.append((header_key.decode("utf-8", "replace"), header_value))
     except IndexError:
-        raise CorruptRecords("a length within a record leads out of it", ErrorCode.INVALID_RECORD) from None
+        raise invalid_records("a length within a record leads out of it") from None
     if position != len(body) or header_count < 0:
-        raise CorruptRecords("the lengths within a record contradict each other", ErrorCode.INVALID_RECORD)
-    return RawRecord(timestamp_delta, offset_delta, key, value, headers)
+        raise invalid_records("the lengths within a record contradict each other")
+    return Record(header.base_offset + offset_delta, timestamp_of(header, timestamp_delta), key, value, headers)
 
 
-def _read_signed(body: bytes, position: int) -> tuple[int, int]:
+def read_signed(body: bytes, position: int) -> tuple[int, int]:
+    """A varint of 32 bits, as signed number, and the position behind it."""
     value, position = read_varint(body, position)
     return (value >> 1) ^ -(value & 1), position
 
 
-def _read_field(body: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length; a negative length is null."""
+def read_field(body: bytes, position: int) -> tuple[bytes | None, int]:
+    """Bytes behind their length, None for a negative one; IndexError where they are not all there."""
     if (length := body[position]) < 128:
         position += 1
     else:
@@ -191,7 +264,7 @@ def _read_field(body: bytes, position: int) -> tuple[bytes | None, int]:
     return body[position:end], end
 
 
-def _read_legacy_entry(entry: memoryview, offset: int) -> Iterator[Record]:
+def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -> Iterator[Record]:
     """A message of format 0 or 1, or the messages inside a compressed one."""
     attributes = entry[17]
     outer = _parse_legacy(entry, offset)
@@ -204,9 +277,9 @@ def _read_legacy_entry(entry: memoryview, offset: int) -> Iterator[Record]:
     magic, content = entry[16], memoryview(outer.value)
     first_offset = 0
     if magic == 1:
-        for inner_offset, _ in _read_inner_entries(codec, content, magic):
+        for inner_offset, _ in _read_inner_entries(codec, content, magic, message_max_bytes):
             first_offset = offset - inner_offset
-    for inner_offset, message in _read_inner_entries(codec, content, magic):
+    for inner_offset, message in _read_inner_entries(codec, content, magic, message_max_bytes):
         record = _parse_legacy(message, first_offset + inner_offset)
         if message[17] & CODEC_MASK:
             raise CorruptRecords(f"a compressed message within the compressed one at offset {offset}")
@@ -215,14 +288,18 @@ def _read_legacy_entry(entry: memoryview, offset: int) -> Iterator[Record]:
         yield record
 
 
-def _read_inner_entries(codec: int, content: memoryview, magic: int) -> Iterator[tuple[int, memoryview]]:
+def _read_inner_entries(
+    codec: int, content: memoryview, magic: int, message_max_bytes: int
+) -> Iterator[tuple[int, memoryview]]:
     """Offset and bytes of each message of a compressed message set."""
-    cursor = RecordCursor(open_stream(codec, content, magic))
+    cursor = RecordCursor(open_stream(codec, content, magic), Meter())
     while not cursor.is_at_end():
         start = cursor.read_bytes(LENGTH_OVERHEAD_BYTES)
         offset, length = _ENTRY_START.unpack(start)
-        if not 0 <= length <= RECORD_MAX_BYTES:
+        if length < 0:
             raise CorruptRecords(f"a message of {length} bytes inside the one at offset {offset}")
+        if length > message_max_bytes:
+            raise BeyondLimits(f"a message of {length} bytes is too large to be read", ErrorCode.MESSAGE_TOO_LARGE)
         yield offset, memoryview(start + cursor.read_bytes(length))
 
 

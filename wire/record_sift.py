@@ -34,8 +34,8 @@ from barnabas.wire.record_batch import (
     BatchHeader,
     assemble,
 )
+from barnabas.wire.record_cursor import invalid_records, read_varint, read_varlong
 from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
-from barnabas.wire.record_walk import invalid_records, read_varint, read_varlong
 from barnabas.wire.record_writer import encode_varint
 
 NO_OFFSET = -1

@@ -3,14 +3,23 @@
 Everything is written in format 2, with the shortest varints, offsets 0, 1, 2 … and timestamps relative to the first
 record's, which is what the Java client and broker write.
 
-A rebuild (`compression.type` of the topic differs from the producer's codec) runs record by record from a decompressing
-stream into a compressor, so its memory is that of one record, two chunks and the result; the result is given up as soon
-as it is larger than the topic allows.
+A rebuild (`compression.type` of the topic differs from the producer's codec) runs from a decompressing stream into a
+compressor, in bounded steps. A record is held whole, and written in the usual form, up to `RECORD_IN_HAND_BYTES`; what
+is longer streams past, and keeps the form that it has behind the offset. So memory is that of a few chunks and the
+result, and the result is given up as soon as it is larger than the topic allows.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, compress, open_compressor
+from barnabas.wire.compression import (
+    CHUNK_BYTES,
+    Codec,
+    Compressor,
+    CorruptRecords,
+    compress,
+    open_compressor,
+    open_stream,
+)
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -24,7 +33,22 @@ from barnabas.wire.record_batch import (
     assemble,
     read_batch_header,
 )
-from barnabas.wire.record_reader import CONTROL_KEY, CONTROL_VALUE, Record, read_raw_records, wrap_timestamp
+from barnabas.wire.record_cursor import (
+    HEADERS_MAX,
+    RECORDS_MAX_BYTES,
+    Meter,
+    RecordCursor,
+    invalid_records,
+    null_header_key,
+    read_varlong,
+    too_many_headers,
+)
+from barnabas.wire.record_reader import CONTROL_KEY, CONTROL_VALUE, Record, read_field, read_signed, timestamp_of
+
+RECORD_IN_HAND_BYTES = 4 * CHUNK_BYTES  # a longer record is copied in pieces
+_RECORD_COST = 16  # of writing a record, in the units of a `Meter`,
+_HEADER_COST = 6  # and a header,
+_COMPRESSED_COST_SHIFT = 4  # and 16 bytes to a codec: 64 MB/s, about what gzip does
 
 _ONE_BYTE = [bytes((number,)) for number in range(128)]
 _NULL = _ONE_BYTE[1]  # the length -1
@@ -96,34 +120,38 @@ def build_control_batch(
     )
 
 
-def rebuild(
+def rebuilding(
     header: BatchHeader,
     batch: memoryview,
     codec: Codec,
     level: int | None,
     append_time_ms: int | None,
     max_bytes: int,
-) -> Batch | None:
-    """The batch's records written anew with this codec; None when that is larger than `max_bytes`.
+) -> Generator[None, None, Batch | None]:
+    """The batch's records written again with this codec, in steps; None when that is larger than `max_bytes`.
 
     `append_time_ms` is the broker's time where the topic wants it, else None. Producer id, epoch, sequence and the
     transactional bit stay. A batch that came with a LOG_APPEND_TIME of its own has that one timestamp on all records.
     """
-    compressor = open_compressor(codec, level)
+    meter = Meter(RECORDS_MAX_BYTES)
+    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), meter)
     times = _Times(header)
-    section = bytearray()
-    pending = bytearray()
-    for raw in read_raw_records(header, batch):
-        delta = times.next_delta(raw.timestamp_delta)
-        headers = [(key.decode("utf-8", "replace").encode(), value) for key, value in raw.headers]  # text, to Kafka
-        pending += _encode_record(delta, times.count - 1, raw.key, raw.value, headers)
-        if len(pending) >= CHUNK_BYTES:
-            section += compressor.compress(bytes(pending))
-            pending.clear()
-            if len(section) + BATCH_OVERHEAD_BYTES > max_bytes:
-                return None
-    section += compressor.compress(bytes(pending)) + compressor.flush()
-    if len(section) + BATCH_OVERHEAD_BYTES > max_bytes:
+    section = _Section(open_compressor(codec, level), meter, max_bytes - BATCH_OVERHEAD_BYTES)
+    for _ in range(header.record_count):
+        length = cursor.read_number()
+        if length > RECORD_IN_HAND_BYTES:
+            yield from _copy_long_record(cursor, length, times, section, meter)
+        else:
+            yield from _rewrite_record(cursor.read_bytes(max(length, 0)), times, section, meter)
+        if section.is_too_large:
+            return None
+        meter.credit -= _RECORD_COST
+        if meter.is_step_over():
+            yield
+    if not cursor.is_at_end():
+        raise invalid_records("bytes follow the last record")
+    compressed = section.finished()
+    if section.is_too_large:
         return None
     has_append_time = append_time_ms is not None
     largest = times.largest if append_time_ms is None else append_time_ms
@@ -135,9 +163,93 @@ def rebuild(
             base_timestamp=times.base,
             max_timestamp=largest,
         ),
-        section,
+        compressed,
     )
     return Batch(data, read_batch_header(data), largest, 0 if has_append_time else times.largest_index)
+
+
+class _Section:
+    """The records of a batch on their way through a compressor."""
+
+    def __init__(self, compressor: Compressor, meter: Meter, bytes_max: int) -> None:
+        self._compressor = compressor
+        self._meter = meter
+        self._bytes_max = bytes_max
+        self._pending = bytearray()
+        self._compressed = bytearray()
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it can no longer become a batch that the topic allows."""
+        return len(self._compressed) > self._bytes_max
+
+    def add(self, data: bytes | bytearray) -> None:
+        """The next bytes."""
+        self._pending += data
+        if len(self._pending) >= CHUNK_BYTES:
+            self._compress()
+
+    def finished(self) -> bytearray:
+        """All of it, compressed."""
+        self._compress()
+        self._compressed += self._compressor.flush()
+        return self._compressed
+
+    def _compress(self) -> None:
+        self._compressed += self._compressor.compress(bytes(self._pending))
+        self._meter.credit -= len(self._pending) >> _COMPRESSED_COST_SHIFT
+        self._pending.clear()
+
+
+def _copy_long_record(
+    cursor: RecordCursor, length: int, times: "_Times", section: _Section, meter: Meter
+) -> Iterator[None]:
+    """Pass a record on piece by piece, with its new timestamp and offset deltas."""
+    end = cursor.consumed_bytes + length
+    cursor.read_bytes(1)
+    head = _EMPTY + encode_varint(times.next_delta(cursor.read_number(64))) + encode_varint(times.count - 1)
+    cursor.read_number()  # its offset delta, which may be out of order
+    left = end - cursor.consumed_bytes
+    section.add(encode_varint(len(head) + left) + head)
+    while left and not section.is_too_large:
+        piece = cursor.read_some(left)
+        left -= len(piece)
+        section.add(piece)
+        if meter.is_step_over():
+            yield
+
+
+def _rewrite_record(body: bytes, times: "_Times", section: _Section, meter: Meter) -> Iterator[None]:
+    """Pass a record on in the usual form: every number as short as it can be, the keys of headers in UTF-8."""
+    record = bytearray(_EMPTY)
+    try:
+        timestamp_delta, position = read_varlong(body, 1)
+        record += encode_varint(times.next_delta(timestamp_delta))
+        record += encode_varint(times.count - 1)
+        _, position = read_signed(body, position)
+        key, position = read_field(body, position)
+        _append_field(record, key)
+        value, position = read_field(body, position)
+        _append_field(record, value)
+        header_count, position = read_signed(body, position)
+        if header_count > HEADERS_MAX:
+            raise too_many_headers(header_count)
+        record += encode_varint(header_count)
+        for _ in range(header_count):
+            key, position = read_field(body, position)
+            if key is None:
+                raise null_header_key()
+            _append_field(record, key if key.isascii() else key.decode("utf-8", "replace").encode())  # text, to Kafka
+            value, position = read_field(body, position)
+            _append_field(record, value)
+            meter.credit -= _HEADER_COST
+            if meter.is_step_over():
+                yield
+    except IndexError:
+        raise invalid_records("a length within a record leads out of it") from None
+    if position != len(body) or header_count < 0:
+        raise invalid_records("the lengths within a record contradict each other")
+    section.add(encode_varint(len(record)) + record)
 
 
 class _Times:
@@ -152,10 +264,7 @@ class _Times:
 
     def next_delta(self, timestamp_delta: int) -> int:
         """The next record's delta in the new batch, from its delta in the old one."""
-        header = self._header
-        timestamp = wrap_timestamp(header.base_timestamp + timestamp_delta)
-        if header.uses_log_append_time:
-            timestamp = header.max_timestamp
+        timestamp = timestamp_of(self._header, timestamp_delta)
         if timestamp < NO_TIMESTAMP:  # Kafka's builder fails on it, though its broker stores such a batch unchanged
             raise CorruptRecords(f"record {self.count} has the timestamp {timestamp}", ErrorCode.UNKNOWN_SERVER_ERROR)
         if not self.count:
@@ -183,23 +292,24 @@ def _encode_record(
     value: bytes | None,
     headers: Sequence[tuple[bytes, bytes | None]],
 ) -> bytes:
-    pieces = [_EMPTY, encode_varint(timestamp_delta), encode_varint(offset_delta)]
-    _append_field(pieces, key)
-    _append_field(pieces, value)
-    pieces.append(encode_varint(len(headers)))
+    body = bytearray(_EMPTY)
+    body += encode_varint(timestamp_delta)
+    body += encode_varint(offset_delta)
+    _append_field(body, key)
+    _append_field(body, value)
+    body += encode_varint(len(headers))
     for header_key, header_value in headers:
-        _append_field(pieces, header_key)
-        _append_field(pieces, header_value)
-    body = b"".join(pieces)
-    return encode_varint(len(body)) + body
+        _append_field(body, header_key)
+        _append_field(body, header_value)
+    return encode_varint(len(body)) + bytes(body)
 
 
-def _append_field(pieces: list[bytes], field: bytes | None) -> None:
+def _append_field(record: bytearray, field: bytes | None) -> None:
     if field is None:
-        pieces.append(_NULL)
+        record += _NULL
     else:
-        pieces.append(encode_varint(len(field)))
-        pieces.append(field)
+        record += encode_varint(len(field))
+        record += field
 
 
 def encode_varint(number: int) -> bytes:

@@ -4,7 +4,11 @@
 (`record_walk`) and corrects what Apache Kafka corrects; in the usual case the bytes it was given are the bytes that the
 log writes, and only `stamp` touches them again. Two things cost more: a `compression.type` of the topic that differs
 from the producer's codec rebuilds the batch (`record_writer`), and when the walk finds that some record is refused, the
-records are read again one by one (`record_reader`) to say which.
+heads of the records are read again one by one (`record_reader`) to say which.
+
+How long a check takes does not show in a batch's size, so `check_produced` runs in steps and a batch has limits
+(`record_cursor`). `check_small` is the same check in one step, for nearly all batches; where it gives up, at the latest
+when a step's worth is done, nothing has changed, and the other begins from the start.
 
 The rules are Kafka 3.9's for Produce 3 and later (reference kafka-internals.md, C.7), in its order, for a batch with
 two faults is answered with the first: shape, base offset, size, checksum, header, records, keys and timestamps. Some
@@ -17,17 +21,20 @@ are surprising, and measured on a running 3.9.1:
 - a producer that sets the LogAppendTime bit itself is refused where the topic is LogAppendTime; where it is CreateTime
   the bit is cleared and the header's maximum counts as the timestamp of all records.
 
-Deviations, all on batches that no honest client sends: a compressed record with a false length is refused (see
+Deviations, all on batches that no honest client sends: a batch whose records take more than `RECORDS_MAX_BYTES`, or one
+of which has more than `HEADERS_MAX` headers, is INVALID_RECORD; a compressed record with a false length is refused (see
 `record_walk`); a batch that is both malformed and cut off in its compressed stream may be answered with the other of
-the two codes, for we decompress further ahead; an answer names at most `RECORD_ERRORS_MAX` records.
+the two codes, for we decompress further ahead; a record that is longer than `RECORD_IN_HAND_BYTES` (`record_writer`)
+keeps odd encodings where its batch is rebuilt; an answer names at most `RECORD_ERRORS_MAX` records.
 
 This file is also the front of its neighbours: everything about records is imported from here.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from barnabas.wire.compression import Codec, CorruptRecords, open_stream
+from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, Codec, CorruptRecords, open_stream
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -50,22 +57,25 @@ from barnabas.wire.record_batch import (
     stamp,
     walk_entries,
 )
+from barnabas.wire.record_cursor import HEADERS_MAX, RECORDS_MAX_BYTES, invalid_records
 from barnabas.wire.record_reader import (
     ABORT,
     COMMIT,
     ControlRecord,
-    RawRecord,
     Record,
+    RecordHead,
     find_offset_by_timestamp,
     largest_timestamp_in,
     read_all_records,
     read_control_record,
-    read_raw_records,
+    read_heads,
     read_records,
+    read_times,
+    timestamp_of,
     wrap_timestamp,
 )
-from barnabas.wire.record_walk import Walk, invalid_records, walk_buffer, walk_stream
-from barnabas.wire.record_writer import build_batch, build_control_batch, rebuild
+from barnabas.wire.record_walk import Walk, walk_at_once, walking
+from barnabas.wire.record_writer import build_batch, build_control_batch, rebuilding
 from barnabas.wire.topics import TopicPartition
 
 __all__ = [
@@ -75,10 +85,13 @@ __all__ = [
     "COMMIT",
     "CONTROL",
     "DELETE_HORIZON",
+    "HEADERS_MAX",
     "LOG_APPEND_TIME",
+    "RECORDS_MAX_BYTES",
     "TRANSACTIONAL",
     "Batch",
     "BatchHeader",
+    "BeyondLimits",
     "ControlRecord",
     "CorruptRecords",
     "EntryHeader",
@@ -88,6 +101,7 @@ __all__ = [
     "build_batch",
     "build_control_batch",
     "check_produced",
+    "check_small",
     "checksum",
     "find_offset_by_timestamp",
     "is_intact",
@@ -96,10 +110,14 @@ __all__ = [
     "read_batch_header",
     "read_control_record",
     "read_records",
+    "read_times",
     "stamp",
     "walk_entries",
 ]
 
+SMALL_BYTES_MAX = 1 << 16  # the checksum, and what snappy decompresses in one call, then take less than a step
+SMALL_COMPRESSED_BYTES_MAX = 1 << 15  # more decompresses, from any client that means well, to more than a step's bytes;
+#                                       and zlib and zstd step over empty members and blocks in one call
 RECORD_ERRORS_MAX = 10_000  # how many refused records an answer names; a compressed batch may hold millions
 _ZSTD_SINCE_PRODUCE_VERSION = 7
 _FEW_RECORDS = 8  # up to here, and where records are large, walking in place is cheaper than copying into chunks
@@ -168,13 +186,68 @@ class RecordsRefused:
         )
 
 
+Checked = Batch | RecordsRefused
+Times = tuple[int, int, int]
+"""The smallest and the largest timestamp of a batch, and the index of the first record that has the largest.
+
+The largest is at least -1: timestamps below are not looked for, as in Kafka."""
+
+
+def check_small(
+    records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
+) -> Checked | None:
+    """What `check_produced` says, at once, of a batch that it needs one step for, which nearly all are.
+
+    None, and nothing is changed, where it may need more, or has to rebuild the batch or to name records.
+    """
+    if len(records) > SMALL_BYTES_MAX:
+        return None
+    try:
+        opened = _open(records, rules, api_version)
+        if isinstance(opened, RecordsRefused):
+            return opened
+        header, records = opened
+        if _must_rebuild(header, rules) or (walk := _walk_small(header, records)) is None:
+            return None
+        times = _find_times(header, walk)
+        if times is None or _may_be_refused(header, walk, times, rules, now_ms):
+            return None
+        return _corrected(header, records, walk, times, rules, now_ms)
+    except CorruptRecords as error:
+        return RecordsRefused(error.code, str(error))
+
+
 def check_produced(
     records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
-) -> Batch | RecordsRefused:
+) -> Generator[None, None, Checked]:
     """The batch in the records of one partition of a Produce request, version 3 or later, checked and corrected.
 
-    `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt.
+    `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt. What a
+    batch costs shows only on the way, so this is a generator, which yields after each step of about a millisecond.
     """
+    if len(records) > SMALL_BYTES_MAX:
+        yield  # the checksum, and what codecs do in one call, are in proportion to it
+    try:
+        opened = _open(records, rules, api_version)
+        if isinstance(opened, RecordsRefused):
+            return opened
+        header, records = opened
+        walk = Walk(header.record_count)
+        yield from walking(open_stream(header.codec, records[BATCH_OVERHEAD_BYTES:]), walk)
+        times = _find_times(header, walk) or (yield from _find_wrapped_times(header, records))
+        if _may_be_refused(header, walk, times, rules, now_ms):
+            refused = yield from _find_record_errors(header, records, rules, now_ms, topic_partition)
+            if refused is not None:
+                return refused
+        if _must_rebuild(header, rules):
+            return (yield from _rebuilt(header, records, rules, now_ms))
+        return _corrected(header, records, walk, times, rules, now_ms)
+    except CorruptRecords as error:
+        return RecordsRefused(error.code, str(error))
+
+
+def _open(records: memoryview, rules: RecordRules, api_version: int) -> tuple[BatchHeader, memoryview] | RecordsRefused:
+    """The one batch, and its header; or what is wrong before the records are looked at. Raises CorruptRecords, too."""
     size_bytes = len(records)
     header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
     if header is None or header.magic != 2 or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
@@ -183,20 +256,7 @@ def check_produced(
         except CorruptRecords as error:
             return RecordsRefused(error.code, str(error), at_the_door=True)
         header = read_batch_header(records)
-    try:
-        refused = _check_header(header, records, rules, api_version)
-        if refused is not None:
-            return refused
-        walk = _walk_records(header, records)
-        batch = _settle(header, records, walk, rules, now_ms, topic_partition)
-    except CorruptRecords as error:
-        return RecordsRefused(error.code, str(error))
-    if isinstance(batch, Batch) and len(batch.data) > rules.segment_bytes:
-        return RecordsRefused(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"the batch of {len(batch.data)} bytes is larger than a segment, {rules.segment_bytes} bytes",
-        )
-    return batch
+    return _check_header(header, records, rules, api_version) or (header, records)
 
 
 def _only_batch(records: memoryview) -> memoryview:
@@ -241,86 +301,110 @@ def _check_header(
     return None
 
 
-def _walk_records(header: BatchHeader, records: memoryview) -> Walk:
+def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
+    """Walk the records; None if that takes more than a step, or something is wrong with them."""
     count, codec = header.record_count, header.attributes & CODEC_MASK
-    if not codec and (count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count):
-        return walk_buffer(records, BATCH_OVERHEAD_BYTES, count)
-    return walk_stream(open_stream(codec, records[BATCH_OVERHEAD_BYTES:]), count)
+    if not codec:
+        if count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count:
+            return walk_at_once(records, BATCH_OVERHEAD_BYTES, count)
+        return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
+    if len(records) > SMALL_COMPRESSED_BYTES_MAX:
+        return None
+    stream = open_stream(codec, records[BATCH_OVERHEAD_BYTES:])
+    buffer = stream.read(CHUNK_BYTES)
+    while more := stream.read(CHUNK_BYTES):
+        buffer += more
+        if len(buffer) > SMALL_BYTES_MAX:
+            return None
+    return walk_at_once(buffer, 0, count)
 
 
-def _settle(
-    header: BatchHeader,
-    records: memoryview,
-    walk: Walk,
-    rules: RecordRules,
-    now_ms: int,
-    topic_partition: TopicPartition,
-) -> Batch | RecordsRefused:
-    """Judge what the walk has found; then the batch as the topic wants it, rebuilt, or corrected in place, or as is."""
-    attributes = header.attributes
-    uses_append_time = rules.message_timestamp_type == "LogAppendTime"
-    lowest, largest, newest_index = _find_times(header, records, walk)
-    if (
-        (walk.has_null_key and rules.compacted)
-        or (attributes & LOG_APPEND_TIME and (uses_append_time or largest == NO_TIMESTAMP))
-        or (not uses_append_time and _is_out_of_range(lowest, largest, rules, now_ms))
-    ):
-        refused = _find_record_errors(header, records, rules, now_ms, topic_partition)
-        if refused is not None:
-            return refused
-    if uses_append_time:
-        largest, newest_index = now_ms, 0
-    codec = attributes & CODEC_MASK
-    if rules.compression_type != "producer" and _CODEC_NAMES[rules.compression_type] != codec:
-        return _rebuild(header, records, rules, now_ms if uses_append_time else None)
-    if codec and not walk.is_in_order:  # Kafka would have to rebuild, and fails, for it has skipped keys and values
-        return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
-    if header.max_timestamp != largest or header.uses_log_append_time != uses_append_time:
-        attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
-        rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
-        header = read_batch_header(records)
-    return Batch(records, header, largest, newest_index)
+def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:
+    return rules.compression_type != "producer" and _CODEC_NAMES[rules.compression_type] != header.codec
 
 
-def _find_times(header: BatchHeader, records: memoryview, walk: Walk) -> tuple[int, int, int]:
-    """The smallest and the largest timestamp, and the index of the first record that has the largest.
-
-    The largest is at least -1: timestamps below are not looked for, as in Kafka.
-    """
-    if header.uses_log_append_time:
-        return header.max_timestamp, max(header.max_timestamp, NO_TIMESTAMP), 0
-    base = header.base_timestamp
-    lowest, largest, index = base + walk.lowest_delta, base + walk.highest_delta, walk.highest_index
-    if largest > _TIMESTAMP_MAX or lowest < ~_TIMESTAMP_MAX:  # Java's 64 bits wrap around, so order is lost
-        lowest, largest = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX
-        for position, raw in enumerate(read_raw_records(header, records)):
-            timestamp = wrap_timestamp(base + raw.timestamp_delta)
-            lowest = min(lowest, timestamp)
-            if timestamp > largest:
-                largest, index = timestamp, position
-    return (lowest, largest, index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
-
-
-def _is_out_of_range(lowest: int, largest: int, rules: RecordRules, now_ms: int) -> bool:
-    """Whether a timestamp *may* be refused: -1, which is none, counts as old here, and differences do not wrap."""
+def _may_be_refused(header: BatchHeader, walk: Walk, times: Times, rules: RecordRules, now_ms: int) -> bool:
+    """Whether single records have to be looked at: -1, no timestamp, counts as old, and differences do not wrap."""
+    lowest, largest, _ = times
+    if walk.key_lengths & 1 and rules.compacted:
+        return True
+    if rules.message_timestamp_type == "LogAppendTime":
+        return header.attributes & LOG_APPEND_TIME != 0
     return (
         now_ms - lowest > rules.message_timestamp_before_max_ms
         or largest - now_ms > rules.message_timestamp_after_max_ms
+        or (largest == NO_TIMESTAMP and header.attributes & LOG_APPEND_TIME != 0)
     )
+
+
+def _corrected(
+    header: BatchHeader, records: memoryview, walk: Walk, times: Times, rules: RecordRules, now_ms: int
+) -> Checked:
+    """The batch as it is, or with what is wrong in its header put right in place."""
+    attributes = header.attributes
+    uses_append_time = rules.message_timestamp_type == "LogAppendTime"
+    _, largest, newest_index = (0, now_ms, 0) if uses_append_time else times
+    if attributes & CODEC_MASK and not walk.is_in_order:  # Kafka would have to rebuild, and fails, for it has skipped
+        return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
+    if header.max_timestamp != largest or uses_append_time is not (attributes & LOG_APPEND_TIME != 0):
+        attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
+        rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
+        header = read_batch_header(records)
+    if len(records) > rules.segment_bytes:
+        return _larger_than_segment(len(records), rules)
+    return Batch(records, header, largest, newest_index)
+
+
+def _larger_than_segment(size_bytes: int, rules: RecordRules) -> RecordsRefused:
+    return RecordsRefused(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"the batch of {size_bytes} bytes is larger than a segment, {rules.segment_bytes} bytes",
+    )
+
+
+def _find_times(header: BatchHeader, walk: Walk) -> Times | None:
+    """The times of the records, from what the walk has found; None where Java's 64 bits wrap around."""
+    if header.uses_log_append_time:
+        return header.max_timestamp, max(header.max_timestamp, NO_TIMESTAMP), 0
+    base = header.base_timestamp
+    lowest, largest = base + walk.lowest_delta, base + walk.highest_delta
+    if largest > _TIMESTAMP_MAX or lowest < ~_TIMESTAMP_MAX:
+        return None
+    return (lowest, largest, walk.highest_index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
+
+
+def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Generator[None, None, Times]:
+    """The same where times wrap around, so that the order of deltas says nothing."""
+    lowest, largest, newest_index, index = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX, 0, 0
+    for head in read_heads(header, records):
+        if head is None:
+            yield
+            continue
+        timestamp = timestamp_of(header, head.timestamp_delta)
+        lowest = min(lowest, timestamp)
+        if timestamp > largest:
+            largest, newest_index = timestamp, index
+        index += 1
+    return (lowest, largest, newest_index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
 
 
 def _find_record_errors(
     header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
-) -> RecordsRefused | None:
+) -> Generator[None, None, RecordsRefused | None]:
     """Which records are refused and why, in Kafka's words; None when none is."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.NONE
-    for index, raw in enumerate(read_raw_records(header, records)):
-        if raw.key is None and rules.compacted:
+    index = -1
+    for head in read_heads(header, records):
+        if head is None:
+            yield
+            continue
+        index += 1
+        if head.key_length < 0 and rules.compacted:
             error = ErrorCode.INVALID_RECORD
             message = f"Compacted topic cannot accept message without key in topic partition {topic_partition}"
         else:
-            why = _why_bad_time(raw, header, rules, now_ms)
+            why = _why_bad_time(head, header, rules, now_ms)
             if why is None:
                 continue
             error, message = ErrorCode.INVALID_TIMESTAMP, why
@@ -333,18 +417,14 @@ def _find_record_errors(
     return RecordsRefused(code, f"{len(errors)} records are refused; the first: {errors[0][1]}", errors)
 
 
-def _why_bad_time(raw: RawRecord, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
-    timestamp = (
-        header.max_timestamp
-        if header.uses_log_append_time
-        else wrap_timestamp(header.base_timestamp + raw.timestamp_delta)
-    )
+def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
+    timestamp = timestamp_of(header, head.timestamp_delta)
     if timestamp == NO_TIMESTAMP or rules.message_timestamp_type == "LogAppendTime":
         if not header.uses_log_append_time:
             return None
-        key, value = (-1 if field is None else len(field) for field in (raw.key, raw.value))
+        key, value = max(head.key_length, -1), max(head.value_length, -1)
         return (
-            f"Invalid timestamp type in message DefaultRecord(offset={raw.offset_delta}, timestamp={timestamp}, "
+            f"Invalid timestamp type in message DefaultRecord(offset={head.offset_delta}, timestamp={timestamp}, "
             f"key={key} bytes, value={value} bytes). Producer should not set timestamp type to LogAppendTime."
         )
     age_ms = wrap_timestamp(now_ms - timestamp)  # in 64 bits, so absurd timestamps pass unless there is a limit
@@ -353,14 +433,14 @@ def _why_bad_time(raw: RawRecord, header: BatchHeader, rules: RecordRules, now_m
     earliest = now_ms - rules.message_timestamp_before_max_ms
     latest = now_ms + rules.message_timestamp_after_max_ms
     return (
-        f"Timestamp {timestamp} of message with offset {raw.offset_delta} is out of range. "
+        f"Timestamp {timestamp} of message with offset {head.offset_delta} is out of range. "
         f"The timestamp should be within [{earliest}, {latest}]"
     )
 
 
-def _rebuild(
-    header: BatchHeader, records: memoryview, rules: RecordRules, append_time_ms: int | None
-) -> Batch | RecordsRefused:
+def _rebuilt(
+    header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int
+) -> Generator[None, None, Checked]:
     if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:  # Kafka's builder of batches throws
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {header.producer_id} has no epoch")
     codec = _CODEC_NAMES[rules.compression_type]
@@ -369,8 +449,12 @@ def _rebuild(
         Codec.LZ4: rules.compression_lz4_level,
         Codec.ZSTD: rules.compression_zstd_level,
     }
-    batch = rebuild(header, records, codec, levels.get(codec), append_time_ms, rules.max_message_bytes)
-    return batch if batch is not None else _too_large(None, rules)
+    append_time_ms = now_ms if rules.message_timestamp_type == "LogAppendTime" else None
+    max_bytes = rules.max_message_bytes
+    batch = yield from rebuilding(header, records, codec, levels.get(codec), append_time_ms, max_bytes)
+    if batch is None:
+        return _too_large(None, rules)
+    return batch if len(batch.data) <= rules.segment_bytes else _larger_than_segment(len(batch.data), rules)
 
 
 def _too_large(size_bytes: int | None, rules: RecordRules) -> RecordsRefused:

@@ -1,10 +1,10 @@
 """Produce: records from clients into partition logs.
 
 Behaviour: each partition stands for itself and gets its own error code. A batch is checked (CRC, lengths, counts,
-    timestamps, keys) before anything is written; a large one in a thread, after which `append_as_leader` looks at role
-    and epoch in the step that writes. acks=1 answers after the append, acks=all when the high watermark has passed it,
-    for which the next Produce of the connection does not wait; acks=0 never: an error then closes the connection, the
-    only way left to tell. Clients may not write to internal topics (17).
+    timestamps, keys) before anything is written; where that takes long, in steps in a thread, after which
+    `append_as_leader` looks at role and epoch in the step that writes. acks=1 answers after the append, acks=all when
+    the high watermark has passed it, for which the next Produce of the connection does not wait; acks=0 never: an error
+    then closes the connection, the only way left to tell. Clients may not write to internal topics (17).
     A retry that is older than what is remembered of its producer is looked for in the log before it is refused as out
     of order (45); Kafka refuses it.
 Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
@@ -20,6 +20,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.leader_hints import LeaderHints
+from barnabas.broker.pacing import complete
 from barnabas.broker.partition import Partition, acknowledgements
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import Later
@@ -29,14 +30,12 @@ from barnabas.storage.producers import Origin
 from barnabas.storage.recall import find_batch
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
-from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, read_batch_header
+from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
-INLINE_CHECK_BYTES_MAX = 1 << 16  # a larger batch is checked in a thread: its walk takes longer than a step may,
-INLINE_CHECK_RECORDS_MAX = 1000  # and so does that of a compressed one with many records
 TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
@@ -172,10 +171,6 @@ def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
     return ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def _record_count(records: memoryview) -> int:
-    return read_batch_header(records).record_count if len(records) >= BATCH_OVERHEAD_BYTES else 0
-
-
 async def _append(
     broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
 ) -> Waiting | None:
@@ -251,9 +246,10 @@ async def _checked_batch(
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", at_the_door=True)
     now_ms = broker.world.now_ms()
     rules, name = partition.config, partition.topic_partition
-    if len(records) <= INLINE_CHECK_BYTES_MAX and _record_count(records) <= INLINE_CHECK_RECORDS_MAX:
-        return check_produced(records, rules, now_ms, call.version, name)
-    return await broker.world.in_thread(check_produced, records, rules, now_ms, call.version, name)
+    checked = check_small(records, rules, now_ms, call.version, name)
+    if checked is not None:
+        return checked
+    return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)
 
 
 def _close_if_refused(topics: list[m.ProduceResponse.TopicProduceResponse]) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.record_runs import ROWS_MIN, find_run
-from barnabas.wire.record_walk import Walk, _walk_singly, walk_buffer
+from barnabas.wire.record_walk import Walk, _walk_singly, walk_at_once
 
 
 def zigzag(number: int) -> bytes:
@@ -104,7 +104,7 @@ def test_ten_thousand_records_of_one_shape_are_few_runs() -> None:
 def test_the_first_of_the_highest_timestamps_is_told(place: int) -> None:
     deltas = [5 if number < place else 40 for number in range(40)]
     records = b"".join(record(number, timestamp_delta=delta) for number, delta in enumerate(deltas))
-    assert walk_buffer(records, 0, 40).highest_index == place
+    assert walk_at_once(records, 0, 40).highest_index == place
 
 
 def test_a_null_key_in_the_middle_of_a_run_is_told() -> None:
@@ -112,8 +112,8 @@ def test_a_null_key_in_the_middle_of_a_run_is_told() -> None:
     with_keys = b"".join(record(number, key=key) for number, key in enumerate(keys))
     keys[20] = None
     without = b"".join(record(number, key=key, value=b"vw") for number, key in enumerate(keys))
-    assert not walk_buffer(with_keys, 0, 40).has_null_key
-    assert walk_buffer(without, 0, 40).has_null_key
+    assert not walk_at_once(with_keys, 0, 40).has_null_key
+    assert walk_at_once(without, 0, 40).has_null_key
 
 
 def test_fewer_rows_than_pay_are_no_run() -> None:
@@ -126,4 +126,4 @@ def test_records_with_headers_are_walked_one_by_one() -> None:
     rows = [body % zigzag(number) for number in range(20)]
     records = b"".join(zigzag(len(row)) + row for row in rows)
     assert find_run(records, 0, 0, 20) is None
-    assert walk_buffer(records, 0, 20).index == 20
+    assert walk_at_once(records, 0, 20).index == 20

@@ -15,6 +15,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.pacing import complete_inline
 from barnabas.wire.compression import CHUNK_BYTES, Codec, compress
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import (
@@ -27,6 +28,7 @@ from barnabas.wire.records import (
     RecordsRefused,
     build_batch,
     check_produced,
+    check_small,
     checksum,
     is_intact,
     read_batch_header,
@@ -59,7 +61,16 @@ HERE = TopicPartition("t", 0)
 
 
 def check(data: bytes, rules: Rules | None = None, api_version: int = 9) -> Batch | RecordsRefused:
-    return check_produced(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE)
+    checked = complete_inline(check_produced(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE))
+    at_once = check_small(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE)
+    assert at_once is None or said(at_once) == said(checked)
+    return checked
+
+
+def said(checked: Batch | RecordsRefused) -> object:
+    if isinstance(checked, RecordsRefused):
+        return checked.code, checked.message, checked.at_the_door
+    return bytes(checked.data), checked.header, checked.largest_timestamp, checked.largest_timestamp_delta
 
 
 def accepted(data: bytes, rules: Rules | None = None) -> Batch:
@@ -194,7 +205,9 @@ def test_a_topic_with_a_codec_of_its_own_gets_the_same_records(codec, target, re
 
 def test_a_well_formed_batch_is_not_copied() -> None:
     sent = memoryview(bytearray(raw_batch()))
-    assert check_produced(sent, Rules(), NOW_MS, 9, HERE).data.obj is sent.obj
+    assert check_small(sent, Rules(), NOW_MS, 9, HERE).data.obj is sent.obj
+    checked = complete_inline(check_produced(sent, Rules(), NOW_MS, 9, HERE))
+    assert checked.data.obj is sent.obj
 
 
 @pytest.mark.parametrize("tail", [b"\0", b"abcdefghijk", raw_batch()[:40], raw_batch()[:-1]])
@@ -450,7 +463,8 @@ def test_the_first_refused_record_decides_the_code() -> None:
 def test_a_bomb_is_accepted_in_little_memory(codec, count) -> None:
     batch = build_batch([(None, bytes(30_000_000 // count))] * count, timestamp_ms=NOW_MS, codec=codec)
     with memory_below(500_000):
-        assert isinstance(check_produced(memoryview(batch.data), Rules(), NOW_MS, 9, HERE), Batch)
+        checked = complete_inline(check_produced(memoryview(batch.data), Rules(), NOW_MS, 9, HERE))
+    assert isinstance(checked, Batch)
 
 
 @pytest.mark.parametrize("start", [varint(-3), varint(8) + b"\0\0\0\x01" + varint(2**31 - 1)])
