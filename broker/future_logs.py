@@ -97,9 +97,11 @@ class FutureLogs:
 
         doomed = self._doomed_path(current)
         try:
-            if await self._prepare(current, future, step) and self._is_moment(current, future) and step(flip):
-                with trio.CancelScope(shield=True):
-                    await self._settle(current, future, doomed)
+            if await self._prepare(current, future, step):
+                async with self._logs.searches.kept_out(current):
+                    if self._is_moment(current, future) and step(flip):
+                        with trio.CancelScope(shield=True):
+                            await self._settle(current, future, doomed)
         except StorageError:
             pass  # one of the two directories is offline, and the broker knows
         finally:
@@ -128,10 +130,9 @@ class FutureLogs:
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
         """Whether little is missing, and nobody works on the files."""
-        directory_of, truncation = self._logs.directory_of, self._logs.truncation
+        directory_of = self._logs.directory_of
         return (
             all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
-            and not truncation.is_searched(current)
             and is_beginning_of(future, current)
             and _tail_bytes(current, future) <= TAIL_BYTES_MAX
         )
@@ -185,9 +186,9 @@ class FutureLogs:
             await logs.directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
             doomed = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
-        await logs.truncation.searches_ended(future)
         try:
-            future.rename_directory(join(target.path, str(future.topic_partition)))
+            async with logs.searches.kept_out(future):
+                future.rename_directory(join(target.path, str(future.topic_partition)))
         except StorageError as error:
             logs.fail_directory_of(future, error)
             raise

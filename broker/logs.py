@@ -46,6 +46,7 @@ from barnabas.broker.log_directory import (
 )
 from barnabas.broker.log_placement import LogPlacement
 from barnabas.broker.removals import Doomed, Removals
+from barnabas.broker.searches import Searches
 from barnabas.broker.truncation import Truncation
 from barnabas.storage.checkpoint import (
     CLEANER_CHECKPOINT,
@@ -107,6 +108,7 @@ class Logs:
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
         self._removals = Removals(self._remove)
         self.cleaner = LogCleaner(config, world, self)
+        self.searches = Searches(world.in_request_thread)
         self.truncation = Truncation(world, self, flusher)
         self.futures = FutureLogs(world, self, flusher)
         self._loaded = False

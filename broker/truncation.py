@@ -8,14 +8,14 @@ else uses the log is kept away first:
 - reads, flush plans, retention and the expiry of producers: all of them begin on the event loop, and look at
   `is_being_cut` there; a sync that is under way is waited for
 - compaction: paused, so that a pass under way is given up and none begins
-- searches by time, which run in threads and may have begun while this replica was leader: counted, and waited for
+- searches, which run in threads: refused, and those under way end with their next step (`searches.py`)
 
 What the checkpoint files say of the log may be too much now. Above all the recovery point: the next records are written
 where it promises that everything is synced. So they are written anew before anybody may append.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
 
-Result = TypeVar("Result")
-Arguments = TypeVarTuple("Arguments")
-
 
 class Truncation:
     """Cuts logs, each while nobody else uses it."""
@@ -38,8 +35,6 @@ class Truncation:
         self._world = world
         self._logs = logs
         self._flusher = flusher
-        self._searches: dict[PartitionLog, int] = {}
-        self._search_ended = trio.Event()
 
     async def truncate(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
         """Let the log end at `offset`, or before the batch that holds it; `on_cut` is called when it does.
@@ -55,36 +50,14 @@ class Truncation:
         """Forget all that the log holds, and let it begin anew at `offset`. As `truncate` otherwise."""
         await self._cut(log, log.truncate_fully_and_start_at, offset, on_cut)
 
-    async def search(self, log: "PartitionLog", look: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-        """`look(*args)` in a thread, in this log, which is not cut meanwhile."""
-        self._searches[log] = self._searches.get(log, 0) + 1
-        try:
-            return await self._world.in_thread(look, *args)
-        finally:
-            self._searches[log] -= 1
-            if not self._searches[log]:
-                del self._searches[log]
-                self._search_ended.set()
-                self._search_ended = trio.Event()
-
-    def is_searched(self, log: "PartitionLog") -> bool:
-        """Whether a search in this log is under way."""
-        return log in self._searches
-
-    async def searches_ended(self, log: "PartitionLog") -> None:
-        """Return in a step in which no search in this log is under way."""
-        while log in self._searches:
-            await self._search_ended.wait()
-
     async def _cut(
         self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
     ) -> None:
         with trio.CancelScope(shield=True):
             log.is_being_cut = True
             try:
-                async with self._logs.cleaner.paused(log):
+                async with self._logs.searches.kept_out(log), self._logs.cleaner.paused(log):
                     await self._flusher.forget(log)
-                    await self.searches_ended(log)
                     await self._carry_out(log, cut, offset, on_cut)
             finally:
                 log.is_being_cut = False
@@ -100,6 +73,6 @@ class Truncation:
             on_cut()
             await self._logs.checkpoint_cut(log)
         except StorageError as error:
-            half_done = HalfDone(error, "the log half cut")
+            half_done = error if isinstance(error, HalfDone) else HalfDone(error, "the log half cut")
             self._logs.fail_directory_of(log, half_done)
             raise half_done from error

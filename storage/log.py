@@ -25,6 +25,7 @@ run beside the loop; during the others nobody else may use the log.
 There are no locks here, no clock (`now_ms` comes with the call), and no trio.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from barnabas.storage.checkpoint import (
@@ -317,14 +318,14 @@ class PartitionLog:
         """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
         return self.segments.aborted_transactions(start_offset, end_offset)
 
-    # -- search by time, in a thread beside the loop
+    # -- search by time, in a thread beside the loop, step by step; SearchDisturbed where the log does not keep still
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> RecordTime | None:
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Generator[None, None, RecordTime | None]:
         """The first record as new as this, if it lies below `end_offset`. Blocking: long; beside the loop."""
-        found = self.segments.find_time(timestamp_ms, self.log_start_offset)
+        found = yield from self.segments.find_time(timestamp_ms, self.log_start_offset)
         return found if found is not None and found.offset < end_offset else None
 
-    def offset_of_largest_timestamp(self) -> RecordTime | None:
+    def offset_of_largest_timestamp(self) -> Generator[None, None, RecordTime | None]:
         """The first of the records with the largest timestamp (KIP-734). Blocking: long; beside the loop."""
         return self.segments.find_largest_time(self.log_start_offset)
 

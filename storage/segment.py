@@ -8,7 +8,7 @@ crash recovery rebuilds the indexes of every segment from the recovery point on,
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
@@ -167,13 +167,18 @@ class Segment:
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
             return list(parse_transactions(file.read(0, file.size_bytes())))
 
-    def find_time(self, timestamp: int, start_offset: int, open_file: Opener) -> RecordTime | None:
-        """The first record from `start_offset` on that is as new as `timestamp`. Blocking: long."""
+    def find_time(
+        self, timestamp: int, start_offset: int, open_file: Opener
+    ) -> Generator[None, None, RecordTime | None]:
+        """The first record from `start_offset` on that is as new as `timestamp`. Blocking: long, step by step."""
         end_position = self.size_bytes
         first = max(self.start_offset_for_time(timestamp, open_file), start_offset)
-        position = self.start_position(first, open_file)
+        stepped_at = position = self.start_position(first, open_file)
         with open_file(self.path) as file:
             for span, data in walk_file(file, position, end_position, SEARCH_WINDOW_BYTES):
+                if span.position - stepped_at >= SEARCH_WINDOW_BYTES:
+                    stepped_at = span.position
+                    yield
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
                     for offset, its_timestamp in read_times(data):
                         if offset >= start_offset and its_timestamp >= timestamp:

@@ -5,13 +5,14 @@ A reader at the end of the log, and the high watermark, ask for the same few off
 are remembered with their positions (`_hits`), which makes following a log cheap. A remembered position stays true
 while the row does not change at either end, and is forgotten when it does.
 
-`generation` counts removals, cuts and replacements, and is odd in the middle of one that changes what is behind a name.
-A search in a thread looks at it: if it has changed, the files changed under the search, which then begins anew.
+`generation` counts the begins and ends of removals, cuts and replacements, so it is odd in the middle of one. A search
+in a thread looks at it: if it is odd or has changed, files changed under the search, which then begins again.
 """
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -26,16 +27,22 @@ from barnabas.storage.files import (
     SegmentStore,
     offset_of_name,
 )
-from barnabas.storage.index import IndexCorrupt
+from barnabas.storage.index import NO_TIMESTAMP, IndexCorrupt
 from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords
 
 HITS_REMEMBERED = 64  # readers at different offsets of one log that need no index lookup
+SEGMENTS_AT_A_TIME = 16  # in one step of a search: each may have to open and read the end of an index
+SEARCH_ATTEMPTS_MAX = 20  # of a search that meets other segments; several may fall into one change
 
 _base_offset = attrgetter("base_offset")
 Result = TypeVar("Result")
+
+
+class SearchDisturbed(Exception):
+    """The log does not keep still for a search: it is being cut, or its segments change again and again."""
 
 
 class Read(NamedTuple):
@@ -164,45 +171,57 @@ class LogSegments:
                     return found
         return found
 
-    # -- searching by time, in a thread beside the loop
+    # -- searching, in a thread beside the loop, step by step
 
-    def find_time(self, timestamp_ms: int, start_offset: int) -> RecordTime | None:
+    def find_time(self, timestamp_ms: int, start_offset: int) -> Generator[None, None, RecordTime | None]:
         """The first record from `start_offset` on that is as new as this. Blocking: long; beside the loop."""
+        return self.undisturbed(lambda: self._find_time(timestamp_ms, start_offset))
 
-        def look() -> RecordTime | None:
-            private = self.store.private
-            for segment in list(self._row):
-                if segment.largest(private).timestamp >= timestamp_ms:
-                    found = segment.find_time(timestamp_ms, start_offset, private)
-                    if found is not None:
-                        return found
-            return None
+    def _find_time(self, timestamp_ms: int, start_offset: int) -> Generator[None, None, RecordTime | None]:
+        private = self.store.private
+        for number, segment in enumerate(list(self._row), 1):
+            if segment.largest(private).timestamp >= timestamp_ms:
+                found = yield from segment.find_time(timestamp_ms, start_offset, private)
+                if found is not None:
+                    return found
+            if number % SEGMENTS_AT_A_TIME == 0:
+                yield
+        return None
 
-        return self.undisturbed(look)
-
-    def find_largest_time(self, start_offset: int) -> RecordTime | None:
+    def find_largest_time(self, start_offset: int) -> Generator[None, None, RecordTime | None]:
         """The first of the records with the largest timestamp. Blocking: long; beside the loop."""
+        return self.undisturbed(lambda: self._find_largest_time(start_offset))
 
-        def look() -> RecordTime | None:
-            private = self.store.private
-            segment = max(list(self._row), key=lambda segment: segment.largest(private).timestamp)
+    def _find_largest_time(self, start_offset: int) -> Generator[None, None, RecordTime | None]:
+        private = self.store.private
+        latest, newest = NO_TIMESTAMP, None
+        for number, segment in enumerate(list(self._row), 1):
             timestamp = segment.largest(private).timestamp
-            return segment.find_time(timestamp, start_offset, private) if timestamp >= 0 else None
+            if timestamp > latest:
+                latest, newest = timestamp, segment
+            if number % SEGMENTS_AT_A_TIME == 0:
+                yield
+        return None if newest is None else (yield from newest.find_time(latest, start_offset, private))
 
-        return self.undisturbed(look)
-
-    def undisturbed(self, look: Callable[[], Result]) -> Result:
-        """What `look` finds while no segment goes or is replaced. Blocking: long; beside the loop."""
-        while True:
-            generation = self.generation
+    def undisturbed(self, look: Callable[[], Generator[None, None, Result]]) -> Generator[None, None, Result]:
+        """What `look` finds while no segment goes or is replaced: it begins again if one does. SearchDisturbed when
+        that happens too often. Blocking: long; beside the loop."""
+        for _ in range(SEARCH_ATTEMPTS_MAX):
+            generation, steps = self.generation, look()
             try:
-                result = look()
+                while generation == self.generation and generation % 2 == 0:
+                    next(steps)
+                    yield
+            except StopIteration as stop:
+                if generation == self.generation:
+                    return stop.value  # type: ignore[no-any-return]  # what `look` returned
             except (CorruptRecords, StorageError):
-                if generation == self.generation and generation % 2 == 0:
+                if generation == self.generation:
                     raise
-            else:
-                if generation == self.generation and generation % 2 == 0:
-                    return result
+            finally:
+                steps.close()
+            yield
+        raise SearchDisturbed
 
     # -- the end of the row
 
@@ -224,30 +243,38 @@ class LogSegments:
 
     def cut(self, offset: int, index_interval_bytes: int, now_ms: int) -> int:
         """Let the row end before the entry that holds `offset`, durably; returns the new log end. Blocking: long."""
-        self._begin_cutting()
-        number = self.number_of(offset)
-        segment = self._row[number]
-        span = segment.find(offset, self.store.private)
-        position = segment.size_bytes if span is None else span.position
-        end_offset = offset if span is None else min(offset, span.base_offset)
-        self._remove_from(number + 1)
-        active = self._reopened(segment, index_interval_bytes, now_ms)
-        active.truncate(position, end_offset)
-        active.file.sync()
-        self.active = self._row[-1] = active
-        return end_offset
+        with self._changing("the log half cut"):
+            number = self.number_of(offset)
+            segment = self._row[number]
+            span = segment.find(offset, self.store.private)
+            position = segment.size_bytes if span is None else span.position
+            end_offset = offset if span is None else min(offset, span.base_offset)
+            self._remove_from(number + 1)
+            active = self._reopened(segment, index_interval_bytes, now_ms)
+            active.truncate(position, end_offset)
+            active.file.sync()
+            self.active = self._row[-1] = active
+            return end_offset
 
     def start_over(self, base_offset: int, now_ms: int) -> None:
         """Replace everything by one empty segment, durably. Blocking: long."""
-        self._begin_cutting()
-        self._remove_from(0)
-        self.active = ActiveSegment.create(self.store, base_offset, now_ms)
-        self._row.append(self.active)
-        self.store.disk.sync_directory(self.store.directory)
+        with self._changing("the log half cut"):
+            self._remove_from(0)
+            self.active = ActiveSegment.create(self.store, base_offset, now_ms)
+            self._row.append(self.active)
+            self.store.disk.sync_directory(self.store.directory)
 
-    def _begin_cutting(self) -> None:
-        self.generation += 2
+    @contextmanager
+    def _changing(self, left: str) -> Iterator[None]:
+        """While it lasts, files and row may contradict each other; HalfDone, which names what is left, if it fails."""
+        self.generation += 1
         self._hits.clear()
+        try:
+            yield
+        except StorageError as error:
+            raise HalfDone(error, left) from error
+        finally:
+            self.generation += 1
 
     def _remove_from(self, number: int) -> None:
         """The last one first: whatever a crash leaves is the beginning of this log."""
@@ -273,15 +300,12 @@ class LogSegments:
 
     def delete_first(self, count: int, now_ms: int, delay_ms: int) -> None:
         """Let go of the first segments: their files are called .deleted from now on. Blocking: short (renames)."""
-        self._begin_cutting()
-        removed = self._row[:count]
-        del self._row[:count]
-        for segment in removed:
-            segment.is_removed = True
-            try:
+        with self._changing("a segment half deleted"):
+            removed = self._row[:count]
+            del self._row[:count]
+            for segment in removed:
+                segment.is_removed = True
                 self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
-            except StorageError as error:
-                raise HalfDone(error, "a segment half deleted") from error
 
     @property
     def has_deleted_files(self) -> bool:
@@ -323,9 +347,7 @@ class LogSegments:
         Theirs are called .deleted from now on (see `cleaner.py`); a snapshot stays where a segment still begins.
         Blocking: short (renames).
         """
-        self.generation += 1
-        self._hits.clear()
-        try:
+        with self._changing("a segment half replaced"):
             number = self.number_of(new.base_offset)
             self._row[number : number + len(old)] = [new]
             for segment in old:
@@ -336,10 +358,6 @@ class LogSegments:
                 path = self.store.path(new.base_offset, suffix)
                 if self.store.disk.exists(path + SWAP):
                     self.store.disk.rename(path + SWAP, path)
-        except StorageError as error:
-            raise HalfDone(error, "a segment half replaced") from error
-        finally:
-            self.generation += 1
 
     # -- snapshots
 

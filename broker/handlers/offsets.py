@@ -7,8 +7,8 @@ Behaviour of ListOffsets: latest (-1) is the high watermark, or the last stable 
     timestamp, or one that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp
     finds the first record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is
     INVALID_REQUEST. While a new leader does not know how far its predecessor had committed, it answers
-    OFFSET_NOT_AVAILABLE, so that offsets never go backwards (KIP-207). Searching by time reads the log and runs in a
-    thread.
+    OFFSET_NOT_AVAILABLE, so that offsets never go backwards (KIP-207). Searching by time reads the log, in threads
+    and a slice at a time (`searches.py`). While the log is being cut the answer is NOT_LEADER_OR_FOLLOWER.
 Behaviour of OffsetForLeaderEpoch: the largest epoch up to the asked one, and its end offset (reference C.3); what lies
     outside the known epochs is no error: -1 and -1. Brokers may ask, and who may describe the topic.
 Behaviour of DeleteRecords: -1 means everything that is committed. The log starts later at once, and that is durable
@@ -26,13 +26,14 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import LogDirectory
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import Steps, complete_inline, paced
 from barnabas.broker.partition import Partition
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import await_outcomes
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import RecordTime
+from barnabas.storage.segments import SEGMENTS_AT_A_TIME
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
@@ -109,17 +110,19 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
-    end_offset = _end_offset(partition, log, request)
-    try:
-        if call.version < ONE_OFFSET_VERSION:
-            row.old_style_offsets = _offsets_before(broker, log, asked, end_offset)
-            await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
-            return
-        uncertain = _uncertain(partition, request, call.version)
-        found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
-    except StorageError as error:
-        row.error_code = partition.fail_storage(error)
+    if log.is_being_cut:
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what it holds is uncertain, as for a Fetch
         return
+    end_offset = _end_offset(partition, log, request)
+    if call.version < ONE_OFFSET_VERSION:
+        offsets = await _find_several(broker, partition, log, asked, end_offset)
+        if isinstance(offsets, ErrorCode):
+            row.error_code = offsets
+        else:
+            row.old_style_offsets = offsets
+        return
+    uncertain = _uncertain(partition, request, call.version)
+    found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     if isinstance(found, ErrorCode):
         row.error_code = found
         return
@@ -142,7 +145,18 @@ def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int
     return ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> list[int]:
+async def _find_several(
+    broker: Broker, partition: Partition, log: PartitionLog, asked: Asked, end_offset: int
+) -> list[int] | ErrorCode:
+    """The answer of version 0: only for a time does it ask the disk, about every segment."""
+    if asked.timestamp in (LATEST, EARLIEST):
+        await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
+        return complete_inline(_offsets_before(broker, log, asked, end_offset))
+    steps = log.segments.undisturbed(lambda: _offsets_before(broker, log, asked, end_offset))
+    return await broker.replicas.logs.searches.search(partition, log, steps)
+
+
+def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> Steps[list[int]]:
     """Version 0: where segments start, and the end, the largest first; at most as many as the client wants.
 
     A time, as this version means it, leaves out the segments that were written to after it.
@@ -153,7 +167,11 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
     if asked.timestamp == EARLIEST:
         offsets = offsets[:1]
     elif asked.timestamp != LATEST:
-        written = [broker.world.disk.modified_ms(segment.path) for segment in segments]
+        written = []
+        for number, segment in enumerate(segments, 1):
+            written.append(broker.world.disk.modified_ms(segment.path))
+            if number % SEGMENTS_AT_A_TIME == 0:
+                yield
         written.append(broker.world.now_ms())
         offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
     return [offset for offset in reversed(offsets) if offset <= end_offset][: max(0, asked.max_num_offsets)]
@@ -169,13 +187,15 @@ async def _find(
         return RecordTime(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp == LATEST_TIERED:
         return NOTHING
-    search = broker.replicas.logs.truncation.search
     if timestamp == MAX_TIMESTAMP:
-        found = await search(log, log.offset_of_largest_timestamp)
+        steps = log.offset_of_largest_timestamp()
     else:
-        found = await search(log, log.offset_for_timestamp, timestamp, log.log_end_offset)
+        steps = log.offset_for_timestamp(timestamp, log.log_end_offset)
+    found = await broker.replicas.logs.searches.search(partition, log, steps)
     if found is None:
         return NOTHING
+    if isinstance(found, ErrorCode):
+        return found
     return found if found.offset < end_offset else uncertain or NOTHING
 
 

@@ -5,8 +5,8 @@ Behaviour: each partition stands for itself and gets its own error code. A batch
     `append_as_leader` looks at role and epoch in the step that writes. acks=1 answers after the append, acks=all when
     the high watermark has passed it, for which the next Produce of the connection does not wait; acks=0 never: an error
     then closes the connection, the only way left to tell. Clients may not write to internal topics (17).
-    A retry that is older than what is remembered of its producer is looked for in the log before it is refused as out
-    of order (45); Kafka refuses it.
+    A retry that is older than what is remembered of its producer is looked for in the log, byte for byte, before it is
+    refused as out of order (45); Kafka refuses it.
 Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
     format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
 Not done: transactional batches: nobody coordinates a transaction yet, so the id is unknown
@@ -24,10 +24,9 @@ from barnabas.broker.pacing import complete
 from barnabas.broker.partition import Partition, acknowledgements
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import Later
-from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
-from barnabas.storage.recall import find_batch
+from barnabas.storage.recall import find_batch, fingerprint_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header
@@ -213,13 +212,17 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     log, leader_epoch = partition.log, partition.leader_epoch
     if log is None or not log.producers.is_behind(batch.header):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    try:
-        found = await broker.replicas.logs.truncation.search(log, find_batch, log, batch.header)
-    except StorageError as error:
-        return partition.fail_storage(error)
+    searches = broker.replicas.logs.searches
+    question = (partition.topic_partition, leader_epoch, fingerprint_of(batch))
+    if searches.was_fruitless(question):
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    found = await searches.search(partition, log, find_batch(log, batch))
+    if isinstance(found, ErrorCode):
+        return found
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # what was found may have been cut off meanwhile
     if found is None:
+        searches.note_fruitless(question)
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return Appended(found.base_offset, found.last_offset, found.append_time_ms, log.log_start_offset, True)
 

@@ -547,12 +547,33 @@ async def test_a_retry_after_a_crash_is_still_a_duplicate(nursery, autojump_cloc
 async def test_a_retry_behind_more_than_five_newer_batches_is_a_duplicate(nursery, autojump_clock):
     """So a client retries that sent new batches to a new leader while the old one still owed it an answer."""
     _, client = await with_topic(nursery)
-    for number in range(10):
-        await client.produce("t", idempotent(number))
-    assert [(await client.produce("t", idempotent(number))).base_offset for number in range(10)] == list(range(10))
+    batches = [idempotent(number) for number in range(10)]
+    for _ in range(2):
+        assert [(await client.produce("t", batch)).base_offset for batch in batches] == list(range(10))
     never_written = await client.produce("t", idempotent(0, count=2))
     assert never_written.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(await client.read_values("t")) == 10
+
+
+async def test_other_records_under_numbers_that_are_in_the_log_are_not_taken_for_a_retry(nursery, autojump_clock):
+    """So does a producer send that is given an id again, by a metadata store that was put back from a backup."""
+    _, client = await with_topic(nursery)
+    for number in range(10):
+        await client.produce("t", idempotent(number))
+    other = batch_of(b"other", producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (await client.produce("t", other)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_what_was_not_found_once_is_not_looked_for_again(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    for number in range(10):
+        await client.produce("t", idempotent(number))
+    batch, visits = idempotent(0, count=2), []
+    for _ in range(3):
+        before = machine.threads
+        assert (await client.produce("t", batch)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        visits.append(machine.threads - before)
+    assert visits[0] > 0 and visits[1:] == [0, 0]
 
 
 async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_holds_only_the_last(
@@ -560,11 +581,12 @@ async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_
 ):
     """Refused as out of order, as Apache Kafka does, all five would be written again under a new epoch."""
     machine, client = await with_topic(nursery)
-    for number in range(5):
-        await client.produce("t", idempotent(number))
+    batches = [idempotent(number) for number in range(5)]
+    for batch in batches:
+        await client.produce("t", batch)
     await machine.stop()
     client = await (await machine.start()).connect()
-    assert [(await client.produce("t", idempotent(number))).base_offset for number in range(5)] == [0, 1, 2, 3, 4]
+    assert [(await client.produce("t", batch)).base_offset for batch in batches] == [0, 1, 2, 3, 4]
     assert (await client.produce("t", idempotent(6))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert len(await client.read_values("t")) == 5
 

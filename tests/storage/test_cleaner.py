@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.pacing import complete_inline
 from barnabas.storage.check import check_partition
 from barnabas.storage.cleanable import cleanable_part
 from barnabas.storage.cleaner import Cleaning
@@ -423,10 +424,10 @@ def test_searches_by_time_find_what_is_left(compacted):
     compacted.roll()
     compacted.compact()
     first = compacted.records()[0]
-    assert compacted.log.offset_for_timestamp(0, 30).offset == first.offset
+    assert complete_inline(compacted.log.offset_for_timestamp(0, 30)).offset == first.offset
     for record in compacted.records():
-        assert compacted.log.offset_for_timestamp(record.timestamp, 30).offset == record.offset
-    assert compacted.log.offset_of_largest_timestamp().offset == 29
+        assert complete_inline(compacted.log.offset_for_timestamp(record.timestamp, 30)).offset == record.offset
+    assert complete_inline(compacted.log.offset_of_largest_timestamp()).offset == 29
 
 
 def test_a_search_in_a_thread_that_met_the_swap_begins_anew(compacted, monkeypatch):
@@ -437,11 +438,11 @@ def test_a_search_in_a_thread_that_met_the_swap_begins_anew(compacted, monkeypat
     def disturbed(self, *arguments):
         if not ways:
             compacted.compact()
-        ways.append(find_time(self, *arguments))
+        ways.append((yield from find_time(self, *arguments)))
         return ways[-1]
 
     monkeypatch.setattr(type(segment), "find_time", disturbed)
-    found = compacted.log.offset_for_timestamp(0, 40)
+    found = complete_inline(compacted.log.offset_for_timestamp(0, 40))
     assert found == ways[-1]
     assert found.offset == 37
 

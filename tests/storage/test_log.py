@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.pacing import complete_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
+from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import (
     ABORT,
@@ -179,7 +181,7 @@ def test_messages_of_older_formats_are_carried_unchanged(world, read_of):
     log.append_as_follower(memoryview(data), world.now_ms)
     assert read_of(log.read(0, max_bytes=EVERYTHING, end_offset=20)) == data
     assert read_of(log.read(19, max_bytes=EVERYTHING, end_offset=20)) == message_v1(19, 1019)
-    assert log.offset_for_timestamp(1007, 20)[:2] == (1007, 7)
+    assert complete_inline(log.offset_for_timestamp(1007, 20))[:2] == (1007, 7)
     log = world.restarted(log)
     assert log.log_end_offset == 20
     assert log.epochs.entries == []
@@ -386,24 +388,26 @@ def test_a_search_by_time_finds_the_first_record_as_new(new_world, times, segmen
         if record.offset >= log.log_start_offset
     ]
     end_offset = log.log_end_offset
-    assert log.offset_for_timestamp(wanted, end_offset) == next((r for r in records if r[0] >= wanted), None)
+    assert complete_inline(log.offset_for_timestamp(wanted, end_offset)) == next(
+        (r for r in records if r[0] >= wanted), None
+    )
     if log_start == 0:
         largest = max(timestamp for timestamp, _, _ in records)
-        assert log.offset_of_largest_timestamp() == next(r for r in records if r[0] == largest)
+        assert complete_inline(log.offset_of_largest_timestamp()) == next(r for r in records if r[0] == largest)
 
 
 def test_a_record_behind_the_end_is_not_found_by_time(world):
     log = world.open()
     world.append(log, timestamp=10)
     world.append(log, timestamp=20)
-    assert log.offset_for_timestamp(15, 1) is None
-    assert log.offset_for_timestamp(15, 2).offset == 1
+    assert complete_inline(log.offset_for_timestamp(15, 1)) is None
+    assert complete_inline(log.offset_for_timestamp(15, 2)).offset == 1
 
 
 def test_an_empty_log_has_no_largest_timestamp(world):
     log = world.open()
-    assert log.offset_of_largest_timestamp() is None
-    assert log.offset_for_timestamp(0, 0) is None
+    assert complete_inline(log.offset_of_largest_timestamp()) is None
+    assert complete_inline(log.offset_for_timestamp(0, 0)) is None
 
 
 def test_a_search_begins_anew_when_segments_went_meanwhile(new_world):
@@ -419,7 +423,25 @@ def test_a_search_begins_anew_when_segments_went_meanwhile(new_world):
         return open_file(path, **options)
 
     world.disk.open = open_late
-    assert log.offset_for_timestamp(1000, 6)[:2] == (1002, 2)
+    assert complete_inline(log.offset_for_timestamp(1000, 6))[:2] == (1002, 2)
+
+
+@pytest.mark.parametrize("cut", [lambda segments: segments.cut(2, 4096, 0), lambda segments: segments.start_over(2, 0)])
+def test_a_search_beside_a_cut_ends_without_an_answer(new_world, cut):
+    world = new_world(segment_bytes=150)
+    log, sync, seen = world.open(), world.disk.sync_directory, []
+    for number in range(6):
+        world.append(log, timestamp=1000 + number)
+
+    def search(path) -> None:
+        with pytest.raises(SearchDisturbed):
+            complete_inline(log.offset_for_timestamp(1000, 6))
+        seen.append(path)
+        sync(path)
+
+    world.disk.sync_directory = search
+    cut(log.segments)
+    assert seen
 
 
 def test_a_search_that_was_not_disturbed_tells_of_its_trouble(new_world):
@@ -429,7 +451,7 @@ def test_a_search_that_was_not_disturbed_tells_of_its_trouble(new_world):
         world.append(log)
     world.disk.fail_next("open")
     with pytest.raises(StorageError):
-        log.offset_for_timestamp(0, 2)
+        complete_inline(log.offset_for_timestamp(0, 2))
 
 
 # -- truncate
@@ -492,9 +514,9 @@ def test_after_a_truncation_times_are_found_in_what_is_left(world):
     for timestamp in (10, 30, 20, 50, 40):
         world.append(log, timestamp=timestamp)
     log.truncate_to(3)
-    assert log.offset_of_largest_timestamp()[:2] == (30, 1)
+    assert complete_inline(log.offset_of_largest_timestamp())[:2] == (30, 1)
     world.append(log, timestamp=35)
-    assert log.offset_of_largest_timestamp()[:2] == (35, 3)
+    assert complete_inline(log.offset_of_largest_timestamp())[:2] == (35, 3)
 
 
 def test_starting_over_leaves_an_empty_log_elsewhere(new_world):
@@ -536,7 +558,7 @@ def test_a_truncated_log_goes_on_like_one_that_never_was_longer(new_world, batch
     assert world.log_bytes(log) == other.log_bytes(shorter)
     log, shorter = world.open(clean=True), other.open(clean=True)
     assert log.log_end_offset == shorter.log_end_offset
-    assert log.offset_of_largest_timestamp() == shorter.offset_of_largest_timestamp()
+    assert complete_inline(log.offset_of_largest_timestamp()) == complete_inline(shorter.offset_of_largest_timestamp())
 
 
 # -- the beginning of the log
