@@ -9,10 +9,11 @@ its beginning to there, and leaves out
 - batches of which nothing is left, except the last one of a producer that the broker still knows: it stays as a header,
   so that the producer's sequence continues after a restart.
 
-Everything else is carried over byte by byte. So are control batches, the data of transactions, and messages of old
-formats (magic 0 and 1): which records of a transaction count is not looked at here. They are not in the map either, so
-they hide nothing; but among them may be a value that a tombstone behind them hides. Therefore a pass that has carried
-such data drops no tombstone from there on.
+Everything else is carried over byte by byte. So are control batches, the data of transactions, messages of old formats
+(magic 0 and 1), and batches that cannot be read in bounded memory, for one such batch must not end the compaction of
+its log. Which records of a transaction count is not looked at here. What is carried over is not in the map either, so
+it hides nothing; but it may hold a value that a tombstone behind it hides. Therefore a pass that has carried such data
+drops no tombstone from there on.
 
 Both halves take windows of a file, consume whole entries and say how many bytes that were. Checksums are verified: a
 damaged batch must not be written anew with a good one. CorruptRecords ends the pass.
@@ -20,6 +21,7 @@ damaged batch must not be written anew with a good one. CorruptRecords ends the 
 
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -34,6 +36,7 @@ from barnabas.wire.records import (
     DELETE_HORIZON,
     TRANSACTIONAL,
     BatchHeader,
+    BeyondLimits,
     CorruptRecords,
     is_intact,
     read_batch_header,
@@ -118,7 +121,8 @@ class Compaction:
             last_offset = self._pass_over(window, position, header)
             if last_offset >= self._first_dirty_offset:
                 if header is not None and not header.attributes & _OPAQUE:
-                    note_keys(header, window, position, offsets.newest)
+                    with suppress(BeyondLimits):  # it stays, so what was noted of it may hide what is older
+                        note_keys(header, window, position, offsets.newest)
                 offsets.latest_offset = last_offset
             consumed = end
         return consumed
@@ -165,7 +169,12 @@ class Compaction:
             return None
         has_horizon = header.attributes & DELETE_HORIZON != 0
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
-        sifted = sift(header, window, position, self.offsets.newest, is_over)
+        newest = self.offsets.newest
+        try:
+            sifted = sift(header, window, position, newest, is_over)
+        except BeyondLimits:
+            self._keeps_tombstones = True
+            return None
         if not sifted.record_count:
             if header.producer_id < 0 or self._live_producers.get(header.producer_id) != header.last_offset:
                 return NOTHING
@@ -173,7 +182,7 @@ class Compaction:
         horizon_ms = self._horizon_ms if sifted.has_tombstones and not has_horizon else None
         if sifted.record_count == header.record_count and horizon_ms is None:
             return None
-        return rebuild_sifted(header, window, position, sifted, horizon_ms)
+        return rebuild_sifted(header, window, position, sifted, newest, is_over, horizon_ms)
 
 
 def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:

@@ -14,11 +14,13 @@ batch, which are Apache Kafka's (reference kafka-internals.md, D.8):
 
 *Theory of operation.* As in `record_walk` there is no object per record: a loop steps from field to field and copies
 only the key. What stays is a list of runs (start, end), so that neighbours are copied together. Compressed batches are
-read as a stream in pieces of whole records, and a second time if they must be rebuilt, so memory is that of two pieces
-and the result.
+read as a stream in pieces of whole records, and a second time, with the same verdict, if they must be rebuilt. A record
+longer than `LONG_RECORD_BYTES` is a piece of its own, of which only the head is in hand: its value and its headers, of
+any length, are skipped or copied as they stream past. So memory is that of two pieces and the result. A key longer than
+that is not for a map of keys: BeyondLimits.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
@@ -34,12 +36,20 @@ from barnabas.wire.record_batch import (
     BatchHeader,
     assemble,
 )
-from barnabas.wire.record_cursor import invalid_records, read_varint, read_varlong
+from barnabas.wire.record_cursor import (
+    Meter,
+    RecordCursor,
+    beyond_limits,
+    invalid_records,
+    read_varint,
+    read_varlong,
+)
 from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
 from barnabas.wire.record_writer import encode_varint
 
 NO_OFFSET = -1
 KEY_BYTES_MAX = 48  # a longer key is represented by its hash, so that keys of any length take bounded memory
+LONG_RECORD_BYTES = 1 << 20  # what of a compressed batch is held whole
 _HASH_BYTES = KEY_BYTES_MAX + 1  # which no key that represents itself is as long as
 _ZIGZAG_KEY_MAX = KEY_BYTES_MAX << 1
 _NO_ATTRIBUTES = b"\0"
@@ -49,20 +59,24 @@ Runs = list[tuple[int, int]]  # where bytes that stay begin and end
 
 
 class Piece(NamedTuple):
-    """Whole records of a batch, decompressed: `record_count` of them fill buffer[start:end]."""
+    """Records of a batch, decompressed: `record_count` of them fill buffer[start:end].
+
+    Of a long record the buffer holds the head alone, up to the value's length; `rest` is what follows, once.
+    """
 
     buffer: bytes
     start: int
     end: int
     record_count: int
+    rest: Iterable[bytes] = ()
 
 
 class Sifted(NamedTuple):
     """What stays of a batch."""
 
     record_count: int
-    runs: list[Runs]  # of each piece of the batch
     has_tombstones: bool  # one of them has no value
+    runs: Runs | None  # where they are; of a compressed batch that is found out again, for they may be millions
 
 
 def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[Piece]:
@@ -79,15 +93,47 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
         if count:
             yield Piece(buffer, 0, whole, count)
             left -= count
+            buffer = buffer[whole:]
+        elif missing > LONG_RECORD_BYTES:
+            cursor = RecordCursor(stream, Meter(), buffer)
+            piece = _long_record(cursor)
+            yield piece
+            for _ in piece.rest:
+                pass  # nobody wanted it
+            left -= 1
+            buffer = cursor.unread
         else:
             arrived = _read_up_to(stream.read, max(missing, CHUNK_BYTES))
             if not arrived:
                 raise invalid_records(f"the stream ends {left} records before the end of the batch")
             buffer += arrived
-            continue
-        buffer = buffer[whole:]
     if buffer or stream.read(1):
         raise invalid_records("bytes follow the last record")
+
+
+def _long_record(cursor: RecordCursor) -> Piece:
+    """The record that comes next, its head with numbers as short as they can be."""
+    end = cursor.read_number()
+    end += cursor.consumed_bytes
+    cursor.read_bytes(1)
+    deltas = encode_varint(cursor.read_number(64)) + encode_varint(cursor.read_number())
+    key_length = cursor.read_number()
+    if key_length > LONG_RECORD_BYTES:
+        raise beyond_limits(f"a key of {key_length} bytes is too long to be compared with others")
+    key = encode_varint(key_length) + cursor.read_bytes(max(key_length, 0))
+    head = _NO_ATTRIBUTES + deltas + key + encode_varint(cursor.read_number())
+    left = end - cursor.consumed_bytes
+    if left < 0:
+        raise invalid_records("the lengths within a record contradict each other")
+    head = encode_varint(len(head) + left) + head
+    return Piece(head, 0, len(head) + left, 1, _rest(cursor, left))
+
+
+def _rest(cursor: RecordCursor, left: int) -> Iterator[bytes]:
+    while left:
+        piece = cursor.read_some(left)
+        left -= len(piece)
+        yield piece
 
 
 def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[bytes, int]) -> None:
@@ -98,7 +144,7 @@ def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[by
     try:
         if header.attributes & CODEC_MASK:
             for piece in read_pieces(header, window, position):
-                _note_piece(*piece, header.base_offset, newest)
+                _note_piece(*piece[:4], header.base_offset, newest)
         else:
             start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
             _note_piece(window, start, end, header.record_count, header.base_offset, newest)
@@ -115,7 +161,7 @@ def note_values(
     """
     try:
         for piece in read_pieces(header, window, position):
-            _note_values_of_piece(piece, header.base_offset, newest)
+            _note_values_of_piece(_whole(piece), header.base_offset, newest)
     except IndexError:
         raise _leads_out(header) from None
 
@@ -128,30 +174,42 @@ def sift(
     try:
         if not header.attributes & CODEC_MASK:
             start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
-            kept, runs, has_tombstones = _sift_piece(
-                window, start, end, header.record_count, header.base_offset, newest, drop_tombstones
-            )
-            return Sifted(kept, [runs], has_tombstones)
-        pieces = read_pieces(header, window, position)
-        sifted = [_sift_piece(*piece, header.base_offset, newest, drop_tombstones) for piece in pieces]
+            return _sift_piece(window, start, end, header.record_count, header.base_offset, newest, drop_tombstones)
+        record_count, has_tombstones = 0, False
+        for piece in read_pieces(header, window, position):
+            sifted = _sift_piece(*piece[:4], header.base_offset, newest, drop_tombstones)
+            record_count += sifted.record_count
+            has_tombstones |= sifted.has_tombstones
     except IndexError:
         raise _leads_out(header) from None
-    return Sifted(
-        sum(kept for kept, _, _ in sifted), [runs for _, runs, _ in sifted], any(found for _, _, found in sifted)
-    )
+    return Sifted(record_count, has_tombstones, None)
 
 
 def rebuild_sifted(
-    header: BatchHeader, window: bytes, position: int, sifted: Sifted, horizon_ms: int | None
+    header: BatchHeader,
+    window: bytes,
+    position: int,
+    sifted: Sifted,
+    newest: Mapping[bytes, int],
+    drop_tombstones: bool,
+    horizon_ms: int | None,
 ) -> bytearray:
-    """The batch of what stays, at least one record; with this delete horizon unless it has one already."""
+    """The batch of what stays, at least one record; with this delete horizon unless it has one already.
+
+    `sifted` is what `sift` has made of these arguments.
+    """
     times = _Times(header, horizon_ms)
     compressor = open_compressor(Codec(header.codec))
     section = bytearray()
-    for piece, runs in zip(read_pieces(header, window, position), sifted.runs, strict=True):
+    for piece in read_pieces(header, window, position):
+        runs = sifted.runs
+        if runs is None:
+            runs = _sift_piece(*piece[:4], header.base_offset, newest, drop_tombstones).runs or []
         stays = b"".join([piece.buffer[start:end] for start, end in runs])
         if stays:
             section += compressor.compress(times.rebased(stays))
+            for more in piece.rest:
+                section += compressor.compress(more)
     section += compressor.flush()
     has_horizon = horizon_ms is not None or header.attributes & DELETE_HORIZON
     return assemble(
@@ -178,8 +236,8 @@ def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
     try:
         while count < count_max:
             length, body = read_varint(buffer, position)
-            if length & 1 or length >> 1 > RECORD_MAX_BYTES:
-                raise invalid_records("a record is negatively or immensely long")
+            if length & 1:
+                raise invalid_records("a record has a negative length")
             if body + (length >> 1) > end:
                 missing = body + (length >> 1) - end
                 break
@@ -231,8 +289,17 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
         raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
 
 
+def _whole(piece: Piece) -> Piece:
+    """The same with the whole record in the buffer, where it is a long one."""
+    if piece.end > len(piece.buffer):
+        if piece.end > RECORD_MAX_BYTES:
+            raise beyond_limits(f"a record of {piece.end} bytes is too large to be read")
+        piece = piece._replace(buffer=b"".join((piece.buffer, *piece.rest)))
+    return piece
+
+
 def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tuple[int, bytes | None]]) -> None:
-    buffer, position, end, count = piece
+    buffer, position, end, count, _ = piece
     for _ in range(count):
         if (length := buffer[position]) < 128:
             position += 1
@@ -278,7 +345,7 @@ def _sift_piece(  # noqa: PLR0912
     base_offset: int,
     newest: Mapping[bytes, int],
     drop_tombstones: bool,
-) -> tuple[int, Runs, bool]:
+) -> Sifted:
     runs: Runs = []
     kept, has_tombstones, run_start = 0, False, position
     find = newest.get
@@ -326,7 +393,7 @@ def _sift_piece(  # noqa: PLR0912
         raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
     if run_start < position:
         runs.append((run_start, position))
-    return kept, runs, has_tombstones
+    return Sifted(kept, has_tombstones, runs)
 
 
 def hash_key(key: bytes) -> bytes:
@@ -389,7 +456,8 @@ def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
         delta, position = read_varlong(records, position + 1)
         new_delta = encode_varint(wrap_timestamp(delta * factor + shift))
         rest = records[position:record_end]
-        rewritten += encode_varint(1 + len(new_delta) + len(rest)), _NO_ATTRIBUTES, new_delta, rest
+        length = 1 + len(new_delta) + record_end - position  # `rest` is shorter where only the head is here
+        rewritten += encode_varint(length), _NO_ATTRIBUTES, new_delta, rest
         position = record_end
     return b"".join(rewritten)
 

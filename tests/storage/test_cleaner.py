@@ -19,17 +19,20 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import CHECKSUM_START
+from barnabas.wire.record_sift import LONG_RECORD_BYTES
 from barnabas.wire.records import (
     ABORT,
     COMMIT,
     DELETE_HORIZON,
     TRANSACTIONAL,
+    Batch,
     CorruptRecords,
     build_batch,
     read_all_records,
     read_batch_header,
     walk_entries,
 )
+from tests.wire.bombs import header_bomb, memory_below
 
 DAY = 86_400_000
 FIRST_LOG = "00000000000000000000.log"
@@ -46,9 +49,15 @@ class Compacted:
     def put(self, *pairs, **fields) -> int:
         """Append one batch; its base offset."""
         batch = build_batch(pairs, timestamp_ms=self.world.now_ms, **fields)
+        base_offset = self.append(batch.data)
+        self.written |= dict(enumerate(pairs, base_offset))
+        return base_offset
+
+    def append(self, data: bytearray) -> int:
+        """Append any batch; its base offset."""
+        batch = Batch(data, read_batch_header(data), self.world.now_ms, 0)
         appended = self.log.append_as_leader(batch, leader_epoch=0, origin=Origin.CLIENT, now_ms=self.world.now_ms)
         assert not isinstance(appended, ErrorCode), appended
-        self.written |= dict(enumerate(pairs, appended.base_offset))
         return appended.base_offset
 
     def roll(self) -> None:
@@ -131,6 +140,30 @@ def view(records) -> dict[bytes, bytes]:
 
 
 # -- what stays
+
+
+def test_a_record_with_millions_of_headers_is_compacted_like_others(compacted):
+    for key in (b"\x02a", b"\x02b"):
+        compacted.append(header_bomb(1 << 21, key=key))
+    compacted.put((b"a", b"newer"))
+    compacted.roll()
+    with memory_below(6_000_000):
+        compacted.compact()
+    assert [header.base_offset for header, _ in compacted.batches()] == [1, 2]
+
+
+def test_a_batch_that_takes_too_much_memory_stays_and_the_others_are_compacted(compacted):
+    fill(compacted, 10, 1)
+    compacted.put((b"k0", b"early"), (bytes(2 * LONG_RECORD_BYTES), b"v"), (b"gone", b"v"), codec=Codec.ZSTD)
+    compacted.put((b"gone", None), (b"k0", b"late"))
+    compacted.roll()
+    compacted.compact()
+    compacted.world.now_ms += 2 * DAY
+    compacted.log.first_dirty_offset = 0
+    compacted.compact()
+    assert compacted.offsets() == [10, 11, 12, 13, 14]
+    known = view((record.key, record.value) for record in compacted.records())
+    assert known == {b"k0": b"late", bytes(2 * LONG_RECORD_BYTES): b"v"}
 
 
 def test_of_each_key_the_last_record_stays_and_no_offset_changes(compacted):

@@ -1,12 +1,25 @@
 """Batches of a few bytes that decompress to much: what a hostile producer sends."""
 
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from barnabas.wire.compression import Codec, open_compressor
 from barnabas.wire.record_batch import BatchHeader, assemble
 from barnabas.wire.record_writer import encode_varint
 
 ZEROS = bytes(1 << 20)
+
+
+@contextmanager
+def memory_below(limit_bytes: int):
+    """What Python allocates meanwhile stays below the limit."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit_bytes
+    finally:
+        tracemalloc.stop()
 
 
 def zeros(size_bytes: int) -> Iterator[bytes]:

@@ -3,8 +3,6 @@
 Apache Kafka 3.9.1 accepts all that is refused here for its size.
 """
 
-import tracemalloc
-from contextlib import contextmanager
 from itertools import chain
 
 import pytest
@@ -28,21 +26,11 @@ from barnabas.wire.records import (
     read_records,
     read_times,
 )
-from tests.wire.bombs import bomb, header_bomb, record_of, value_bomb
+from tests.wire.bombs import bomb, header_bomb, memory_below, record_of, value_bomb
 from tests.wire.test_records import HERE, NOW_MS, Rules, raw_record, varint
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TOPICS = [Rules(), Rules(compression_type="lz4"), Rules(compression_type="uncompressed"), Rules(compacted=True)]
-
-
-@contextmanager
-def memory_below(limit_bytes: int):
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
 
 
 def in_steps(batch, rules=None):

@@ -7,20 +7,25 @@ from hypothesis import strategies as st
 from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords
 from barnabas.wire.record_sift import (
     KEY_BYTES_MAX,
+    LONG_RECORD_BYTES,
     empty_batch,
     note_keys,
+    note_values,
     rebuild_sifted,
     sift,
 )
 from barnabas.wire.records import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
+    BeyondLimits,
     Record,
     build_batch,
     is_intact,
     read_batch_header,
     read_records,
 )
+from tests.wire.bombs import bomb, header_bomb, memory_below
+from tests.wire.test_records import raw_record
 
 NOW = 1_700_000_000_000
 HORIZON = NOW + 86_400_000
@@ -51,7 +56,7 @@ def sifted(data: bytes, newest: dict[bytes, int], *, drop_tombstones: bool):
 
 def compacted(data: bytes, newest: dict[bytes, int], *, drop_tombstones=False, horizon_ms=None) -> bytes:
     stays = sifted(data, newest, drop_tombstones=drop_tombstones)
-    rebuilt = bytes(rebuild_sifted(read_batch_header(data), data, 0, stays, horizon_ms))
+    rebuilt = bytes(rebuild_sifted(read_batch_header(data), data, 0, stays, newest, drop_tombstones, horizon_ms))
     assert is_intact(rebuilt)
     return rebuilt
 
@@ -114,8 +119,8 @@ def test_a_delete_horizon_stays_when_the_batch_is_rebuilt_again():
 
 def test_tombstones_stay_until_they_may_be_dropped():
     data = batch_of((b"a", None), (b"b", b"1"))
-    assert sifted(data, {}, drop_tombstones=False)[::2] == (2, True)
-    assert sifted(data, {}, drop_tombstones=True)[::2] == (1, False)
+    assert sifted(data, {}, drop_tombstones=False)[:2] == (2, True)
+    assert sifted(data, {}, drop_tombstones=True)[:2] == (1, False)
 
 
 def test_records_of_log_append_time_have_one_time():
@@ -180,6 +185,55 @@ def test_a_wrong_number_of_records_is_corrupt(codec, claimed):
         note_keys(header, data, 0, {})
 
 
+# -- records beyond what is held in memory
+
+
+def long_pairs(length: int) -> list[tuple[bytes, bytes | None]]:
+    """Records of which some are longer than a piece, and one key has been replaced."""
+    return [(b"a", b"1"), (b"k" * 500, bytes(length)), (b"b", b"2"), (b"old", bytes(length)), (b"none", None)]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("horizon_ms", [None, HORIZON])
+def test_long_records_stay_or_go_without_being_held(codec, horizon_ms):
+    pairs = long_pairs(20 * LONG_RECORD_BYTES)
+    data = batch_of(*pairs, codec=codec)
+    with memory_below(8 * LONG_RECORD_BYTES):
+        newest = newest_in(data)
+        rebuilt = compacted(data, {**newest, b"old": 99}, horizon_ms=horizon_ms)
+    kept = [(record.key, record.value, record.timestamp) for record in read_records(rebuilt)]
+    assert kept == [(*pair, NOW) for pair in pairs if pair[0] != b"old"]
+
+
+def test_a_record_with_millions_of_headers_is_compacted_in_little_memory():
+    data = bytes(header_bomb(1 << 24))
+    with memory_below(4 * LONG_RECORD_BYTES):
+        assert newest_in(data) == {b"k": 0}
+        assert sifted(data, {b"k": 0}, drop_tombstones=False).record_count == 1
+        assert sifted(data, {b"k": 1}, drop_tombstones=False).record_count == 0
+
+
+def test_millions_of_records_that_go_by_turns_are_not_listed():
+    records = b"".join(raw_record(index, b"", b"ab"[index % 2 : index % 2 + 1]) for index in range(40_000))
+    data = bytes(bomb(iter([records]), Codec.ZSTD, 40_000))
+    with memory_below(2_000_000):
+        assert len(compacted(data, {b"a": 90_000})) < len(data)
+        assert sifted(data, {b"a": 90_000}, drop_tombstones=False).record_count == 20_000
+
+
+def test_a_key_that_is_too_long_to_be_held_is_beyond_the_limits():
+    data = batch_of((b"a", b"1"), (bytes(2 * LONG_RECORD_BYTES), b"2"), codec=Codec.ZSTD)
+    for look in (newest_in, lambda data: sifted(data, {}, drop_tombstones=False)):
+        with memory_below(2 * LONG_RECORD_BYTES), pytest.raises(BeyondLimits):
+            look(data)
+
+
+def test_a_long_value_is_read_whole_by_who_wants_values():
+    data, newest = batch_of((b"a", bytes(2 * LONG_RECORD_BYTES)), codec=Codec.GZIP), {}
+    note_values(read_batch_header(data), data, 0, newest)
+    assert newest == {b"a": (0, bytes(2 * LONG_RECORD_BYTES))}
+
+
 @given(st.lists(records, min_size=1, max_size=30), st.sampled_from(CODECS), st.booleans(), st.booleans(), st.data())
 def test_what_stays_is_what_a_reader_of_single_records_would_keep(batch, codec, drop, appended, data):
     """The model: records as values, filtered one by one."""
@@ -203,6 +257,6 @@ def test_what_stays_is_what_a_reader_of_single_records_would_keep(batch, codec, 
     assert stays.has_tombstones == any(record.value is None for record in expected)
     if expected:
         horizon = data.draw(st.none() | st.integers(NOW, NOW + 2**40))
-        rebuilt = bytes(rebuild_sifted(read_batch_header(encoded), encoded, 0, stays, horizon))
+        rebuilt = bytes(rebuild_sifted(read_batch_header(encoded), encoded, 0, stays, noted, drop, horizon))
         assert list(read_records(rebuilt)) == expected
         assert read_batch_header(rebuilt).max_timestamp == max(record.timestamp for record in expected)

@@ -4,8 +4,6 @@ The codes of refusals, and what is stored of odd batches, were measured on Apach
 """
 
 import struct
-import tracemalloc
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import aiokafka.record.default_records as aiokafka_records
@@ -36,6 +34,7 @@ from barnabas.wire.records import (
     stamp,
 )
 from barnabas.wire.topics import TopicPartition
+from tests.wire.bombs import memory_below
 
 NOW_MS = 1_700_000_000_000
 LONG_MAX = 2**63 - 1
@@ -84,16 +83,6 @@ def accepted(data: bytes, rules: Rules | None = None) -> Batch:
 def code(data: bytes, rules: Rules | None = None, api_version: int = 9) -> int:
     refused = check(data, rules, api_version)
     return refused.code if isinstance(refused, RecordsRefused) else 0
-
-
-@contextmanager
-def memory_below(limit_bytes: int):
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
 
 
 def varint(number: int) -> bytes:
