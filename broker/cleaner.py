@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
+from barnabas.broker.containment import contained
 from barnabas.storage.cleanable import Cleanable, cleanable_part
 from barnabas.storage.cleaner import Cleaning, Step, keys_within
 from barnabas.storage.disk import StorageError
 from barnabas.wire.compression import CorruptRecords
-from barnabas.wire.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -199,15 +199,10 @@ class LogCleaner:
         steps = cleaning.steps()
         is_clean = False
         try:
-            is_clean = await self._take_steps(cleaning, steps, job)
-        except CorruptRecords as error:
-            self._uncleanable[log] = None
-            logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
-        except InvariantBroken:
-            self._uncleanable[log] = None
-            logger.exception("%s contradicts itself and is not cleaned any more", log)
-        except StorageError as error:
-            self._logs.fail_directory_of(log, error)
+            with contained(logger, "%s is not cleaned any more", log) as attempt:
+                is_clean = await self._try_steps(cleaning, steps, job)
+            if attempt.failed:
+                self._uncleanable[log] = None
         finally:
             with trio.CancelScope(shield=True):
                 await self._close(log, steps)
@@ -216,6 +211,18 @@ class LogCleaner:
             job.done.set()
             if is_clean:  # otherwise the next look comes after the back-off, or it would find the same at once
                 self._job_ended.set()
+
+    async def _try_steps(self, cleaning: Cleaning, steps: Iterator[Step], job: _Job) -> bool:
+        """The same as `_take_steps`, where damage and a failing disk are no surprise."""
+        log = cleaning.log
+        try:
+            return await self._take_steps(cleaning, steps, job)
+        except CorruptRecords as error:
+            self._uncleanable[log] = None
+            logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
+        except StorageError as error:
+            self._logs.fail_directory_of(log, error)
+        return False
 
     async def _take_steps(self, cleaning: Cleaning, steps: Iterator[Step], job: _Job) -> bool:
         """Take all steps of a pass; False if it was given up."""

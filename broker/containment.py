@@ -14,9 +14,13 @@ Tests and simulations fail when a traceback is logged, unless they provoke it, s
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+import trio
+
+PAUSE_SECONDS = 1.0  # before a task begins again: a mistake that it meets each time must not keep the loop busy
 
 
 @dataclass(slots=True)
@@ -35,3 +39,14 @@ def contained(logger: logging.Logger, message: str, *args: object) -> Iterator[A
     except Exception:
         logger.exception(message, *args)
         attempt.failed = True
+
+
+async def kept_up(logger: logging.Logger, what: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a task; after a mistake of ours it begins again. For tasks that look at what there is, and so lose nothing
+    by that."""
+    while True:
+        with contained(logger, "%s: begins again", what) as attempt:
+            await run()
+        if not attempt.failed:
+            return
+        await trio.sleep(PAUSE_SECONDS)

@@ -146,7 +146,12 @@ class IsrChanges:
             self._wake = trio.Event()
             partitions, self._asking = self._asking, {}
             asked = {each: each.asked_isr for each in partitions if each.asked_isr is not None and each.log is not None}
-            settled = [await self._ask(part, version_max, ask, broker_epoch) for part, version_max in _split(asked)]
+            try:
+                settled = [await self._ask(part, version_max, ask, broker_epoch) for part, version_max in _split(asked)]
+            except BaseException:
+                self._asking.update(dict.fromkeys(partitions))
+                self._wake.set()
+                raise
             if not all(settled):
                 await trio.sleep(RETRY_SECONDS)
             if self._asking:

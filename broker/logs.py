@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import trio
 
 from barnabas.broker.cleaner import CleanerConfig, LogCleaner
+from barnabas.broker.containment import contained
 from barnabas.broker.flush_schedule import FlushSchedule
 from barnabas.broker.future_logs import FutureLogs
 from barnabas.broker.log_directories import AllDirectoriesOffline, LogDirectories
@@ -412,7 +413,8 @@ class Logs:
             return
         await trio.sleep(min(interval_ms, self._config.log_initial_task_delay_ms) / 1000)
         while True:
-            await step()
+            with contained(logger, "what is done every %d ms was left out this time", interval_ms):
+                await step()
             await trio.sleep(interval_ms / 1000)
 
     async def _retain(self) -> None:
@@ -430,11 +432,12 @@ class Logs:
 
     def _delete_old_segments_of(self, log: PartitionLog, high_watermark: int) -> bool:
         """One step of it; False when nothing was to do."""
-        try:
-            deleted = log.delete_old_segments(self._world.now_ms(), high_watermark)
-        except StorageError as error:
-            self.fail_directory_of(log, error)
-            return False
+        deleted = 0
+        with contained(logger, "%s: its old segments stay for now", log):
+            try:
+                deleted = log.delete_old_segments(self._world.now_ms(), high_watermark)
+            except StorageError as error:
+                self.fail_directory_of(log, error)
         if deleted:
             logger.info("%s: deleted %d segments, starts at %d", log, deleted, log.log_start_offset)
             self.doom_deleted(log)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.containment import contained
 from barnabas.broker.fetchers import Fetchers
 from barnabas.broker.followed import Leader, Surroundings
 from barnabas.broker.following import REPLICA_STATE_VERSION
@@ -183,11 +184,14 @@ class Moves:
 
     async def _move(self, move: FutureReplica) -> None:
         cleaner = self._logs.cleaner
-        with move.scope:
+        what = "%s does not move on before its next role"
+        with contained(logger, what, move.topic_partition) as attempt, move.scope:
             async with cleaner.paused(move.current), cleaner.paused(move.log):
                 self._fetchers.follow(move)
                 while not await self._arrive(move):
                     pass
+        if attempt.failed and self._moving.get(move.topic_partition) is move:
+            self.forget(move.topic_partition)
 
     async def _arrive(self, move: FutureReplica) -> bool:
         """Try the swap when the future log is near; whether that was it."""

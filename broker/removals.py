@@ -4,15 +4,20 @@ They keep their bytes for `file.delete.delay.ms`, as in Kafka, so that what was 
 """
 
 import heapq
+import logging
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from barnabas.broker.containment import contained
+
 if TYPE_CHECKING:
     from barnabas.broker.log_directory import LogDirectory
     from barnabas.storage.log import PartitionLog
+
+logger = logging.getLogger(__name__)
 
 AGAIN_MS = 10_000  # a shortage, or a clock that was set back
 
@@ -58,4 +63,5 @@ class Removals:
             while waiting and waiting[0].due <= trio.current_time():
                 doomed = heapq.heappop(waiting)
                 if doomed.directory.failure is None:
-                    await self._remove(doomed)
+                    with contained(logger, "%s is not removed before the next start", doomed.log or doomed.path):
+                        await self._remove(doomed)

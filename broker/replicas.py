@@ -262,7 +262,8 @@ class Replicas:
         """A log directory went offline: its partitions lead nothing any more. `Logs` has told why."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
-            self._resign(partition)
+            with contained(logger, "%s cannot be given up", partition.topic_partition):
+                self._resign(partition)
         self._moves.directory_failed(directory)
         logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
 
@@ -276,7 +277,8 @@ class Replicas:
         """A flush of this log ended; its partition may have more to acknowledge."""
         partition = self._partitions.get(log.topic_partition)
         if partition is not None and partition.log is log:
-            partition.flushed()
+            with contained(logger, "%s does not go on after a flush", log):
+                partition.flushed()
 
     def reconfigured(self, topic: str | None) -> None:
         """The configuration of a topic, or with None the broker's, changed."""

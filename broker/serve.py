@@ -32,6 +32,7 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
+from barnabas.broker.containment import kept_up
 from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.fetchers import Fetchers
@@ -61,7 +62,7 @@ from barnabas.controller.candidate import Candidate
 from barnabas.controller.loading import partition_count
 from barnabas.controller.office import Surroundings
 from barnabas.controller.registration import CannotRegister
-from barnabas.controller.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable
+from barnabas.controller.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
@@ -152,14 +153,15 @@ async def _serve(
             await background.start(broker.fetchers.run)
             await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
-            await background.start(broker.controller_link.run)
-            await background.start(broker.producer_ids.run)
+            background.start_soon(kept_up, logger, "the way to the controller", broker.controller_link.run)
+            background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
             _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await broker.membership.join(advertised)
             background.start_soon(broker.candidate.run)
-            background.start_soon(_await_picture, broker)
-            background.start_soon(forget_vanished_topics, store, broker.metadata, broker.replicas)
+            background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_picture, broker))
+            forget_vanished = partial(forget_vanished_topics, store, broker.metadata, broker.replicas)
+            background.start_soon(kept_up, logger, "the look for deleted topics", forget_vanished)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 
@@ -231,10 +233,11 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     ask: Ask = broker.controller_link.ask
     if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = IsrWriter(broker.store, broker.replicas)
-        background.start_soon(writer.run)
+        background.start_soon(kept_up, logger, "what is told of written ISRs", writer.run)
         ask = writer.ask
-    background.start_soon(changes.run, ask, lambda: broker.replicas.broker_epoch)
-    background.start_soon(changes.watch, broker.replicas)
+    run = partial(changes.run, ask, lambda: broker.replicas.broker_epoch)
+    background.start_soon(kept_up, logger, "the changes of ISRs", run)
+    background.start_soon(kept_up, logger, "the look at followers", partial(changes.watch, broker.replicas))
 
 
 async def _allocate_producer_ids(
@@ -407,7 +410,7 @@ async def _report_directory(broker: Broker) -> None:
     while True:
         try:
             await broker.store.create(paths.LOG_DIR_EVENT_PREFIX, event, sequential=True)
-        except (StoreUnavailable, SessionExpired) as error:  # the embedded store may lie on the same disk
+        except StoreError as error:  # the embedded store may lie on the same disk
             logger.warning("the controller cannot be told of the lost directory yet: %s", error)
             await trio.sleep(REPORT_RETRY_SECONDS)
         else:
@@ -435,7 +438,7 @@ async def _serve_connections(
             for name, listener in listeners.items():
                 handle = partial(serve_connection, broker, connections, name)
                 accepting.start_soon(listener.serve, handle, accepted)
-            accepting.start_soon(connections.sweep)
+            accepting.start_soon(kept_up, logger, "the look at connections", connections.sweep)
             with trio.move_on_after(SETTLE_SECONDS):
                 await broker.metadata.is_whole.wait()
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.containment import contained
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
     NO_OFFSET,
@@ -51,7 +52,7 @@ from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec
-from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, CorruptRecords, build_batch
 from barnabas.wire.topics import TopicPartition
 
@@ -170,7 +171,7 @@ class Shards:
         """Let an event happen to a group, with everything that follows, in one synchronous step."""
         try:
             self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
-        except InvariantBroken:
+        except BaseException:  # what it has done of it nobody knows; what the log says is right
             self._reload(shard)
             raise
 
@@ -178,10 +179,8 @@ class Shards:
         """The same for what no request asked for: there is nobody to tell of a failure, and the group may be gone."""
         if group.state is GroupState.DEAD:
             return
-        try:
+        with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
             self.happen(shard, group, event)
-        except InvariantBroken:
-            logger.exception("the groups of %s-%d contradict themselves and are loaded anew", GROUP_TOPIC, shard.index)
 
     def _follow(self, shard: Shard, group: Group, decision: Decision) -> None:
         """Timers, replies and records of a decision, and of what follows from storing the records."""
@@ -313,13 +312,19 @@ class Shards:
                 await self._load_wanted.wait()
             shard = next(iter(self._to_load))
             del self._to_load[shard]
-            try:
-                await self._load(shard)
-            except StorageError as error:
-                self._fail_loading(shard, error)
-                shard.partition.fail_storage(error)
-            except (CorruptRecords, MalformedRecord, InvariantBroken) as error:
-                self._fail_loading(shard, error)
+            with contained(logger, "the groups of %s-%d cannot be loaded", GROUP_TOPIC, shard.index) as attempt:
+                await self._try_loading(shard)
+            if attempt.failed:
+                self._fail_loading(shard, "a mistake of ours")
+
+    async def _try_loading(self, shard: Shard) -> None:
+        try:
+            await self._load(shard)
+        except StorageError as error:
+            self._fail_loading(shard, error)
+            shard.partition.fail_storage(error)
+        except (CorruptRecords, MalformedRecord) as error:
+            self._fail_loading(shard, error)
 
     def _fail_loading(self, shard: Shard, why: object) -> None:
         # Half of the offsets would send consumers back to the beginning, so none are served.

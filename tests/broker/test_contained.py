@@ -1,14 +1,18 @@
 """What goes wrong with one partition, or in one log directory, costs that one; the broker goes on with the others."""
 
+import logging
+
 import pytest
 import trio
 
+from barnabas.broker.containment import PAUSE_SECONDS, kept_up
 from barnabas.broker.partition import Partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.log import PartitionLog
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import CorruptRecords
+from tests.broker.harness import Machine
 from tests.broker.replication import Group
 
 
@@ -166,3 +170,43 @@ async def test_a_role_that_cannot_be_taken_is_refused_and_the_others_are_taken(
         await topic.is_copied_to(2, within_seconds=60)
     await topics[1].led_by(1)
     await topics[1].is_copied_to(2, within_seconds=60)
+
+
+# -- what is done beside requests
+
+
+async def test_a_log_that_retention_fails_at_does_not_keep_it_from_the_others(
+    nursery, autojump_clock, monkeypatch, caplog
+):
+    often = {"log_retention_check_interval_ms": "1000", "log_initial_task_delay_ms": "1000"}
+    machine = await Machine(nursery, log_segment_bytes="1024", log_retention_bytes="0", **often).start()
+    client, error = await machine.connect(), KeyError("odd")
+    spoil(monkeypatch, "delete_old_segments", error, of="a-0")
+    for topic in ("a", "b"):
+        await client.create_topic(topic)
+        for _ in range(4):
+            await client.produce(topic, bytes(600))
+    await trio.sleep(10)
+    starts = [(await client.list_offset(topic, -2)).offset for topic in ("a", "b")]
+    assert starts[0] == 0 < starts[1]
+    assert set(tracebacks(caplog)) == {error}
+    assert machine.failure is None
+
+
+async def test_a_task_that_fails_begins_again_after_a_pause(autojump_clock, caplog):
+    began = []
+
+    async def work():
+        began.append(trio.current_time())
+        if len(began) < 3:
+            raise KeyError("odd")
+
+    await kept_up(logging.getLogger("barnabas"), "the work", work)
+    assert [each - began[0] for each in began] == [0, PAUSE_SECONDS, 2 * PAUSE_SECONDS]
+    assert len(tracebacks(caplog)) == 2
+
+
+async def test_a_task_that_is_cancelled_does_not_begin_again(autojump_clock, caplog):
+    with trio.move_on_after(5) as scope:
+        await kept_up(logging.getLogger("barnabas"), "the work", trio.sleep_forever)
+    assert scope.cancelled_caught and not caplog.records

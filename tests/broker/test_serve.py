@@ -10,8 +10,8 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
 from barnabas.broker.log_directory import LogDirectoryRefused
 from barnabas.broker.serve import STOP_SECONDS
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
-from barnabas.storage.producers import ProducerStates
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import partition_for
@@ -21,6 +21,7 @@ from tests.broker.harness import (
     batch_of,
     fetch_request,
     now_ms,
+    produce_request,
 )
 
 
@@ -325,13 +326,15 @@ async def test_a_start_that_fails_before_the_logs_are_loaded_says_nothing_of_the
 
 
 async def test_after_a_mistake_of_ours_the_logs_are_checked(nursery, autojump_clock, monkeypatch):
-    machine = await Machine(nursery).start()
-    await (await machine.connect()).create_topic("t")
+    machine = await Machine(nursery, log_flush_interval_messages="1").start()
+    client = await machine.connect()
+    await client.create_topic("t")
 
-    def mistake(self, now_ms, expiration_ms):
+    def mistake(self):
         raise InvariantBroken("planted")
 
-    monkeypatch.setattr(ProducerStates, "expire", mistake)
+    monkeypatch.setattr(PartitionLog, "flush_plan", mistake)
+    await client.send(produce_request("t", b"v"))
     await machine.ended()
     assert isinstance(machine.failure, InvariantBroken)
     assert not machine.disk.exists("/data/.kafka_cleanshutdown")
