@@ -8,6 +8,7 @@ import argparse
 import os
 import shutil
 import sys
+from pathlib import Path
 
 from bench.measurements import MEASUREMENTS
 
@@ -27,7 +28,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(KNOWN))
     parser.add_argument("--quick", action="store_true", help="one short pair each: does everything run?")
     parser.add_argument("--pairs", type=int, default=5, help="how many pairs of each comparison (5)")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="only: is this one slower than that one?")
     options = parser.parse_args()
+    if options.before is not None:
+        from bench import before
+
+        return 1 if before.compare(options.before, options.pairs) else 0
     names = options.names or [*MEASUREMENTS, *COMPARISONS]
     unknown = [name for name in names if name not in KNOWN]
     if unknown:

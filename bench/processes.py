@@ -74,13 +74,14 @@ class Measured:
 
 
 @contextmanager
-def broker(*settings: str) -> Iterator[Measured]:
-    """A broker on a fresh directory and a free port."""
+def broker(*settings: str, source: pathlib.Path | None = None) -> Iterator[Measured]:
+    """A broker on a fresh directory and a free port; of the sources below `source`, if they are others than these."""
+    environment = None if source is None else os.environ | {"PYTHONPATH": str(source.absolute())}
     with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
         command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", directory, "--listen", "127.0.0.1:0"]
         for setting in settings:
             command += ["--set", setting]
-        running = Measured(command)
+        running = Measured(command, environment=environment, cwd=directory)
         try:
             yield running
         finally:
