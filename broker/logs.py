@@ -46,6 +46,7 @@ from barnabas.broker.log_directory import (
     take,
 )
 from barnabas.broker.log_placement import LogPlacement
+from barnabas.broker.pacing import portions
 from barnabas.broker.removals import Doomed, Removals
 from barnabas.broker.searches import Searches
 from barnabas.broker.truncation import Truncation
@@ -72,6 +73,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
 
 NEVER_MS = 2**63 - 1
+PRODUCERS_AT_A_TIME = 1000  # of which it is seen in one step whether they have expired
 CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
 
 Result = TypeVar("Result")
@@ -445,8 +447,10 @@ class Logs:
 
     async def _expire_producers(self) -> None:
         for log in self:
-            if not log.is_being_cut:
-                log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms)
+            for some in portions(log.producers.ids(), PRODUCERS_AT_A_TIME):
+                if not log.is_being_cut:
+                    log.producers.expire(self._world.now_ms(), self._config.producer_id_expiration_ms, some)
+                await trio.lowlevel.checkpoint()
             await trio.lowlevel.checkpoint()
 
     # -- removal of what was deleted

@@ -21,9 +21,10 @@ offset. Of the five batches it keeps only the last, as in Kafka; `recall.py` fin
 
 import heapq
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import SEQUENCE_MAX
@@ -42,9 +43,12 @@ ABORT_MARKER = 0
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, CRC-32C of everything after it, number of entries
 _SNAPSHOT_CRC_START = 6
-# producer id, epoch, last sequence, last offset, offset delta of the last batch, last timestamp, coordinator epoch,
-# first offset of the open transaction
-_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_ENTRY = struct.Struct(">qhiqiqiq")  # the fields of a `Producer`
+_EXPIRY = struct.Struct(">26xq4xq")  # two of them: the last timestamp, the first offset of the open transaction
+# A remembered batch: first and last sequence, offset delta, last offset, timestamp.
+_BATCH = struct.Struct(">iiiqq")
+_NUMBERS = struct.Struct(">ii")  # how it begins
+_BATCHES_BYTES_MAX = BATCHES_REMEMBERED * _BATCH.size
 
 
 class Origin(Enum):
@@ -73,72 +77,32 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
-class RememberedBatch(NamedTuple):
-    """One of the last batches of a producer."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-    timestamp: int
-
-    @classmethod
-    def of(cls, header: "BatchHeader") -> Self:
-        """What is remembered of a batch that is in the log."""
-        return cls(
-            header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
-        )
-
-
 class SnapshotCorrupt(Exception):
     """A `.snapshot` cannot be read; an older one and the log after it serve as well."""
 
 
-class Producer:
-    """One producer id in one partition."""
+class Producer(NamedTuple):
+    """What is known of one producer id in one partition: the fields of a snapshot's entry, in its order."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_EPOCH
-        self.batches: list[RememberedBatch] = []  # oldest first, at most five, all of this epoch
-        self.last_timestamp = -1
-        self.coordinator_epoch = NO_EPOCH
-        self.transaction_first_offset: int | None = None
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence number of its last record, -1 before any in this epoch."""
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+    producer_id: int
+    epoch: int
+    last_sequence: int = NO_SEQUENCE  # the number of its last record, -1 before any in this epoch
+    last_offset: int = NO_OFFSET  # and its offset
+    offset_delta: int = 0  # between the first and the last record of its last batch
+    last_timestamp: int = -1
+    coordinator_epoch: int = NO_EPOCH
+    first_offset: int = NO_OFFSET  # of the open transaction
 
     @property
-    def last_offset(self) -> int:
-        """The offset of its last record, -1 before any in this epoch."""
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    def find_duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> RememberedBatch | None:
-        """The remembered batch with just these numbers."""
-        if epoch == self.epoch:
-            for batch in self.batches:
-                if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
-                    return batch
-        return None
-
-    def begin_epoch(self, epoch: int) -> None:
-        """A batch or marker of this epoch was written; another one than before forgets the batches."""
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.batches.clear()
-
-    def remember(self, batch: RememberedBatch) -> None:
-        """Add a batch, forgetting the oldest of more than five."""
-        self.batches.append(batch)
-        if len(self.batches) > BATCHES_REMEMBERED:
-            del self.batches[0]
+    def transaction_first_offset(self) -> int | None:
+        """Where its open transaction begins; None if none is open."""
+        return None if self.first_offset == NO_OFFSET else self.first_offset
 
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, epoch {self.epoch}, last sequence {self.last_sequence})"
+
+
+_as_producer = partial(tuple.__new__, Producer)  # as `Producer._make`, without a frame: this is done at each append
 
 
 def sequence_before(sequence: int, count: int) -> int:
@@ -152,25 +116,43 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 class ProducerStates:
-    """Producer id -> `Producer`, and the transactions that are open or not yet replicated."""
+    """What is known of each producer id, and the transactions that are open or not yet replicated.
 
-    __slots__ = ("_completed", "_open_transactions", "_producers")
+    A partition may have hundreds of thousands of producers, so each is two strings of bytes: the snapshot's entry, and
+    the last batches.
+    """
+
+    __slots__ = ("_batches", "_completed", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
-        self._producers: dict[int, Producer] = {}
+        self._entries: dict[int, bytes] = {}
+        self._batches: dict[int, bytes] = {}  # of its epoch: oldest first, at most five
         self._open_transactions: dict[int, int] = {}  # first offset -> producer id; rising, for the log only grows
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
 
     def get(self, producer_id: int) -> Producer | None:
-        """What is known of this producer; to be read only."""
-        return self._producers.get(producer_id)
+        """What is known of this producer."""
+        entry = self._entries.get(producer_id)
+        return None if entry is None else _as_producer(_ENTRY.unpack(entry))
+
+    def oldest_remembered(self, producer_id: int) -> int | None:
+        """The base offset of the oldest of its batches that are remembered."""
+        batches = self._batches.get(producer_id)
+        if not batches:
+            return None
+        _, _, offset_delta, last_offset, _ = _BATCH.unpack_from(batches)
+        return int(last_offset - offset_delta)
+
+    def ids(self) -> list[int]:
+        """All producers."""
+        return list(self._entries)
 
     def __iter__(self) -> Iterator[Producer]:
-        """All producers, to be read only: for DescribeProducers, and for the cleaner, which keeps their last batch."""
-        return iter(self._producers.values())
+        """All producers as they are now: for DescribeProducers, and for the cleaner, which keeps their last batch."""
+        return map(_as_producer, map(_ENTRY.unpack, list(self._entries.values())))
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._entries)
 
     # -- decide
 
@@ -183,13 +165,13 @@ class ProducerStates:
         """
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return None
-        producer = self._producers.get(header.producer_id)
+        producer = self.get(header.producer_id)
         if producer is None:  # unknown, or expired: any sequence may begin, in any epoch that there is
             return None if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
-        if origin is Origin.CLIENT and not header.is_control:
-            duplicate = producer.find_duplicate(header.producer_epoch, header.base_sequence, header.last_sequence)
+        if origin is Origin.CLIENT and not header.is_control and header.producer_epoch == producer.epoch:
+            duplicate = self._find_duplicate(header)
             if duplicate is not None:
-                return Duplicate(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp)
+                return duplicate
         if header.producer_epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if header.is_control:
@@ -203,10 +185,22 @@ class ProducerStates:
 
     def is_behind(self, header: "BatchHeader") -> bool:
         """Whether a batch that was refused as out of order is an old one of its epoch, which may be in the log."""
-        producer = self._producers.get(header.producer_id)
+        producer = self.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
         return (producer.last_sequence - header.last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+
+    def _find_duplicate(self, header: "BatchHeader") -> Duplicate | None:
+        """The remembered batch with just these numbers."""
+        batches = self._batches.get(header.producer_id, b"")
+        numbers = _NUMBERS.pack(header.base_sequence, header.last_sequence)
+        if numbers not in batches:
+            return None
+        for position in range(0, len(batches), _BATCH.size):
+            if batches.startswith(numbers, position):  # and not by chance across two fields
+                _, _, offset_delta, last_offset, timestamp = _BATCH.unpack_from(batches, position)
+                return Duplicate(last_offset - offset_delta, last_offset, timestamp)
+        return None
 
     # -- act
 
@@ -217,27 +211,54 @@ class ProducerStates:
         """
         if header.producer_id == NO_PRODUCER_ID or (header.is_control and control is None):
             return None
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            producer = self._producers[header.producer_id] = Producer(header.producer_id)
-        producer.begin_epoch(header.producer_epoch)
-        producer.last_timestamp = header.max_timestamp
+        producer_id = header.producer_id
+        producer = self.get(producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._begin_epoch(producer, header)
         if control is not None:
-            return self._complete_transaction(producer, header.base_offset, control)
-        producer.remember(RememberedBatch.of(header))
-        if header.is_transactional and producer.transaction_first_offset is None:
-            producer.transaction_first_offset = header.base_offset
-            self._open_transactions[header.base_offset] = header.producer_id
+            return self._complete_transaction(producer, header, control)
+        first_offset = producer.first_offset
+        if header.is_transactional and first_offset == NO_OFFSET:
+            first_offset = header.base_offset
+            self._open_transactions[first_offset] = producer_id
+        last_sequence, last_offset, timestamp = header.last_sequence, header.last_offset, header.max_timestamp
+        offset_delta = header.last_offset_delta
+        batch = _BATCH.pack(header.base_sequence, last_sequence, offset_delta, last_offset, timestamp)
+        self._batches[producer_id] = (self._batches.get(producer_id, b"") + batch)[-_BATCHES_BYTES_MAX:]
+        self._entries[producer_id] = _ENTRY.pack(
+            producer_id,
+            header.producer_epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            timestamp,
+            producer.coordinator_epoch,
+            first_offset,
+        )
         return None
 
+    def _begin_epoch(self, producer: Producer | None, header: "BatchHeader") -> Producer:
+        """A batch or marker of another epoch than before was written, which forgets the batches."""
+        self._batches.pop(header.producer_id, None)
+        if producer is None:
+            return Producer(header.producer_id, header.producer_epoch)
+        return Producer(
+            header.producer_id,
+            header.producer_epoch,
+            coordinator_epoch=producer.coordinator_epoch,
+            first_offset=producer.first_offset,
+        )
+
     def _complete_transaction(
-        self, producer: Producer, offset: int, control: "ControlRecord"
+        self, producer: Producer, header: "BatchHeader", control: "ControlRecord"
     ) -> CompletedTransaction | None:
-        producer.coordinator_epoch = control.coordinator_epoch
-        first_offset = producer.transaction_first_offset
+        offset, first_offset = header.base_offset, producer.transaction_first_offset
+        after = producer._replace(
+            last_timestamp=header.max_timestamp, coordinator_epoch=control.coordinator_epoch, first_offset=NO_OFFSET
+        )
+        self._entries[producer.producer_id] = _ENTRY.pack(*after)
         if first_offset is None:
             return None  # nothing was written here, so nothing becomes stable
-        producer.transaction_first_offset = None
         if self._open_transactions.pop(first_offset, None) != producer.producer_id:
             raise InvariantBroken(f"{producer} has a transaction from {first_offset} that is not listed as open")
         heapq.heappush(self._completed, (first_offset, offset))
@@ -269,48 +290,51 @@ class ProducerStates:
         """How many transactions are completed, and not known to be committed."""
         return len(self._completed)
 
-    def expire(self, now_ms: int, producer_id_expiration_ms: int) -> int:
-        """Forget who has not written for so long and has no open transaction; returns how many that were."""
+    def expire(self, now_ms: int, producer_id_expiration_ms: int, among: Iterable[int] | None = None) -> int:
+        """Forget who has not written for so long and has no open transaction; returns how many that were.
+
+        Only some are looked at where `among` says which: those of `ids`, which may have gone since.
+        """
+        entries = self._entries
         expired = [
-            producer.producer_id
-            for producer in self._producers.values()
-            if _is_expired(producer, now_ms, producer_id_expiration_ms)
+            producer_id
+            for producer_id in (self.ids() if among is None else among)
+            if (entry := entries.get(producer_id)) is not None and _is_expired(entry, now_ms, producer_id_expiration_ms)
         ]
         for producer_id in expired:
-            del self._producers[producer_id]
+            del entries[producer_id]
+            self._batches.pop(producer_id, None)
         return len(expired)
 
     def clear(self) -> None:
         """Forget everything: the log was emptied, or is going to be replayed from its beginning."""
-        self._producers.clear()
+        self._entries.clear()
+        self._batches.clear()
         self._open_transactions.clear()
         self._completed.clear()
 
     # -- snapshots
 
     def encode_snapshot(self) -> bytes:
-        """The content of a `.snapshot` file."""
-        data = bytearray(_SNAPSHOT_HEADER.size)
-        for producer in self._producers.values():
-            data += _encode_producer(producer)
-        _SNAPSHOT_HEADER.pack_into(data, 0, SNAPSHOT_VERSION, 0, len(self._producers))
-        crc = _checksum(data)
-        _SNAPSHOT_HEADER.pack_into(data, 0, SNAPSHOT_VERSION, crc, len(self._producers))
-        return bytes(data)
+        """The content of a `.snapshot` file. Quick, for it is made whenever a log rolls."""
+        body = b"".join(self._entries.values())
+        crc = _checksum(len(self._entries).to_bytes(4, "big") + body)
+        return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(self._entries)) + body
 
     def load_snapshot(self, data: bytes, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Become what the snapshot says, without the producers that have expired since. SnapshotCorrupt if damaged."""
-        producers = [
-            producer
-            for producer in decode_snapshot(data)
-            if not _is_expired(producer, now_ms, producer_id_expiration_ms)
-        ]
+        producers = list(decode_snapshot(data))
         self.clear()
         opened = []
         for producer in producers:
-            self._producers[producer.producer_id] = producer
-            if producer.transaction_first_offset is not None:
-                opened.append((producer.transaction_first_offset, producer.producer_id))
+            entry = _ENTRY.pack(*producer)
+            if _is_expired(entry, now_ms, producer_id_expiration_ms):
+                continue
+            self._entries[producer.producer_id] = entry
+            if producer.last_offset >= 0:
+                self._batches[producer.producer_id] = _last_batch(producer)
+            if producer.first_offset != NO_OFFSET:
+                opened.append((producer.first_offset, producer.producer_id))
         self._open_transactions.update(sorted(opened))
 
 
@@ -324,30 +348,24 @@ def _continues(producer: Producer, epoch: int, first_sequence: int) -> bool:
     return first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
 
 
-def _is_expired(producer: Producer, now_ms: int, producer_id_expiration_ms: int) -> bool:
-    idle_ms = now_ms - producer.last_timestamp
-    return producer.transaction_first_offset is None and idle_ms >= producer_id_expiration_ms
+def _is_expired(entry: bytes, now_ms: int, producer_id_expiration_ms: int) -> bool:
+    last_timestamp: int
+    first_offset: int
+    last_timestamp, first_offset = _EXPIRY.unpack(entry)
+    return first_offset == NO_OFFSET and now_ms - last_timestamp >= producer_id_expiration_ms
 
 
-def _encode_producer(producer: Producer) -> bytes:
-    last = producer.batches[-1] if producer.batches else None
-    first_offset = producer.transaction_first_offset
-    return _SNAPSHOT_ENTRY.pack(
-        producer.producer_id,
-        producer.epoch,
-        producer.last_sequence,
-        producer.last_offset,
-        last.last_offset - last.base_offset if last else 0,
-        producer.last_timestamp,
-        producer.coordinator_epoch,
-        NO_OFFSET if first_offset is None else first_offset,
-    )
+def _last_batch(producer: Producer) -> bytes:
+    """What a snapshot keeps of the last batches."""
+    _, _, last_sequence, last_offset, offset_delta, last_timestamp, _, _ = producer
+    first_sequence = sequence_before(last_sequence, offset_delta)
+    return _BATCH.pack(first_sequence, last_sequence, offset_delta, last_offset, last_timestamp)
 
 
-def _checksum(snapshot: bytes | bytearray) -> int:
+def _checksum(content: bytes | memoryview) -> int:
     from crc32c import crc32c  # slow to import, and a start without old logs has no need of it
 
-    return crc32c(memoryview(snapshot)[_SNAPSHOT_CRC_START:])
+    return crc32c(content)
 
 
 def decode_snapshot(data: bytes) -> Iterator[Producer]:
@@ -357,32 +375,8 @@ def decode_snapshot(data: bytes) -> Iterator[Producer]:
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise SnapshotCorrupt(f"version {version} is not known")
-    if crc != _checksum(data):
+    if crc != _checksum(memoryview(data)[_SNAPSHOT_CRC_START:]):
         raise SnapshotCorrupt("the checksum does not match")
-    if len(data) != _SNAPSHOT_HEADER.size + count * _SNAPSHOT_ENTRY.size:
+    if len(data) != _SNAPSHOT_HEADER.size + count * _ENTRY.size:
         raise SnapshotCorrupt(f"{len(data)} bytes do not hold {count} producers")
-    for fields in _SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
-        yield _decode_producer(*fields)
-
-
-def _decode_producer(  # one parameter a field of the entry, in the file's order
-    producer_id: int,
-    epoch: int,
-    last_sequence: int,
-    last_offset: int,
-    offset_delta: int,
-    last_timestamp: int,
-    coordinator_epoch: int,
-    first_offset: int,
-) -> Producer:
-    producer = Producer(producer_id)
-    producer.epoch = epoch
-    producer.last_timestamp = last_timestamp
-    producer.coordinator_epoch = coordinator_epoch
-    producer.transaction_first_offset = None if first_offset == NO_OFFSET else first_offset
-    if last_offset >= 0:
-        first_sequence = sequence_before(last_sequence, offset_delta)
-        producer.remember(
-            RememberedBatch(first_sequence, last_sequence, last_offset - offset_delta, last_offset, last_timestamp)
-        )
-    return producer
+    yield from map(_as_producer, _ENTRY.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]))

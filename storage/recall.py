@@ -36,9 +36,8 @@ MAGIC_AT = 16
 
 def find_batch(log: "PartitionLog", wanted: "Batch") -> Generator[None, None, Duplicate | None]:
     """Where the batch that this one repeats lies. Blocking: long, step by step. StorageError, SearchDisturbed."""
-    producer = log.producers.get(wanted.header.producer_id)
-    batches = [] if producer is None else producer.batches
-    before = batches[0].base_offset if batches else log.log_end_offset
+    oldest = log.producers.oldest_remembered(wanted.header.producer_id)
+    before = log.log_end_offset if oldest is None else oldest
     fingerprint = fingerprint_of(wanted)
     return log.segments.undisturbed(lambda: _find(list(log.segments), fingerprint, before))
 

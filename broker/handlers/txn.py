@@ -149,7 +149,7 @@ async def _describe_producers(broker: Broker, topic: str, index: int) -> Produce
         return _refused_row(index, partition)
     if partition.log is None:
         return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    described = [_describe_producer(producer) async for producer in paced(list(partition.log.producers))]
+    described = [_describe_producer(producer) async for producer in paced(partition.log.producers)]
     return ProducersRow(partition_index=index, active_producers=described)
 
 

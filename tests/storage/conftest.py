@@ -98,10 +98,14 @@ class LogWorld:
         return log.append_as_leader(batch, leader_epoch=epoch, origin=Origin.CLIENT, now_ms=self.now_ms)
 
     def append_marker(
-        self, log: PartitionLog, control_type: int, producer_id: int = 7, epoch: int = 0
+        self, log: PartitionLog, control_type: int, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0
     ) -> Appended | ErrorCode:
         marker = build_control_batch(
-            control_type, coordinator_epoch=0, producer_id=producer_id, producer_epoch=0, timestamp_ms=self.now_ms
+            control_type,
+            coordinator_epoch=coordinator_epoch,
+            producer_id=producer_id,
+            producer_epoch=0,
+            timestamp_ms=self.now_ms,
         )
         return log.append_as_leader(marker, leader_epoch=epoch, origin=Origin.COORDINATOR, now_ms=self.now_ms)
 

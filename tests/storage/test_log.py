@@ -361,9 +361,8 @@ def test_aborted_transactions_are_found_across_segments(new_world):
 def test_a_coordinator_of_an_older_epoch_is_fenced(world):
     log = world.open()
     transactional(world, log, 7, 0)
-    world.append_marker(log, COMMIT)
-    log.producers.get(7).coordinator_epoch = 5
-    assert world.append_marker(log, COMMIT) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    world.append_marker(log, COMMIT, coordinator_epoch=5)
+    assert world.append_marker(log, COMMIT, coordinator_epoch=4) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 # -- search by time

@@ -1,5 +1,8 @@
 """Producer state: sequences, duplicates, transactions and their snapshot."""
 
+import tracemalloc
+from itertools import product
+
 import pytest
 from crc32c import crc32c
 from hypothesis import given
@@ -20,6 +23,7 @@ from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import BatchHeader, ControlRecord
 
 DAY_MS = 86_400_000
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 COMMIT, ABORT = ControlRecord(1, 0), ControlRecord(0, 0)
 TRANSACTIONAL, CONTROL = 16, 32
 
@@ -151,9 +155,9 @@ def test_the_last_five_batches_are_remembered():
 
 
 def test_a_new_epoch_forgets_the_batches_of_the_old_one():
-    states = wrote(batch(0), batch(0, epoch=1))
-    assert states.check(batch(0, epoch=0), Origin.CLIENT) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert len(states.get(7).batches) == 1
+    states = wrote(batch(0, 4), batch(0, epoch=1))
+    assert states.check(batch(0, 4, epoch=0), Origin.CLIENT) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert states.check(batch(0, 4, epoch=1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["new", "retry", "gap"])), max_size=30))
@@ -281,6 +285,30 @@ def test_a_silent_producer_expires():
     assert [producer.producer_id for producer in states] == [2]
 
 
+def test_only_the_producers_that_are_named_are_looked_at():
+    states = wrote(*(batch(0, producer_id=producer_id) for producer_id in range(5)))
+    assert states.expire(1000 + DAY_MS, DAY_MS, states.ids()[1:3]) == 2
+    assert states.ids() == [0, 3, 4]
+    assert states.expire(1000 + DAY_MS, DAY_MS, [1, 3]) == 1  # one of them has gone meanwhile
+
+
+def test_a_producer_takes_less_than_400_bytes():
+    states, count = ProducerStates(), 1000
+    tracemalloc.start()
+    for producer_id, number in product(range(count), range(5)):
+        states.update(batch(number, offset=1000 * producer_id + number, producer_id=1000 + producer_id))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken / count < 400
+
+
+def test_numbers_that_span_two_remembered_batches_are_no_duplicate():
+    states = wrote(batch(0, 4, offset=0), batch(4, 4, offset=4))
+    for sequence in range(8):
+        expected = {0: Duplicate(0, 3, 1000), 4: Duplicate(4, 7, 1000)}.get(sequence, OUT_OF_ORDER)
+        assert states.check(batch(sequence, 4), Origin.CLIENT) == expected
+
+
 def test_an_open_transaction_keeps_its_producer():
     states = wrote(opened(10))
     assert states.expire(10 * DAY_MS, DAY_MS) == 0
@@ -348,7 +376,7 @@ def test_a_producer_known_by_a_marker_only_has_no_batch_in_the_snapshot():
     states.update(marker(5), control=COMMIT)
     (producer,) = decode_snapshot(states.encode_snapshot())
     assert states.encode_snapshot()[10 + 22 : 10 + 26] == bytes(4)  # the offset delta
-    assert (producer.last_sequence, producer.last_offset, producer.batches) == (-1, -1, [])
+    assert (producer.last_sequence, producer.last_offset) == (-1, -1)
 
 
 def test_clearing_forgets_producers_and_transactions():
@@ -404,7 +432,7 @@ def test_a_loaded_snapshot_decides_as_the_state_it_was_taken_of(history):
                 if kind == "transactional" or (known and known.transaction_first_offset is not None)
                 else 0
             )
-            sequence = sequence_after(known.last_sequence, 1) if known and known.batches else 0
+            sequence = sequence_after(known.last_sequence, 1) if known and known.last_offset >= 0 else 0
             states.update(batch(sequence, count, offset=offset, producer_id=producer_id, flags=flags))
         offset += count
     loaded = ProducerStates()
