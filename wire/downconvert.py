@@ -61,10 +61,11 @@ def _messages(records: bytes, magic: int, first_offset: int) -> Iterator[bytes]:
             attributes = LOG_APPEND_TIME if header.uses_log_append_time and magic else 0
         for record in read_records(records, position):
             if record.offset >= first_offset:
-                yield _message(record, magic, attributes)
+                yield encode_message(record, magic, attributes)
 
 
-def _message(record: Record, magic: int, attributes: int) -> bytes:
+def encode_message(record: Record, magic: int, attributes: int = 0) -> bytes:
+    """A record as a message of format 0 or 1; a compressed message set is the value of one."""
     timestamp = record.timestamp.to_bytes(8, "big", signed=True) if magic else b""
     content = b"".join((bytes((magic, attributes)), timestamp, *_field(record.key), *_field(record.value)))
     return _ENTRY.pack(record.offset, len(content) + _CRC_BYTES, zlib.crc32(content)) + content

@@ -135,8 +135,8 @@ def rebuilding(
     """
     meter = Meter(RECORDS_MAX_BYTES)
     cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), meter)
-    times = _Times(header)
-    section = _Section(open_compressor(codec, level), meter, max_bytes - BATCH_OVERHEAD_BYTES)
+    times = Times(header)
+    section = Section(open_compressor(codec, level), meter, max_bytes - BATCH_OVERHEAD_BYTES)
     for _ in range(header.record_count):
         length = cursor.read_number()
         if length > RECORD_IN_HAND_BYTES:
@@ -150,6 +150,13 @@ def rebuilding(
             yield
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
+    return finished_batch(header, section, times, codec, append_time_ms)
+
+
+def finished_batch(
+    header: BatchHeader, section: "Section", times: "Times", codec: Codec, append_time_ms: int | None
+) -> Batch | None:
+    """The batch of what was written, with the producer of this header; None when it is too large."""
     compressed = section.finished()
     if section.is_too_large:
         return None
@@ -162,14 +169,15 @@ def rebuilding(
             last_offset_delta=times.count - 1,
             base_timestamp=times.base,
             max_timestamp=largest,
+            record_count=times.count,
         ),
         compressed,
     )
     return Batch(data, read_batch_header(data), largest, 0 if has_append_time else times.largest_index)
 
 
-class _Section:
-    """The records of a batch on their way through a compressor."""
+class Section:
+    """The records of a batch on their way through a compressor. Who adds pieces of at most a chunk may stop between."""
 
     def __init__(self, compressor: Compressor, meter: Meter, bytes_max: int) -> None:
         self._compressor = compressor
@@ -183,7 +191,7 @@ class _Section:
         """Whether it can no longer become a batch that the topic allows."""
         return len(self._compressed) > self._bytes_max
 
-    def add(self, data: bytes | bytearray) -> None:
+    def add(self, data: bytes | bytearray | memoryview) -> None:
         """The next bytes."""
         self._pending += data
         if len(self._pending) >= CHUNK_BYTES:
@@ -202,7 +210,7 @@ class _Section:
 
 
 def _copy_long_record(
-    cursor: RecordCursor, length: int, times: "_Times", section: _Section, meter: Meter
+    cursor: RecordCursor, length: int, times: "Times", section: Section, meter: Meter
 ) -> Iterator[None]:
     """Pass a record on piece by piece, with its new timestamp and offset deltas."""
     end = cursor.consumed_bytes + length
@@ -219,7 +227,7 @@ def _copy_long_record(
             yield
 
 
-def _rewrite_record(body: bytes, times: "_Times", section: _Section, meter: Meter) -> Iterator[None]:
+def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter) -> Iterator[None]:
     """Pass a record on in the usual form: every number as short as it can be, the keys of headers in UTF-8."""
     record = bytearray(_EMPTY)
     try:
@@ -252,7 +260,7 @@ def _rewrite_record(body: bytes, times: "_Times", section: _Section, meter: Mete
     section.add(encode_varint(len(record)) + record)
 
 
-class _Times:
+class Times:
     """Turns the timestamps of a batch, record by record, into deltas from the first one."""
 
     def __init__(self, header: BatchHeader) -> None:

@@ -123,7 +123,7 @@ _ZSTD_SINCE_PRODUCE_VERSION = 7
 _FEW_RECORDS = 8  # up to here, and where records are large, walking in place is cheaper than copying into chunks
 _LARGE_RECORD_SHIFT = 10
 _TIMESTAMP_MAX = (1 << 63) - 1
-_CODEC_NAMES = {
+CODEC_NAMES = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
     "snappy": Codec.SNAPPY,
@@ -320,7 +320,7 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
 
 
 def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:
-    return rules.compression_type != "producer" and _CODEC_NAMES[rules.compression_type] != header.codec
+    return rules.compression_type != "producer" and CODEC_NAMES[rules.compression_type] != header.codec
 
 
 def _may_be_refused(header: BatchHeader, walk: Walk, times: Times, rules: RecordRules, now_ms: int) -> bool:
@@ -350,15 +350,16 @@ def _corrected(
         attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
         rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
         header = read_batch_header(records)
-    if len(records) > rules.segment_bytes:
-        return _larger_than_segment(len(records), rules)
-    return Batch(records, header, largest, newest_index)
+    return fitting_segment(Batch(records, header, largest, newest_index), rules)
 
 
-def _larger_than_segment(size_bytes: int, rules: RecordRules) -> RecordsRefused:
+def fitting_segment(batch: Batch, rules: RecordRules) -> Checked:
+    """The batch, if a segment may be as large as it is."""
+    if len(batch.data) <= rules.segment_bytes:
+        return batch
     return RecordsRefused(
         ErrorCode.RECORD_LIST_TOO_LARGE,
-        f"the batch of {size_bytes} bytes is larger than a segment, {rules.segment_bytes} bytes",
+        f"the batch of {len(batch.data)} bytes is larger than a segment, {rules.segment_bytes} bytes",
     )
 
 
@@ -443,18 +444,23 @@ def _rebuilt(
 ) -> Generator[None, None, Checked]:
     if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:  # Kafka's builder of batches throws
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {header.producer_id} has no epoch")
-    codec = _CODEC_NAMES[rules.compression_type]
+    codec = CODEC_NAMES[rules.compression_type]
+    append_time_ms = now_ms if rules.message_timestamp_type == "LogAppendTime" else None
+    max_bytes = rules.max_message_bytes
+    batch = yield from rebuilding(header, records, codec, level_of(codec, rules), append_time_ms, max_bytes)
+    if batch is None:
+        return _too_large(None, rules)
+    return fitting_segment(batch, rules)
+
+
+def level_of(codec: Codec, rules: RecordRules) -> int | None:
+    """The level at which a topic wants what this codec compresses; None where a codec has no levels."""
     levels = {
         Codec.GZIP: rules.compression_gzip_level,
         Codec.LZ4: rules.compression_lz4_level,
         Codec.ZSTD: rules.compression_zstd_level,
     }
-    append_time_ms = now_ms if rules.message_timestamp_type == "LogAppendTime" else None
-    max_bytes = rules.max_message_bytes
-    batch = yield from rebuilding(header, records, codec, levels.get(codec), append_time_ms, max_bytes)
-    if batch is None:
-        return _too_large(None, rules)
-    return batch if len(batch.data) <= rules.segment_bytes else _larger_than_segment(len(batch.data), rules)
+    return levels.get(codec)
 
 
 def _too_large(size_bytes: int | None, rules: RecordRules) -> RecordsRefused:

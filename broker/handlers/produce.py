@@ -7,8 +7,9 @@ Behaviour: each partition stands for itself and gets its own error code. A batch
     then closes the connection, the only way left to tell. Clients may not write to internal topics (17).
     A retry that is older than what is remembered of its producer is looked for in the log, byte for byte, before it is
     refused as out of order (45); Kafka refuses it.
-Versions: 0-2 carry old record formats and are answered with UNSUPPORTED_VERSION per partition; 3-11 carry one batch of
-    format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
+Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`); no message at
+    all is a success at offset -1. 3-11 carry one batch of format 2 per partition; 8+ say which record was refused; 10+
+    name the new leader (KIP-951).
 Not done: transactional batches: nobody coordinates a transaction yet, so the id is unknown
     (INVALID_PRODUCER_ID_MAPPING).
 """
@@ -31,6 +32,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header
 from barnabas.wire.topics import TopicPartition
+from barnabas.wire.upconvert import check_old_produced
 
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
@@ -131,8 +133,6 @@ def _by_topic(request: m.ProduceRequest) -> dict[str, list[m.ProduceRequest.Part
 
 def _refuse_request(call: Call, request: m.ProduceRequest) -> tuple[ErrorCode, str | None]:
     """What is wrong with the request as a whole, and what is said about it."""
-    if call.version < BATCH_FORMAT_2_VERSION:
-        return ErrorCode.UNSUPPORTED_VERSION, None
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -194,6 +194,8 @@ async def _append(
                 for index, message in batch.record_errors
             ]
         return None
+    if batch is None:
+        return None
     appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
     if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         appended = await _find_original(broker, partition, batch)
@@ -243,12 +245,15 @@ def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> P
 
 async def _checked_batch(
     broker: Broker, call: Call, partition: Partition, data: m.ProduceRequest.PartitionProduceData
-) -> "Batch | RecordsRefused":
+) -> "Batch | RecordsRefused | None":
+    """The batch to append; None where an old version brings no whole message, which Kafka takes for success."""
     records = data.records
     if records is None:
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", at_the_door=True)
     now_ms = broker.world.now_ms()
     rules, name = partition.config, partition.topic_partition
+    if call.version < BATCH_FORMAT_2_VERSION:
+        return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
     checked = check_small(records, rules, now_ms, call.version, name)
     if checked is not None:
         return checked

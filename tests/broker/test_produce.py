@@ -53,14 +53,6 @@ async def test_every_version_with_format_2_is_served(nursery, autojump_clock, ve
     assert await client.read_values("t") == [b"v"]
 
 
-@pytest.mark.parametrize("version", range(3))
-async def test_versions_with_old_formats_are_refused_for_each_partition(nursery, autojump_clock, version):
-    _, client = await with_topic(nursery, 2)
-    answer = await client.ask(produce_many({("t", 0): b"a", ("t", 1): b"b"}), version)
-    codes = [row.error_code for row in answer.responses[0].partition_responses]
-    assert codes == [ErrorCode.UNSUPPORTED_VERSION] * 2
-
-
 async def test_without_acknowledgement_nothing_is_sent_and_the_next_answer_is_the_next_requests(
     nursery, autojump_clock
 ):

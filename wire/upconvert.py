@@ -1,0 +1,354 @@
+"""Messages of formats 0 and 1, from producers of before Kafka 0.11: checked, and made one batch of format 2.
+
+Produce 0 to 2 carry a message set for each partition: messages one after another, or one compressed message that wraps
+a message set (`record_reader` has the layout). The log holds format 2 only, so what is checked is written anew.
+
+*Theory of operation.* Kafka checks in passes, and a set with two faults is answered with the fault of the earlier pass:
+
+1. the outer messages, in order: size, checksum, codec. A part of a message at the end is no fault; it is cut off.
+2. what stands together: one format, and a compressed message alone.
+3. the inner messages of a compressed one, to the end of the stream: sizes, then the offset of the last.
+4. each message: compressed again, checksum (of inner ones), format; then its key and its time. Faults of keys and times
+   and a wrong format inside are gathered over a compressed message; all others end the pass.
+5. what a batch cannot hold: lengths that lead out of a message, times before -1; and a batch that becomes too large.
+
+Here 3, 4 and 5 are one pass, so that no message set is held decompressed: the first fault of each is kept, and what is
+kept for the earliest pass counts. Messages go from the decompressing stream through a compressor into the new batch.
+Memory is that of one message, of a few chunks and of the batch, which is given up when it is larger than the topic
+allows. All of it are generators that yield when a step is over (`record_cursor.Meter`); a small message set has one.
+
+Offsets in messages say nothing: the batch counts from 0 on. The offset of a wrapper matters only in that Kafka refuses
+one that is smaller than the last inner one, except 0, which early librdkafka sends.
+
+Deviations, all on message sets that no producer sends: one may decompress to `RECORDS_MAX_BYTES`, and an inner message
+have `INNER_MESSAGE_MAX_BYTES`; of a set of uncompressed messages, all faults of pass 4 count before those of pass 5, as
+with a compressed message.
+"""
+
+import struct
+import zlib
+from collections.abc import Generator
+from typing import NamedTuple, TypeVar
+
+from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import (
+    BATCH_OVERHEAD_BYTES,
+    CODEC_MASK,
+    LEGACY_ENTRY_MIN_LENGTH,
+    LENGTH_OVERHEAD_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC_POSITION,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Batch,
+    BatchHeader,
+    is_intact,
+    walk_entries,
+)
+from barnabas.wire.record_cursor import RECORDS_MAX_BYTES, Meter, beyond_limits, invalid_records
+from barnabas.wire.record_reader import wrap_timestamp
+from barnabas.wire.record_writer import Section, Times, encode_varint, finished_batch
+from barnabas.wire.records import (
+    CODEC_NAMES,
+    RecordRules,
+    RecordsRefused,
+    check_produced,
+    fitting_segment,
+    level_of,
+)
+from barnabas.wire.topics import TopicPartition
+
+INNER_MESSAGE_MAX_BYTES = 16 << 20  # held whole, twice for a moment; honest ones fit into a topic's max.message.bytes
+
+BATCH_MAGIC = 2
+_MESSAGE_COST = 32  # of a message, in the units of a `Meter`,
+_CHECKSUM_COST_SHIFT = 8  # and of 256 bytes of it: about 1 GB/s
+_ANY_CODEC_VERSION = 7  # Kafka forbids zstd in Produce 3 to 6 only
+_CRC_POSITION = LENGTH_OVERHEAD_BYTES
+_ATTRIBUTES_POSITION = 17
+_CODEC_POSITION = (17, 17, 22)  # by format
+_FIELDS_POSITION = (18, 26)  # of the key's length; format 1 has its timestamp before it
+_ENTRY_START = struct.Struct(">qi")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_UINT32 = struct.Struct(">I")
+_RECORD_ATTRIBUTES = b"\x00"  # which say nothing
+_NULL = encode_varint(-1)
+_NO_HEADERS = encode_varint(0)
+_NO_PRODUCER = BatchHeader(0, 0, -1, BATCH_MAGIC, 0, 0, 0, 0, NO_TIMESTAMP, NO_PRODUCER_ID, -1, -1, 0)
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+Field = memoryview | None
+
+
+def check_old_produced(
+    records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
+) -> Steps[Batch | RecordsRefused | None]:
+    """What Produce 0 to 2 bring for one partition, as the batch that is stored; None when there is no whole message.
+
+    A batch of format 2 is taken as it is, which Kafka does too.
+    """
+    meter = Meter(RECORDS_MAX_BYTES)
+    try:
+        outer = yield from _look_over(records, rules, meter)
+        if outer is None:
+            return None
+        if outer.magic == BATCH_MAGIC:
+            return (yield from check_produced(records[: outer.end], rules, now_ms, _ANY_CODEC_VERSION, topic_partition))
+        conversion = _Conversion(outer, rules, now_ms, meter)
+        if outer.codec:
+            yield from _take_wrapped(conversion, records[: outer.end], outer, meter)
+        else:
+            yield from _take_all(conversion, records[: outer.end], meter)
+        batch = conversion.finish()
+    except CorruptRecords as error:
+        return RecordsRefused(error.code, str(error))
+    return fitting_segment(batch, rules) if isinstance(batch, Batch) else batch
+
+
+class _Outer(NamedTuple):
+    """What the outer messages have in common."""
+
+    magic: int  # of the first
+    codec: int
+    end: int
+
+
+def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_Outer | None]:
+    """Check the outer messages, and whether they may stand together; None where there is none."""
+    first_magic, codec, count, end = 0, 0, 0, 0
+    for position, entry in walk_entries(records):
+        view = records[position : position + entry.size_bytes]
+        if entry.magic == BATCH_MAGIC and entry.offset:
+            raise invalid_records(f"the base offset of a batch that is sent should be 0, not {entry.offset}")
+        if entry.size_bytes > rules.max_message_bytes:
+            raise CorruptRecords(
+                f"a message of {entry.size_bytes} bytes is larger than {rules.max_message_bytes}",
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
+        if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
+            raise CorruptRecords(f"the checksum of message {count} is wrong")
+        codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
+        if codec > Codec.ZSTD:
+            raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        first_magic = first_magic if count else entry.magic
+        count, end = count + 1, position + entry.size_bytes
+    if count > 1 and (codec or first_magic == BATCH_MAGIC):
+        raise invalid_records("a compressed message, or a batch of format 2, does not stand alone")
+    if codec == Codec.ZSTD and first_magic < BATCH_MAGIC:
+        raise invalid_records(f"message format {first_magic} knows no zstd")
+    return _Outer(first_magic, codec, end) if count else None
+
+
+def _is_intact_message(message: memoryview, meter: Meter) -> Steps[bool]:
+    """Whether the CRC-32 of a message of format 0 or 1 is right; counts what a look at the message costs."""
+    crc = 0
+    for position in range(MAGIC_POSITION, len(message), CHUNK_BYTES):
+        crc = zlib.crc32(message[position : position + CHUNK_BYTES], crc)
+        meter.credit -= CHUNK_BYTES >> _CHECKSUM_COST_SHIFT if position > MAGIC_POSITION else _MESSAGE_COST
+        if meter.is_step_over():
+            yield
+    (stored,) = _UINT32.unpack_from(message, _CRC_POSITION)
+    return bool(stored == crc)
+
+
+def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> Steps[None]:
+    """Take messages that are not compressed. Each stands for itself: the first that is refused is the answer."""
+    for position, entry in walk_entries(records):
+        if entry.magic != conversion.magic:
+            raise invalid_records(f"a message of format {entry.magic} follows one of format {conversion.magic}")
+        message = records[position : position + entry.size_bytes]
+        yield from conversion.take(message, message[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME != 0)
+        if conversion.refused is not None:
+            return
+        meter.credit -= _MESSAGE_COST
+        if meter.is_step_over():
+            yield
+
+
+def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer, meter: Meter) -> Steps[None]:
+    """Take the messages inside the one compressed message."""
+    timestamp, _, content = _parse(wrapper, outer.magic)
+    if content is None:
+        raise invalid_records("the compressed message is empty")
+    if wrapper[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME:
+        conversion.append_time_of_wrapper = timestamp
+    inner = _InnerMessages(content, outer, meter)
+    last_offset = None
+    while (message := (yield from inner.read_next())) is not None:
+        (last_offset,) = _INT64.unpack_from(message)
+        yield from conversion.take_inner(message)
+        meter.credit -= _MESSAGE_COST
+        if meter.is_step_over():
+            yield
+    if last_offset is None:
+        raise invalid_records("the compressed message holds no message")
+    (offset,) = _INT64.unpack_from(wrapper)
+    if outer.magic and offset and offset < last_offset:
+        raise invalid_records(f"the compressed message at offset {offset} holds one at {last_offset}")
+
+
+class _InnerMessages:
+    """Messages as they come out of a stream."""
+
+    def __init__(self, content: memoryview, outer: _Outer, meter: Meter) -> None:
+        self._stream = open_stream(outer.codec, content, outer.magic)
+        self._meter = meter
+        self._buffer = memoryview(b"")
+
+    def read_next(self) -> Steps[memoryview | None]:
+        """The next whole message; None at the end, which may also be within a message."""
+        if not (yield from self._fill(LENGTH_OVERHEAD_BYTES)):
+            return None
+        offset, length = _ENTRY_START.unpack_from(self._buffer)
+        if length < LEGACY_ENTRY_MIN_LENGTH:
+            raise CorruptRecords(f"an inner message of {length} bytes at offset {offset} is shorter than any")
+        size_bytes = LENGTH_OVERHEAD_BYTES + length
+        if not (yield from self._fill(size_bytes)):
+            return None
+        message, self._buffer = self._buffer[:size_bytes], self._buffer[size_bytes:]
+        return message
+
+    def _fill(self, size_bytes: int) -> Steps[bool]:
+        """Whether so many bytes are there. Memory grows as they arrive, not as a length claims."""
+        have = len(self._buffer)
+        if have >= size_bytes:
+            return True
+        pieces: list[bytes | memoryview] = [self._buffer]
+        while have < size_bytes and (piece := self._meter.read(self._stream)):
+            pieces.append(piece)
+            have += len(piece)
+            if have > INNER_MESSAGE_MAX_BYTES:
+                raise beyond_limits(f"an inner message has more than {INNER_MESSAGE_MAX_BYTES} bytes")
+            if self._meter.is_step_over():
+                yield
+        self._buffer = memoryview(b"".join(pieces))
+        return have >= size_bytes
+
+
+class _Conversion:
+    """Judges message after message, and writes them into a batch while nothing speaks against it."""
+
+    def __init__(self, outer: _Outer, rules: RecordRules, now_ms: int, meter: Meter) -> None:
+        self.magic = outer.magic
+        self.refused: ErrorCode | None = None  # because of keys, times and formats
+        self.append_time_of_wrapper: int | None = None  # of a wrapper that says it has the time of an append
+        self._stopped: CorruptRecords | None = None  # the first other fault
+        self._unfit: CorruptRecords | None = None  # the first thing that no batch can hold
+        self._rules = rules
+        self._now_ms = now_ms
+        self._wants_append_time = rules.message_timestamp_type == "LogAppendTime"
+        keeps_codec = rules.compression_type == "producer"
+        self._codec = Codec(outer.codec) if keeps_codec else CODEC_NAMES[rules.compression_type]
+        compressor = open_compressor(self._codec, None if keeps_codec else level_of(self._codec, rules))
+        self._meter = meter
+        self._section = Section(compressor, meter, rules.max_message_bytes - BATCH_OVERHEAD_BYTES)
+        self._times = Times(_NO_PRODUCER)
+
+    def take_inner(self, message: memoryview) -> Steps[None]:
+        """Judge a message of a compressed one, and write it."""
+        if self._stopped is not None:
+            return
+        magic, codec = message[MAGIC_POSITION], message[_ATTRIBUTES_POSITION] & CODEC_MASK
+        try:
+            if codec:
+                code = ErrorCode.INVALID_RECORD if codec <= Codec.ZSTD else ErrorCode.UNKNOWN_SERVER_ERROR
+                raise CorruptRecords(f"a compressed message has an inner one of codec {codec}", code)
+            if magic != self.magic:
+                _parse(message, min(magic, 1))  # Kafka fails where it cannot name the fields in its message
+                self._refuse(ErrorCode.INVALID_RECORD)
+            elif not (yield from _is_intact_message(message, self._meter)):
+                raise CorruptRecords("the checksum of an inner message is wrong")
+            else:
+                yield from self.take(message, self.append_time_of_wrapper is not None)
+        except CorruptRecords as fault:
+            self._stopped = fault
+
+    def take(self, message: memoryview, has_append_time: bool) -> Steps[None]:
+        """Judge a message by key and time, and write it."""
+        try:
+            timestamp, key, value = _parse(message, self.magic)
+            if self.magic and self.append_time_of_wrapper is not None:
+                timestamp = self.append_time_of_wrapper
+            if key is None and self._rules.compacted:
+                self._refuse(ErrorCode.INVALID_RECORD)
+            elif self._is_bad_time(timestamp, has_append_time and self.magic > 0):
+                self._refuse(ErrorCode.INVALID_TIMESTAMP)
+            elif not (self._unfit or self.refused):
+                yield from self._write(timestamp, key, value)
+        except CorruptRecords as fault:
+            self._unfit = self._unfit or fault
+
+    def finish(self) -> Batch | RecordsRefused:
+        """The batch, or the fault that counts."""
+        if self._stopped is not None:
+            raise self._stopped
+        if self.refused is not None:
+            return RecordsRefused(self.refused, "the key, the time or the format of a message is refused")
+        if self._unfit is not None:
+            raise self._unfit
+        append_time_ms = self._now_ms if self._wants_append_time else None
+        batch = finished_batch(_NO_PRODUCER, self._section, self._times, self._codec, append_time_ms)
+        limit = self._rules.max_message_bytes
+        return batch or RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is larger than {limit} bytes")
+
+    def _is_bad_time(self, timestamp: int, has_append_time: bool) -> bool:
+        if timestamp == NO_TIMESTAMP or self._wants_append_time:
+            return has_append_time
+        age_ms = wrap_timestamp(self._now_ms - timestamp)  # in 64 bits, as in Java
+        rules = self._rules
+        return age_ms > rules.message_timestamp_before_max_ms or -age_ms > rules.message_timestamp_after_max_ms
+
+    def _refuse(self, code: ErrorCode) -> None:
+        """One bad time makes it that for all."""
+        if self.refused != ErrorCode.INVALID_TIMESTAMP:
+            self.refused = code
+
+    def _write(self, timestamp: int, key: Field, value: Field) -> Steps[None]:
+        """A record of format 2; nothing once the batch is too large."""
+        number, delta = encode_varint(self._times.count), encode_varint(self._times.next_delta(timestamp))
+        if self._section.is_too_large:
+            return
+        pieces = (
+            *(_RECORD_ATTRIBUTES, delta, number),
+            *(_length_of(key), key or b"", _length_of(value), value or b"", _NO_HEADERS),
+        )
+        size_bytes = sum(map(len, pieces))
+        if size_bytes <= CHUNK_BYTES:
+            self._section.add(b"".join((encode_varint(size_bytes), *pieces)))
+            return
+        self._section.add(encode_varint(size_bytes))
+        for piece in pieces:
+            for position in range(0, len(piece), CHUNK_BYTES):
+                self._section.add(piece[position : position + CHUNK_BYTES])
+                if self._meter.is_step_over():
+                    yield
+
+
+def _length_of(field: Field) -> bytes:
+    return _NULL if field is None else encode_varint(len(field))
+
+
+def _parse(message: memoryview, magic: int) -> tuple[int, Field, Field]:
+    """Timestamp, key and value of a message of format 0 or 1; what follows the value is ignored, as in Kafka."""
+    position = _FIELDS_POSITION[magic]
+    try:
+        timestamp = _INT64.unpack_from(message, position - _INT64.size)[0] if magic else NO_TIMESTAMP
+        key, position = _read_field(message, position)
+        value, _ = _read_field(message, position)
+    except (IndexError, struct.error):
+        raise CorruptRecords("a length leads out of a message", ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    return timestamp, key, value
+
+
+def _read_field(message: memoryview, position: int) -> tuple[Field, int]:
+    (length,) = _INT32.unpack_from(message, position)
+    position += _INT32.size
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(message):
+        raise IndexError
+    return message[position:end], end
