@@ -7,7 +7,6 @@ from compat_tests.differential.compare import Known
 
 NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do well without it."
 TRANSACTIONS = "Transactions are not there yet, so their APIs are not listed and nobody coordinates them."
-OLD_FORMATS = "Record formats 0 and 1 are not taken; no producer of the last years speaks these versions."
 KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
 KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's last five; ours finds it in the log."
 KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
@@ -36,7 +35,7 @@ KNOWN_DIFFERENCES = [
         "*.records",
         "The limit holds for what is sent, message by message; one is sent always, or a reader would stand still.",
     ),
-    Known("produce_in_old_formats", "*", "*", OLD_FORMATS),
+    Known("new_batches_in_old_requests", "null", "", KAFKA_IS_SILENT),
     Known(
         "create_topics_on_brokers_that_are_not_there",
         "v* brokers [[]]",

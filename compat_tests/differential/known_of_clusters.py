@@ -14,6 +14,7 @@ OTHER_STEPS = (
 ABOUT_ONE_BROKER: dict[str, str] = {
     **dict.fromkeys(("damaged_batches*", "first_bytes", "*_that_lie", "every_api_above_its_versions"), ONE_CONNECTION),
     **dict.fromkeys(("api_versions*", "client_software_names", "sasl_on_a_plain_listener"), ONE_CONNECTION),
+    **dict.fromkeys(("old_messages_*", "new_batches_in_old_requests"), ONE_CONNECTION),
     **dict.fromkeys(("*_in_old_formats", "codecs", "zstd_for_old_consumers", "fetch_*s"), ONE_CONNECTION),
     **dict.fromkeys(("keys_on_a_compacted_topic", "times_of_records", "sizes_of_batches"), ONE_CONNECTION),
     **dict.fromkeys(("every_*_with_every_value", "what_is_*", "broker_configs_*", "topic_configs_*"), OWN_CONFIGS),

@@ -49,15 +49,6 @@ def produce_in_every_version(side):
 
 
 @scenario
-def produce_in_old_formats(side):
-    """Versions that carry formats 0 and 1: Kafka converts, Barnabas refuses."""
-    topic = side.create_topic("one")
-    for version in range(3):
-        yield f"v{version} acks 1", side.ask(produce_one(topic, batch(), acks=1), version)
-        yield f"v{version} no topics", side.ask(produce([]), version)
-
-
-@scenario
 def unreadable_beside_readable(side):
     """What cannot be read at all fails the request, what can be is refused by itself."""
     topic = side.create_topic("one", 2)
