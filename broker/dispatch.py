@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.encoded import Encoded
 from barnabas.broker.handlers import (
     acls,
     cluster,
@@ -39,7 +40,7 @@ from barnabas.broker.handlers import (
 from barnabas.broker.waiting import Later
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
 from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_prefix
 
@@ -49,7 +50,7 @@ PRODUCE_KEY = 0
 REFUSED_INLINE_BYTES_MAX = 1 << 11  # a row of a request has two bytes at least: to refuse more of them takes long
 INLINE_BYTES_MAX = 1 << 16  # a larger request is decoded, and its answer encoded, in a thread
 
-Handler = Callable[..., "m.Message | Awaitable[m.Message | Later | None] | None"]
+Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | Later | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
 Pieces = list["bytes | bytearray | memoryview | FileSlice"]
 
@@ -153,7 +154,9 @@ async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memo
             return Owed(response, call, header.correlation_id)
         return [] if response is None else _encode(call, header.correlation_id, response)
     request = await broker.world.in_thread(_decode, call, frame, header.position)
-    answered = await answer(broker, call, request, len(frame))
+    answered = await _handle(broker, call, request, len(frame))
+    if isinstance(answered, Later):
+        answered = await _decided(answered)
     if answered is None:
         return []
     with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
@@ -164,17 +167,23 @@ async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memo
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
     """The response to a decoded request; None when nothing is to be sent (acks=0)."""
     response = await _handle(broker, call, request, request_bytes)
-    if not isinstance(response, Later):
-        return response
-    await response.outcomes.wait(response.deadline)
-    return response.answer()
+    if isinstance(response, Encoded):
+        return m.decode(response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
+    return await _decided(response) if isinstance(response, Later) else response
 
 
-async def _handle(broker: Broker, call: Call, request: m.Message, request_bytes: int) -> m.Message | Later | None:
+async def _decided(later: Later) -> m.Message:
+    await later.outcomes.wait(later.deadline)
+    return later.answer()
+
+
+async def _handle(
+    broker: Broker, call: Call, request: m.Message, request_bytes: int
+) -> m.Message | Encoded | Later | None:
     route = HANDLERS[call.api_key]
     try:
         if _WAITS[call.api_key]:
-            return await cast("Awaitable[m.Message | Later | None]", route.handle(broker, call, request))
+            return await cast("Awaitable[m.Message | Encoded | Later | None]", route.handle(broker, call, request))
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refused:
         code = refused.code
@@ -204,7 +213,7 @@ def _decode(call: Call, frame: memoryview, position: int) -> m.Message:
     return m.decode(_request_class(APIS[call.api_key]), call.version, frame, position)
 
 
-def _encode(call: Call, correlation_id: int, response: m.Message) -> Pieces:
+def _encode(call: Call, correlation_id: int, response: m.Message | Encoded) -> Pieces:
     try:
         return _pieces(call.api_key, call.version, correlation_id, response)
     except Exception as error:
@@ -217,8 +226,11 @@ def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
     return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 
 
-def _pieces(api_key: int, version: int, correlation_id: int, response: m.Message) -> Pieces:
+def _pieces(api_key: int, version: int, correlation_id: int, response: m.Message | Encoded) -> Pieces:
     """Length, header and body; neighbours in memory are joined, file slices stand for themselves."""
+    if isinstance(response, Encoded):
+        size = sum(map(len, response.pieces))
+        return [response_prefix(size, correlation_id, response_header_version(api_key, version)), *response.pieces]
     body: Pieces = []
     size = m.encode_into(response, version, body)
     joined: list[bytes | bytearray | memoryview] = [

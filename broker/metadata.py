@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.encoded import Kept
 from barnabas.controller.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
@@ -55,6 +56,7 @@ class ClusterMetadata:
         self.topics: dict[str, TopicInfo] = {}
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and when it went, by trio's clock
         self.is_whole = trio.Event()  # once in a broker's life: what was there at its start has been told
+        self.answers = Kept()  # about all topics
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()
 
@@ -71,6 +73,7 @@ class ClusterMetadata:
                 deleted.append(TopicPartition(name, state.partition_index))
             else:
                 self._store(name, topic_id, state)
+        self.answers.clear()
         self._changed.set()
         self._changed = trio.Event()
         return deleted
@@ -82,6 +85,7 @@ class ClusterMetadata:
         for each in partitions:
             self._forget(*each)
         if partitions:
+            self.answers.clear()
             self._changed.set()
             self._changed = trio.Event()
         return partitions

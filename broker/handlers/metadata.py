@@ -18,11 +18,13 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.encoded import Encoded
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
 from barnabas.broker.pacing import paced, pause_after
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
+from barnabas.wire.runtime import varint
 from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
 
 ALL_TOPICS_IS_EMPTY_VERSION = 0
@@ -33,29 +35,31 @@ TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
 NOT_ASKED = -(1 << 31)  # instead of a set of operations
 PATIENCE_SECONDS = 10.0  # for the first picture of the cluster: less than any client waits for an answer
-TOPIC_COST, PARTITION_COST = 3, 1  # rows that take as long as one of these
+TOPIC_COST, PARTITION_COST = 3, 2  # rows that take as long as one of these
+ENCODED_COST = 1  # the same, of a partition that is encoded
+ROWS_INLINE_MAX = 200  # partitions that are encoded at a time, or but few more
+ROWS_IN_THREAD_MIN = 1000  # those of a large topic are encoded in a thread
+TOPICS_AT_A_TIME = 100  # are encoded: their number takes one byte
+FLEXIBLE_VERSION = 9
+CLUSTER_OPERATIONS_VERSIONS = range(8, 11)
 
 Topic = m.MetadataResponse.MetadataResponseTopic
 Partition = m.MetadataResponse.MetadataResponsePartition
 
 
-async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse:
+async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | Encoded:
     """Brokers, controller, and the asked topics."""
     await _check_ids(call, request)
     if not broker.metadata.is_whole.is_set():
         await _until_whole(broker)
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
-        topics = [
-            _known_topic(broker, call, request, info)
-            for info in broker.metadata.topics.values()
-            if call.authorize("Describe", "Topic", info.name)
-        ]
-    else:
-        topics = []
-        async for asked in paced(await _once(request.topics), TOPIC_COST):
-            topic = await _asked_topic(broker, call, request, asked)
-            topics.append(topic)
-            await pause_after(PARTITION_COST * len(topic.partitions))
+        return await _all_topics(broker, call, request)
+    once = await _once(request.topics)
+    topics = [await _asked_topic(broker, call, request, asked) async for asked in paced(once, TOPIC_COST)]
+    return _response(broker, call, request, topics)
+
+
+def _response(broker: Broker, call: Call, request: m.MetadataRequest, topics: list[Topic]) -> m.MetadataResponse:
     brokers = [
         m.MetadataResponse.MetadataResponseBroker(
             node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
@@ -75,6 +79,65 @@ def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -
     """The same error for every asked topic."""
     topics = [Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or ()]
     return m.MetadataResponse(topics=topics)
+
+
+# -- all topics
+
+
+async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> Encoded:
+    """The topics are kept as bytes while nothing changes: most clients ask for the same, again and again."""
+    depends_on = (call.version, call.listener, call.principal, request.include_topic_authorized_operations)
+    topics = await broker.metadata.answers.get(depends_on, lambda: _encode_topics(broker, call, request))
+    head, _, tail = _parts_of(_response(broker, call, request, []), call.version)
+    return Encoded((head, topics, tail))
+
+
+async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> bytes:
+    """The array of all topics. One that changes meanwhile is told of as it was or as it is."""
+    parts: list[bytes] = [b""]
+    count, rows = 0, 0
+    some: list[Topic] = []
+    async for info in paced(list(broker.metadata.topics.values()), TOPIC_COST):
+        if call.authorize("Describe", "Topic", info.name):
+            some.append(await _known_topic(broker, call, request, info))
+            count, rows = count + 1, rows + len(info.partitions)
+        if rows > ROWS_INLINE_MAX or len(some) == TOPICS_AT_A_TIME:
+            parts.append(await _encode_some(broker, call, some, rows))
+            some, rows = [], 0
+    parts.append(await _encode_some(broker, call, some, rows))
+    parts[0] = varint(count + 1) if call.version >= FLEXIBLE_VERSION else count.to_bytes(4, "big")
+    return b"".join(parts)
+
+
+async def _encode_some(broker: Broker, call: Call, topics: list[Topic], rows: int) -> bytes:
+    """Elements of the array."""
+    response = m.MetadataResponse(topics=topics)
+    if rows > ROWS_IN_THREAD_MIN:
+        _, elements, _ = await broker.world.in_request_thread(_parts_of, response, call.version)
+    else:
+        _, elements, _ = _parts_of(response, call.version)
+        await pause_after(ENCODED_COST * rows)
+    return elements
+
+
+def _parts_of(response: m.MetadataResponse, version: int) -> tuple[bytes, bytes, bytes]:
+    """The encoded answer: what comes before the array of topics, its elements, what comes after it."""
+    encoded = m.encode(response, version)
+    topics, response.topics = response.topics, ()
+    before_count = len(m.encode(response, version)) - _bytes_after(version) - _count_bytes(version)
+    response.topics = topics
+    end = len(encoded) - _bytes_after(version)
+    return encoded[:before_count], encoded[before_count + _count_bytes(version) : end], encoded[end:]
+
+
+def _count_bytes(version: int) -> int:
+    """Of an array of at most `TOPICS_AT_A_TIME`."""
+    return 1 if version >= FLEXIBLE_VERSION else 4
+
+
+def _bytes_after(version: int) -> int:
+    """Behind the topics: authorized operations of the cluster, and the number of tagged fields."""
+    return 4 * (version in CLUSTER_OPERATIONS_VERSIONS) + (version >= FLEXIBLE_VERSION)
 
 
 async def _until_whole(broker: Broker) -> None:
@@ -113,7 +176,7 @@ async def _asked_topic(
         return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     info = broker.metadata.topics.get(name)
     if info is not None:
-        return _known_topic(broker, call, request, info)
+        return await _known_topic(broker, call, request, info)
     return Topic(
         error_code=await _unknown(broker, call, request, name),
         name=name,
@@ -132,11 +195,14 @@ async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name:
     return await broker.topics.auto_create(name)
 
 
-def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, info: TopicInfo) -> Topic:
+async def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, info: TopicInfo) -> Topic:
     topic = Topic(
         name=info.name,
         is_internal=info.name in INTERNAL_TOPICS,
-        partitions=[_partition(broker, call, index, partition) for index, partition in sorted(info.partitions.items())],
+        partitions=[
+            _partition(broker, call, index, partition)
+            async for index, partition in paced(sorted(info.partitions.items()), PARTITION_COST)
+        ],
         topic_authorized_operations=_operations(request),
     )
     if call.version >= TOPIC_ID_VERSION:

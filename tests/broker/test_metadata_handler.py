@@ -1,13 +1,19 @@
 """Metadata: which topics, which errors, and topics that come into being because somebody asks for them."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
-from barnabas.broker.metadata import FAREWELL_SECONDS
+from barnabas.broker.call import Call
+from barnabas.broker.dispatch import answer
+from barnabas.broker.handlers.metadata import metadata
+from barnabas.broker.metadata import FAREWELL_SECONDS, ClusterMetadata
 from barnabas.controller import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
+from tests.broker.steps import StepMeter
 
 Asked = m.MetadataRequest.MetadataRequestTopic
 
@@ -271,3 +277,67 @@ async def test_a_broker_that_nobody_tells_anything_for_long_sends_clients_away(n
     client = await machine.connect()
     assert (await client.metadata("t"))["t"].error_code == 0
     assert (await client.metadata("u"))["u"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- all topics of a large cluster
+
+
+def told_of(broker, **counts):
+    """This broker, told of topics with so many partitions by a controller: every other one has no leader."""
+    me = broker.broker_id
+    endpoint = m.UpdateMetadataRequest.UpdateMetadataEndpoint(port=9092, host="127.0.0.1", listener="PLAINTEXT")
+    state = m.UpdateMetadataRequest.UpdateMetadataPartitionState
+    topics = [
+        m.UpdateMetadataRequest.UpdateMetadataTopicState(
+            topic_name=name,
+            topic_id=number.to_bytes(16, "big"),
+            partition_states=[
+                state(partition_index=index, leader=-1 if index % 2 else me, isr=[me], replicas=[me, 9])
+                for index in range(count)
+            ],
+        )
+        for number, (name, count) in enumerate(counts.items(), 1)
+    ]
+    live = [m.UpdateMetadataRequest.UpdateMetadataBroker(id=me, endpoints=[endpoint])]
+    broker.metadata.apply(m.UpdateMetadataRequest(controller_id=me, live_brokers=live, topic_states=topics))
+    broker.metadata.is_whole.set()
+    return broker
+
+
+async def isolated(nursery):
+    """A broker whose picture of the cluster is only what a test tells it."""
+    machine, _ = await with_topics(nursery)
+    return replace(machine.broker, metadata=ClusterMetadata())
+
+
+def call_of(version):
+    return Call(3, version, "test", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_all_topics_are_told_as_if_each_were_named(nursery, autojump_clock, version):
+    counts = {f"t{number}": number % 4 + 1 for number in range(150)} | {"large": 1500}
+    broker = told_of(await isolated(nursery), **counts)
+    flags = {"include_topic_authorized_operations": True} if version >= 8 else {}
+    named = m.MetadataRequest(topics=[Asked(name=name) for name in counts], **flags)
+    everything = m.MetadataRequest(topics=None if version else [], **flags)
+    expected = await answer(broker, call_of(version), named)
+    assert m.encode(await answer(broker, call_of(version), everything), version) == m.encode(expected, version)
+
+
+async def test_all_topics_are_encoded_once_until_they_change(nursery, autojump_clock):
+    broker = told_of(await isolated(nursery), a=1, b=2)
+    request = m.MetadataRequest(topics=None)
+    first, again = [await metadata(broker, call_of(12), request) for _ in range(2)]
+    assert again.pieces[1] is first.pieces[1]
+    told_of(broker, c=1)
+    response = await answer(broker, call_of(12), request)
+    assert [topic.name for topic in response.topics] == ["a", "b", "c"]
+
+
+async def test_all_topics_of_a_large_cluster_are_told_in_many_steps(nursery, autojump_clock):
+    broker = told_of(await isolated(nursery), **{f"t{number}": 3 for number in range(2000)}, large=3000)
+    with StepMeter() as meter:
+        response = await answer(broker, call_of(12), m.MetadataRequest(topics=None))
+    assert sum(len(topic.partitions) for topic in response.topics) == 9000
+    assert meter.longest.lines < 5000, meter.longest
