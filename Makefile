@@ -32,9 +32,11 @@ check: $(VENV)/made-dev
 	$(BIN)/python -m pytest -q tests/test_tidy.py
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
+# KIND=directories, levels or crowds: histories about that.
 SEEDS := 100
 sim: $(VENV)/made-dev
-	$(BIN)/python -m barnabas.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+	$(BIN)/python -m barnabas.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) \
+		$(if $(KIND),--kind $(KIND)) $(ARGS)
 
 sim-bite: $(VENV)/made-dev
 	$(BIN)/python -m barnabas.testing.simulation --bite $(ARGS)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from barnabas.testing.simulation.bugs import BUGS
+from barnabas.testing.simulation.kinds import KINDS
 from barnabas.testing.simulation.run import SECONDS, Report, run_seed
 
 MODULE = "barnabas.testing.simulation"
@@ -35,7 +36,7 @@ def main() -> int:
     if arguments.bite:
         return _bite(arguments)
     if arguments.seed is not None:
-        return _tell_one(arguments.seed, arguments.seconds, arguments.bug, arguments.lines)
+        return _tell_one(arguments)
     return _run_many(arguments)
 
 
@@ -45,31 +46,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
+    parser.add_argument("--kind", default="", choices=KINDS, help="histories of this kind; bugs: look among these only")
     parser.add_argument("--bug", action="append", default=[], choices=BUGS, help="plant this bug")
     parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
-    parser.add_argument("--results", type=Path, default=Path("sim-results.jsonl"), help="where results are appended")
+    parser.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--lines", type=int, default=200, help="how much of the story is told, from its end")
     return parser
 
 
-def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()) -> str:
+def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "") -> str:
     """The command that runs this seed again."""
-    options = "" if seconds == SECONDS else f" --seconds {seconds:g}"
+    options = ("" if seconds == SECONDS else f" --seconds {seconds:g}") + (f" --kind {kind}" if kind else "")
     return f"python -m {MODULE} --seed {seed}{options}" + "".join(f" --bug {bug}" for bug in bugs)
 
 
 # -- one seed
 
 
-def _tell_one(seed: int, seconds: float, bugs: Sequence[str], lines: int) -> int:
-    report = run_seed(seed, seconds, bugs)
-    for line in report.story[-lines:]:
+def _tell_one(arguments: argparse.Namespace) -> int:
+    history = arguments.seed, arguments.seconds, arguments.bug, arguments.kind
+    report = run_seed(*history)
+    for line in report.story[-arguments.lines :]:
         print(line)
     print(json.dumps(report.as_json(), indent=1))
     if report.violations:
         print(f"\n{len(report.violations)} violations; the first: {report.violations[0]}")
-        print(f"again: {replay_command(seed, seconds, bugs)}")
+        print(f"again: {replay_command(*history)}")
     return 1 if report.violations else 0
 
 
@@ -77,12 +80,13 @@ def _tell_one(seed: int, seconds: float, bugs: Sequence[str], lines: int) -> int
 
 
 def _run_many(arguments: argparse.Namespace) -> int:
-    done = {line["seed"] for line in _lines_of(arguments.results)}
+    path = arguments.results or Path(f"sim-results{'-' * bool(arguments.kind)}{arguments.kind}.jsonl")
+    done = {line["seed"] for line in _lines_of(path)}
     seeds = [seed for seed in range(arguments.first, arguments.first + arguments.seeds) if seed not in done]
-    print(f"{len(seeds)} seeds to run, {len(done)} in {arguments.results}", flush=True)
+    print(f"{len(seeds)} seeds to run, {len(done)} in {path}", flush=True)
     began = time.monotonic()
-    with arguments.results.open("a", encoding="utf-8") as results:
-        work = partial(run_seed, seconds=arguments.seconds, bugs=arguments.bug)
+    with path.open("a", encoding="utf-8") as results:
+        work = partial(run_seed, seconds=arguments.seconds, bugs=arguments.bug, kind=arguments.kind)
         for number, report in enumerate(_in_processes(work, seeds, arguments.processes), 1):
             results.write(json.dumps(report.as_json()) + "\n")
             results.flush()
@@ -91,7 +95,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
             if number % 20 == 0:
                 rate = number / (time.monotonic() - began) * 60
                 print(f"{number} of {len(seeds)} seeds, {rate:.0f} a minute", flush=True)
-    return _summarize(_lines_of(arguments.results), arguments)
+    return _summarize(_lines_of(path), arguments)
 
 
 def _in_processes(work: "partial[Report]", seeds: Sequence[int], processes: int) -> Iterator[Report]:
@@ -126,7 +130,8 @@ def _summarize(lines: Sequence[dict[str, object]], arguments: argparse.Namespace
     for title, total in (("faults", faults), ("replicas", counts), ("clients were told", events)):
         print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(total.items())))
     for line in bad:
-        print(f"  {replay_command(int(str(line['seed'])), arguments.seconds, arguments.bug)}   # {line['rules']}")
+        again = replay_command(int(str(line["seed"])), arguments.seconds, arguments.bug, arguments.kind)
+        print(f"  {again}   # {line['rules']}")
     return 1 if bad else 0
 
 

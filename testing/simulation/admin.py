@@ -42,7 +42,14 @@ class Permissions(Protocol):
 class Admin:
     """One administrator."""
 
-    def __init__(self, party: Party, topics: Sequence[TopicPlan], permissions: Permissions) -> None:
+    def __init__(
+        self,
+        party: Party,
+        topics: Sequence[TopicPlan],
+        permissions: Permissions,
+        directories: Sequence[str] = (),
+        move_weight: int = 0,
+    ) -> None:
         self.party = party
         self.counts: dict[str, int] = {}  # what was answered without an error
         self._plans = {plan.name: plan for plan in topics}
@@ -58,6 +65,9 @@ class Admin:
             self.grow: 1,
             self.recreate: 2,
         }
+        self._directories = directories
+        if directories:
+            self._operations[self.move_between_directories] = move_weight
 
     def stop(self) -> None:
         """Begin nothing more; `ended` is set when what was begun is brought to its end."""
@@ -203,6 +213,19 @@ class Admin:
         await self.party.pause(0.5)
         await self._insist(self._plans[topic])
         return deleted
+
+    async def move_between_directories(self) -> bool:
+        """Let a replica lie in one of its broker's log directories."""
+        topic, partition = await self._any_partition()
+        place = self.party.view.places[topic, partition]
+        link = await self.party.broker(self.party.rng.choice(place.replicas))
+        moved = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[partition])
+        path = self.party.rng.choice(self._directories)
+        request = m.AlterReplicaLogDirsRequest(
+            dirs=[m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[moved])]
+        )
+        answer = await link.ask(request, m.AlterReplicaLogDirsResponse)
+        return not answer.results[0].partitions[0].error_code
 
     # -- parts
 

@@ -68,7 +68,7 @@ def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
     for topic in cluster.store.tree.children(paths.TOPICS):
         assignment = _assignment_of(cluster, topic)
         for partition, replicas in assignment.partitions.items():
-            truth = checks.truths.get((assignment.topic_id or b"", partition))
+            truth = checks.truths.get((checks.identity(topic, assignment.topic_id) or b"", partition))
             if truth is None:
                 return f"{topic}-{partition} is nowhere"
             willing = _without_strays(cluster, TopicPartition(topic, partition), replicas, assignment.topic_id)

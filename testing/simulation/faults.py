@@ -69,11 +69,18 @@ class Plan:
         return "\n".join(map(str, self.faults))
 
 
+def draw_kinds(rng: random.Random, always: Sequence[str], never: Sequence[str]) -> list[str]:
+    """These, and a share of the common ones."""
+    common = [kind for kind in KINDS if kind not in {*always, *never, *EXTRAORDINARY}]
+    return [*always, *(kind for kind in common if rng.random() < KIND_SHARE)]
+
+
 def draw_plan(
     rng: random.Random, *, brokers: Sequence[str], clients: Sequence[str], seconds: float, kinds: Sequence[str] = ()
 ) -> Plan:
     """Draw a plan for these parties. `kinds` are the ones to draw from; without it, the plan draws those as well."""
-    chosen = list(kinds) or [kind for kind in KINDS if rng.random() < KIND_SHARE] or [rng.choice(list(KINDS))]
+    common = [kind for kind in KINDS if kind not in EXTRAORDINARY]
+    chosen = list(kinds) or [kind for kind in common if rng.random() < KIND_SHARE] or [rng.choice(common)]
     weights = [KINDS[kind].weight * rng.uniform(0.2, 1.0) for kind in chosen]
     rate_seconds = rng.uniform(RATE_SECONDS_MIN, RATE_SECONDS_MAX)
     length = rng.uniform(0.2, 1.0)  # some histories have short faults only
@@ -122,7 +129,7 @@ class Harm:
         for node in self.cluster.nodes.values():
             node.disk.heal()
             node.clock_skew_ms = 0
-            if node.is_running and node.broker is not None and node.broker.replicas.logs.offline_directories:
+            if node.has_lost_a_directory:
                 node.crash_process()
         await self.cluster.start()
 
@@ -290,9 +297,58 @@ def _disk_error(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
     if not node.is_running:
         return None
-    operations = ("write", "write", "sync", "read", "replace_file", "truncate", "open", "rename", "sync_directory")
-    node.disk.fail_next(operations[int(fault.size * len(operations))], after=int(fault.size * 1000) % 4)
+    node.disk.fail_next(_operation(fault), after=int(fault.size * 1000) % 4)
     return _nothing
+
+
+def _operation(fault: Fault) -> str:
+    """Which operation of a disk fails."""
+    operations = ("write", "write", "sync", "read", "replace_file", "truncate", "open", "rename", "sync_directory")
+    return operations[int(fault.size * len(operations))]
+
+
+def _directory_error(harm: Harm, fault: Fault) -> Undo | None:
+    """One of several log directories fails; after a while the process is killed, and started again on a good disk."""
+    node = harm.node(fault.target)
+    if not node.is_running:
+        return None
+    paths = node.properties["log.dirs"].split(",")
+    failing = paths[int(fault.size * 1000) % len(paths)] + "/"
+    node.disk.fail_next(_operation(fault), path_part=failing, after=int(fault.size * 1000) % 4)
+
+    def undo() -> None:
+        if node.has_lost_a_directory and node not in harm.down:
+            node.crash_process()
+
+    return undo
+
+
+def _all_of(undos: Sequence[Undo | None]) -> Undo | None:
+    """Take back whatever happened; None if nothing did."""
+    happened = [undo for undo in undos if undo is not None]
+
+    def undo_all() -> None:
+        for undo in happened:
+            undo()
+
+    return undo_all if happened else None
+
+
+def _crash_all(harm: Harm, fault: Fault) -> Undo | None:
+    return _all_of([harm.take_down(node, node.crash_process) for node in harm.cluster.nodes.values()])
+
+
+def _restart_two(harm: Harm, fault: Fault) -> Undo | None:
+    """Two clean stops at once."""
+    two = [node for node in harm.cluster.nodes.values() if node.name in (fault.target, fault.other)]
+    return _all_of([harm.take_down(node, node.ask_to_stop) for node in two if node.is_ready and not node.is_paused])
+
+
+def _expire_all(harm: Harm, fault: Fault) -> Undo | None:
+    sessions = [session_id for node in harm.cluster.nodes.values() for session_id in node.session_ids]
+    for session_id in sessions:
+        harm.cluster.store.expire(session_id)
+    return _nothing if sessions else None
 
 
 def _disk_full(harm: Harm, fault: Fault) -> Undo | None:
@@ -369,4 +425,10 @@ KINDS: Mapping[str, Kind] = {
     "lose-store-answer": Kind(0.0, 0.7, _lose_store_answer),
     "late-watches": Kind(10.0, 0.7, _late_watches),
     "stop-store": Kind(10.0, 0.3, _stop_store),
+    "directory-error": Kind(12.0, 3.0, _directory_error),
+    "expire-all": Kind(0.0, 1.0, _expire_all),
+    "crash-all": Kind(8.0, 0.6, _crash_all),
+    "restart-two": Kind(5.0, 0.8, _restart_two),
+    "pause-long": Kind(25.0, 1.2, _pause),
 }
+EXTRAORDINARY = ("directory-error", "expire-all", "crash-all", "restart-two", "pause-long")  # see kinds.py

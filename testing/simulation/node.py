@@ -141,6 +141,11 @@ class Node:
         nursery.start_soon(self._live, life, name=f"{self.name}")
         return life
 
+    @property
+    def has_lost_a_directory(self) -> bool:
+        """Whether a log directory of the broker that runs is offline."""
+        return self.is_running and self.broker is not None and bool(self.broker.replicas.logs.offline_directories)
+
     async def start(self, nursery: trio.Nursery) -> None:
         """Start a broker, unless one runs, and wait until it serves; raises what prevented that.
 

@@ -22,9 +22,11 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import FrameReader
+from barnabas.wire.topics import ZERO_TOPIC_ID
 
 ANSWER_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
+FETCH_BY_NAME_VERSION = 12
 FRAME_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 BACK_OFF_SECONDS = 0.1
@@ -34,6 +36,12 @@ Answer = TypeVar("Answer", bound=m.Message)
 
 class Lost(Exception):
     """No answer: the connection is gone, was not made, or nothing came in time."""
+
+
+def _version_max(request: m.Message) -> int:
+    """Fetch names topics from version 13 on by their ids only, which topics of old clusters do not have."""
+    lacks_id = isinstance(request, m.FetchRequest) and any(each.topic_id == ZERO_TOPIC_ID for each in request.topics)
+    return FETCH_BY_NAME_VERSION if lacks_id else APIS[key_of(request)].max_version
 
 
 class Link:
@@ -56,7 +64,7 @@ class Link:
     async def send(self, request: m.Message, *, answered: bool = True) -> None:
         """Send a request; `receive` has its answer, if it is one that is answered."""
         key = key_of(request)
-        version = self._versions.get(key, APIS[key].max_version)
+        version = min(self._versions.get(key, APIS[key].max_version), _version_max(request))
         self._correlation_id += 1
         if answered:
             self._asked.append(Question(key, version, self._correlation_id))

@@ -32,6 +32,8 @@ class RunPlan(NamedTuple):
     groups: int
     write_pause_seconds: float
     admin_pause_seconds: float
+    directories: tuple[str, ...] = ()  # between which the administrator moves replicas
+    levels: tuple[str, ...] = ()  # inter.broker.protocol.version of each broker; none: all are of the default
 
 
 def draw_plan(rng: random.Random) -> RunPlan:

@@ -1,6 +1,7 @@
 """One seed: a cluster, its clients, faults; then calm; then what must be true.
 
     run_seed(17)                        60 simulated seconds of load and faults, then convergence
+    run_seed(17, kind="crowds")         another history, of a certain kind (kinds.py)
     run_seed(17, bugs=("stale_fetch",)) the same with a bug planted, which the checks should find
 
 Phases: start, topics; clients and faults for `seconds`; everything is healed and started again; within
@@ -23,11 +24,12 @@ from barnabas.testing.simulation.bugs import planted
 from barnabas.testing.simulation.cluster import Cluster, open_cluster
 from barnabas.testing.simulation.consumers import Reader, ReaderPlan
 from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_equal
-from barnabas.testing.simulation.faults import Fault, Harm
+from barnabas.testing.simulation.faults import Fault, Harm, draw_kinds
 from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.invariants import Checks
+from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW, MOVE_WEIGHT
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.plan import STEADY, RunPlan, draw_plan
@@ -67,15 +69,15 @@ class Report:
         return {name: value for name, value in asdict(self).items() if name != "story"}
 
 
-def run_seed(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()) -> Report:
-    """Run one seed; violations are in the report."""
+def run_seed(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "") -> Report:
+    """Run one seed, of a kind of `KINDS` or of none; violations are in the report."""
     report = Report(seed)
     began = time.process_time()
     collecting = gc.isenabled()
     gc.disable()  # one run makes little garbage in cycles, and looking for it takes a tenth of the time
     try:
         with planted(bugs):
-            run = Run(seed, seconds, report)
+            run = Run(seed, seconds, report, kind)
             try:
                 _, simulation = simulate(seed, run.main)
             except SimulationStalled as stalled:
@@ -101,8 +103,9 @@ def _note_end(report: Report, rule: str, why: str) -> None:
 class Run:
     """One run of one seed."""
 
-    def __init__(self, seed: int, seconds: float, report: Report) -> None:
+    def __init__(self, seed: int, seconds: float, report: Report, kind: str = "") -> None:
         self.seed = seed
+        self.kind = KINDS[kind] if kind else None
         self.seconds = seconds
         self.report = report
         self.clients = Clients()
@@ -113,6 +116,10 @@ class Run:
         story = Story(simulation.clock.current_time)
         checks = Checks(lambda: story.seconds, story.tell)
         plan = draw_plan(simulation.rng("plan"))
+        if self.kind is not None:
+            plan = self.kind.shape(plan, simulation.rng("kind"))
+        checks.names_identify = bool(plan.levels)
+        checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
         try:
             async with open_cluster(simulation, brokers=plan.brokers) as cluster:
                 self._equip(cluster, plan)
@@ -138,6 +145,8 @@ class Run:
             node.properties |= plan.properties
             if plan.racks:
                 node.properties["broker.rack"] = f"rack-{number}"
+            if plan.levels:
+                node.properties["inter.broker.protocol.version"] = plan.levels[number]
 
     @staticmethod
     def _watch(cluster: Cluster, checks: Checks) -> None:
@@ -180,7 +189,7 @@ class Run:
         history = History(cluster.now_ms)
         history.watchers.append(checks.told)
         await cluster.start()
-        admin = Admin(self._party(cluster, "admin"), plan.topics, checks)
+        admin = Admin(self._party(cluster, "admin"), plan.topics, checks, plan.directories, MOVE_WEIGHT)
         await admin.create_all()
         clients = self._hire(cluster, plan, checks, history)
         async with trio.open_nursery() as talking:
@@ -212,7 +221,10 @@ class Run:
         rng = cluster.simulation.rng("faults")
         brokers = [node.name for node in cluster.nodes.values()]
         clients = [each.party.name for each in self.clients.everybody()]
-        faults = draw_faults(rng, brokers=brokers, clients=clients, seconds=self.seconds)
+        kinds = []
+        if self.kind is not None:
+            kinds = draw_kinds(cluster.simulation.rng("kinds of faults"), self.kind.faults, self.kind.without)
+        faults = draw_faults(rng, brokers=brokers, clients=clients, seconds=self.seconds, kinds=kinds)
 
         def on_fault(fault: Fault) -> None:
             story.tell(f"fault: {fault.kind} {fault.target} {fault.other}, for {fault.lasts_seconds:.2f} s")

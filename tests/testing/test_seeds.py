@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing.simulation.bugs import BUGS, planted
+from barnabas.testing.simulation.kinds import KINDS
 from barnabas.testing.simulation.run import run_seed
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,13 @@ def test_a_seed_breaks_no_rule(seed):
     report = run_seed(seed)
     assert report.violations == [], explain(report)
     assert report.events["acked"] > 20 and report.events["read"] > 20, "a run in which nothing happens proves nothing"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_of_each_kind_breaks_no_rule(kind):
+    report = run_seed(1, kind=kind)
+    assert report.violations == [], explain(report)
+    assert report.faults.keys() & set(KINDS[kind].faults), "none of what the kind is about happened"
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -1,0 +1,58 @@
+"""What a history is about, beside what every history has (pure): `make sim KIND=directories`.
+
+A kind changes the run that a seed stands for: properties of the brokers, faults that are always among those drawn, and
+what the administrator does. The rules are the same. Without a kind a seed is the history that it has always been.
+
+    directories   two log directories a broker, moves between them; a disk error takes one directory
+    levels        inter.broker.protocol.version from 2.3 on: one for all brokers, or two, often on both sides of 2.8
+    crowds        what otherwise happens to one broker happens to all, or to two at once; long pauses; quick timeouts
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from barnabas.testing.simulation.plan import RunPlan
+
+DIRECTORIES = ("/data-a", "/data-b")
+OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
+NEW_LEVELS = ("2.8", "3.0", "3.1", "3.2", "3.4", "3.5", "3.7", "3.9")
+LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
+MOVE_WEIGHT = 5  # among the operations of the administrator, which have 17
+
+
+class Kind(NamedTuple):
+    """A kind of history."""
+
+    shape: Callable[[RunPlan, random.Random], RunPlan]
+    faults: tuple[str, ...] = ()  # that every history of the kind has
+    without: tuple[str, ...] = ()  # that none has
+
+
+def _with_directories(plan: RunPlan, rng: random.Random) -> RunPlan:
+    properties = plan.properties | {"log.dirs": ",".join(DIRECTORIES)}
+    return plan._replace(properties=properties, directories=DIRECTORIES)
+
+
+def _with_levels(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """Topics are known by their names here, so none is deleted and made again under its name."""
+    sides = rng.choice(((OLD_LEVELS, NEW_LEVELS), (OLD_LEVELS, NEW_LEVELS), (OLD_LEVELS, OLD_LEVELS), (OLD_LEVELS,)))
+    pair = [rng.choice(side) for side in sides]
+    levels = tuple(rng.choice(pair) for _ in range(plan.brokers))
+    return plan._replace(levels=levels, topics=[each._replace(is_volatile=False) for each in plan.topics])
+
+
+def _crowded(plan: RunPlan, rng: random.Random) -> RunPlan:
+    properties = plan.properties | {
+        "replica.lag.time.max.ms": rng.choice(("600", "1500")),
+        "replica.fetch.wait.max.ms": "250",
+        "zookeeper.session.timeout.ms": rng.choice(("2000", "6000", "15000")),
+    }
+    return plan._replace(properties=properties)
+
+
+KINDS: Mapping[str, Kind] = {
+    "directories": Kind(_with_directories, faults=("directory-error", "slow-disk"), without=("disk-error",)),
+    "levels": Kind(_with_levels, faults=("restart-two", "crash-process")),
+    "crowds": Kind(_crowded, faults=("expire-all", "pause-long", "crash-all", "restart-two")),
+}
