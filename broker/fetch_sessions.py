@@ -10,10 +10,12 @@ alone, together with what the request itself changed and what was left over (err
     id 0, epoch -1   full request, no session                     id n, epoch -1  close session n, full request
     id n, epoch e    incremental: e must follow the last one (70, 71 otherwise)
 
-There are so many slots. When all are taken a new session displaces another one, or is not made: the consumer then goes
-on with full requests. First to go is one that was not used for two minutes. Otherwise the least valuable one, if it is
-less valuable than the new one: of a consumer rather than of a follower, then the one with fewer partitions. A session
-of less than two minutes is safe from that, unless it is a consumer's and a follower needs the slot.
+There are so many slots, and for each slot so many partitions, which sessions share: a client may name partitions that
+do not exist. When all are taken a new session displaces others, or is not made: the consumer then goes on with full
+requests. First to go is one that was not used for two minutes. Otherwise the least valuable one, if it is less valuable
+than the new one: of a consumer rather than of a follower, then the one with fewer partitions. A session of less than
+two minutes is safe from that, unless it is a consumer's and a follower needs the slot. A session that grows beyond what
+is left ends (70), where Kafka counts slots alone.
 """
 
 import random
@@ -32,6 +34,7 @@ NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+PARTITIONS_PER_SLOT = 100  # on average over all slots, of some 400 bytes each
 EVICTION_SECONDS = 120.0  # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS
 
 Key = tuple[str | bytes, int]  # topic name (Fetch up to 12) or topic id (13 and later), and partition index
@@ -160,13 +163,25 @@ class FetchSessions:
 
     def create(self, now: float, slots: int, partition_count: int, *, of_follower: bool = False) -> FetchSession | None:
         """A new session for so many partitions, or None when every slot is in better use."""
-        if len(self._sessions) >= slots and not self._evict(now, (of_follower, partition_count)):
+        value = of_follower, partition_count
+        if partition_count > slots * PARTITIONS_PER_SLOT:
             return None
+        while len(self._sessions) >= slots or self._partition_count + partition_count > slots * PARTITIONS_PER_SLOT:
+            if not self._evict(now, value):
+                return None
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._rng.randrange(1, EPOCH_MAX)
         session = self._sessions[session_id] = FetchSession(session_id, now, of_follower=of_follower)
         return session
+
+    def has_room_for(self, session: FetchSession, slots: int) -> bool:
+        """Whether this session, which may have grown, fits in beside the others."""
+        return session.session_id not in self._sessions or self._partition_count <= slots * PARTITIONS_PER_SLOT
+
+    @property
+    def _partition_count(self) -> int:
+        return sum(len(session.wanted) for session in self._sessions.values())
 
     def continue_session(
         self, session_id: int, epoch: int, now: float, *, uses_topic_ids: bool = False

@@ -15,7 +15,7 @@ Versions: 0-3 get their records in the message formats of before 0.11, unless `m
 Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import trio
 
@@ -39,6 +39,7 @@ from barnabas.broker.fetch_sessions import (
     Wanted,
 )
 from barnabas.broker.leader_hints import LeaderHints
+from barnabas.broker.pacing import paced
 from barnabas.broker.waiting import Waiter, Watched
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -47,12 +48,12 @@ STORAGE_ERROR_VERSION = 6  # before, clients did not know it, and are told to lo
 SESSION_VERSION = 7
 TOPIC_ID_VERSION = 13
 CURRENT_LEADER_VERSION = 16
-PARTITIONS_AT_A_TIME = 100  # planned in one step: about a millisecond
+PLAN_COST = 2  # in rows of an answer: to take up a partition, and to look into its log, takes some microseconds
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
     """Plan, wait for enough, answer."""
-    opened = _open(broker, call, request)
+    opened = await _open(broker, call, request)
     if isinstance(opened, ErrorCode):
         return m.FetchResponse(error_code=opened)
     session, wanted, incremental = opened
@@ -69,15 +70,18 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         plan.release()
         raise
     if session is not None:
-        rows = _told(plan, session, incremental=incremental)
-        response = m.FetchResponse(session_id=session.session_id, responses=_by_topic(rows))
+        rows = await _told(plan, session, incremental=incremental)
     else:
         rows = plan.rows
-        response = m.FetchResponse(responses=_by_topic(rows))
+    topics = _Topics()
+    async for each, row in paced(rows.items()):
+        topics.add(each, row)
+    session_id = NO_SESSION_ID if session is None else session.session_id
+    response = m.FetchResponse(session_id=session_id, responses=topics.rows)
     if plan.urgent and call.version >= CURRENT_LEADER_VERSION:
-        _name_leaders(broker, call, rows, response)
+        await _name_leaders(broker, call, rows, response)
     if plan.urgent and call.version < STORAGE_ERROR_VERSION:
-        for row in rows.values():
+        async for row in paced(rows.values()):
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return response
@@ -85,17 +89,19 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
     """The same error for every partition, and for the whole where the version has a place for it."""
-    rows = {wanted: failed_row(wanted, code) for wanted in _wanted_partitions(request, version)}
-    for row in rows.values():
+    topics = _Topics()
+    for wanted in {_key(wanted): wanted for wanted in _named(request, version)}.values():
+        row = failed_row(wanted, code)
         row.aborted_transactions = [] if code in NOT_FOUND else None
+        topics.add(wanted, row)
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
-    return m.FetchResponse(error_code=top, responses=_by_topic(rows))
+    return m.FetchResponse(error_code=top, responses=topics.rows)
 
 
-def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
+async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
     """Beside an error that means another leader, say who leads now and where it is reached (KIP-951)."""
     hints = LeaderHints(broker, call.listener)
-    for wanted, row in rows.items():
+    async for wanted, row in paced(rows.items()):
         if row.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             continue
         name = broker.metadata.topic_name(wanted.topic) if isinstance(wanted.topic, bytes) else wanted.topic
@@ -111,40 +117,44 @@ def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchRespo
 # -- sessions
 
 
-def _open(
+async def _open(
     broker: Broker, call: Call, request: m.FetchRequest
-) -> tuple[FetchSession | None, list[Wanted], bool] | ErrorCode:
+) -> tuple[FetchSession | None, Collection[Wanted], bool] | ErrorCode:
     """(session or None, partitions of a request without session, whether it is incremental)."""
     sessions, now = broker.fetch_sessions, trio.current_time()
+    slots = broker.config.max_incremental_fetch_session_cache_slots
+    named = paced(_named(request, call.version), PLAN_COST)
+    wanted = {_key(each): each async for each in named}.values()  # of one that is named twice, the last
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
-        wanted = _wanted_partitions(request, call.version)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
             return None, wanted, False
-        slots, of_follower = broker.config.max_incremental_fetch_session_cache_slots, replica_id(call, request) >= 0
-        session = sessions.create(now, slots, len(wanted), of_follower=of_follower)
+        session = sessions.create(now, slots, len(wanted), of_follower=replica_id(call, request) >= 0)
         if session is None:
             return None, wanted, False
         session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
-        for each in wanted:
+        async for each in paced(wanted):
             session.want(each)
-        return session, [], False
+        return session, (), False
     continued = sessions.continue_session(
         request.session_id, request.session_epoch, now, uses_topic_ids=call.version >= TOPIC_ID_VERSION
     )
     if isinstance(continued, ErrorCode):
         return continued
-    for change in _wanted_partitions(request, call.version):
+    async for change in paced(wanted):
         _update(continued, change)
-    for forgotten in request.forgotten_topics_data:
+    async for forgotten in paced(request.forgotten_topics_data):
         topic = forgotten.topic_id if call.version >= TOPIC_ID_VERSION else forgotten.topic
-        for index in forgotten.partitions:
+        async for index in paced(forgotten.partitions):
             continued.forget((topic, index))
     if not continued.wanted:
         sessions.close(continued.session_id)
-        return None, [], False
-    return continued, [], True
+        return None, (), False
+    if not sessions.has_room_for(continued, slots):
+        sessions.close(continued.session_id)
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # so the client names everything again
+    return continued, (), True
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
@@ -171,9 +181,8 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
     try:
         while True:
             due = session.take_due()
-            for number, wanted in enumerate(due, 1):
+            async for wanted in paced(due, PLAN_COST):
                 session.watch(wanted, plan.plan(wanted))
-                await _give_way(number)
             session.pulse.last_fetch_ms = began_ms  # of what is not due, nothing changed until then
             if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
@@ -183,11 +192,11 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
         raise
 
 
-def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
+async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
     """The rows that the answer holds, remembered as told; failures, left-over data and who is to join stay due."""
     rows: Rows = {}
     served: list[Wanted] = []
-    for wanted, row in plan.rows.items():
+    async for wanted, row in paced(plan.rows.items()):
         has_news = (
             row.error_code != 0
             or records_bytes(row) > 0
@@ -215,24 +224,17 @@ async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchReque
     found: dict[Watched, Wanted] = {}
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
-        for number, each in enumerate(wanted, 1):
+        async for each in paced(wanted, PLAN_COST):
             partition = plan.plan(each)
             if partition is not None:
                 found[partition] = each
                 waiter.register([partition])  # in the step that planned it: no change in between is missed
-            await _give_way(number)
         while found and not _enough(plan, request) and await waiter.wait(deadline):
             plan.has_waited = True
-            for changed in waiter.take_dirty():
+            async for changed in paced(waiter.take_dirty(), PLAN_COST):
                 plan.plan(found[changed])
     finally:
         waiter.unregister(found)
-
-
-async def _give_way(number: int) -> None:
-    """Give others a turn after so many partitions."""
-    if number % PARTITIONS_AT_A_TIME == 0:
-        await trio.lowlevel.checkpoint()
 
 
 def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
@@ -242,34 +244,40 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 # -- requests and rows
 
 
-def _wanted_partitions(request: m.FetchRequest, version: int) -> list[Wanted]:
-    """What the request names; of a partition that is named twice, the last counts."""
-    named: dict[Key, Wanted] = {}
+def _named(request: m.FetchRequest, version: int) -> Iterator[Wanted]:
+    """What the request names, one after the other; it may name a partition twice."""
     for topic in request.topics:
         name = topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic
         for partition in topic.partitions:
-            wanted = named[name, partition.partition] = Wanted(name, partition.partition)
+            wanted = Wanted(name, partition.partition)
             wanted.fetch_offset = partition.fetch_offset
             wanted.max_bytes = partition.partition_max_bytes
             wanted.current_leader_epoch = partition.current_leader_epoch
             wanted.last_fetched_epoch = partition.last_fetched_epoch
             wanted.log_start_offset = partition.log_start_offset
-    return list(named.values())
+            yield wanted
 
 
-def _by_topic(rows: Rows) -> list[m.FetchResponse.FetchableTopicResponse]:
+def _key(wanted: Wanted) -> Key:
+    return wanted.topic, wanted.partition_index
+
+
+class _Topics:
     """Rows in their order, neighbours of the same topic together."""
-    topics: list[m.FetchResponse.FetchableTopicResponse] = []
-    current: str | bytes | None = None
-    members: list[Row] = []
-    for wanted, row in rows.items():
-        if wanted.topic != current:
-            current, members = wanted.topic, []
-            topic = m.FetchResponse.FetchableTopicResponse(partitions=members)
-            if isinstance(current, bytes):
-                topic.topic_id = current
+
+    def __init__(self) -> None:
+        self.rows: list[m.FetchResponse.FetchableTopicResponse] = []
+        self._current: str | bytes | None = None
+        self._members: list[Row] = []
+
+    def add(self, wanted: Wanted, row: Row) -> None:
+        """The next row of the answer."""
+        if wanted.topic != self._current:
+            self._current, self._members = wanted.topic, []
+            topic = m.FetchResponse.FetchableTopicResponse(partitions=self._members)
+            if isinstance(self._current, bytes):
+                topic.topic_id = self._current
             else:
-                topic.topic = current
-            topics.append(topic)
-        members.append(row)
-    return topics
+                topic.topic = self._current
+            self.rows.append(topic)
+        self._members.append(row)

@@ -20,7 +20,7 @@ Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation
     9+ -5. OffsetForLeaderEpoch 0-4 (2+ the asker's leader epoch), DeleteRecords 0-2 are all alike.
 """
 
-from collections import Counter
+from collections.abc import Iterator
 
 import trio
 
@@ -28,6 +28,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import LogDirectory
 from barnabas.broker.pacing import Steps, complete_inline, paced
 from barnabas.broker.partition import Partition
+from barnabas.broker.repeats import counted
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import await_outcomes
 from barnabas.storage.disk import StorageError
@@ -50,10 +51,10 @@ DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: whoever hosts the pa
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
-PARTITIONS_AT_A_TIME = 200  # looked at in one step
 
 Row = m.ListOffsetsResponse.ListOffsetsPartitionResponse
 Asked = m.ListOffsetsRequest.ListOffsetsPartition
+DeletionTopic = m.DeleteRecordsResponse.DeleteRecordsTopicResult
 DeletionRow = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 EpochRow = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
@@ -66,9 +67,9 @@ NOTHING = RecordTime(-1, -1, -1)
 
 async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
     """One offset (in version 0 several) for each asked partition."""
-    named = Counter((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+    named = await counted((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         rows = []
         async for asked in paced(topic.partitions):
             row = Row(partition_index=asked.partition_index)
@@ -207,12 +208,10 @@ async def offset_for_leader_epoch(
 ) -> m.OffsetForLeaderEpochResponse:
     """Where each asked leader epoch ended."""
     topics = []
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         may_ask = call.authorize("ClusterAction", "Cluster") or call.authorize("Describe", "Topic", topic.topic)
         rows = []
-        for number, asked in enumerate(topic.partitions, 1):
-            if number % PARTITIONS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
+        async for asked in paced(topic.partitions):
             refused = EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             rows.append(_epoch_end(broker, topic.topic, asked) if may_ask else refused)
         topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
@@ -254,12 +253,11 @@ def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.
 async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse:
     """Let each partition start where it is asked to, and wait until its replicas have followed."""
     deadline = trio.current_time() + request.timeout_ms / 1000
-    rows: dict[TopicPartition, DeletionRow] = {}
+    offsets = {key: offset async for key, offset in paced(_asked_deletions(request))}
+    topics: dict[str, DeletionTopic] = {}
     waiting: list[tuple[Partition, int, DeletionRow]] = []
-    for number, (key, offset) in enumerate(_asked_deletions(request).items(), 1):
-        if number % PARTITIONS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
-        row = rows[key] = DeletionRow(partition_index=key.partition, low_watermark=-1)
+    async for key, offset in paced(offsets.items()):
+        row = _deletion_row(topics, key)
         partition = _deletable_partition(broker, call, key)
         asked = partition if isinstance(partition, ErrorCode) else partition.delete_records(offset)
         if isinstance(partition, ErrorCode) or isinstance(asked, ErrorCode):
@@ -269,25 +267,30 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
             waiting.append((partition, asked, row))
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
-    return _deletion_answer(rows)
+    return m.DeleteRecordsResponse(topics=list(topics.values()))
 
 
 def refuse_delete_records(request: m.DeleteRecordsRequest, version: int, code: ErrorCode) -> m.DeleteRecordsResponse:
     """The same error for every partition."""
-    return _deletion_answer(
-        {
-            key: DeletionRow(partition_index=key.partition, low_watermark=-1, error_code=code)
-            for key in _asked_deletions(request)
-        }
-    )
+    topics: dict[str, DeletionTopic] = {}
+    for key in dict(_asked_deletions(request)):
+        _deletion_row(topics, key).error_code = code
+    return m.DeleteRecordsResponse(topics=list(topics.values()))
 
 
-def _asked_deletions(request: m.DeleteRecordsRequest) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.name, asked.partition_index): asked.offset
-        for topic in request.topics
-        for asked in topic.partitions
-    }
+def _asked_deletions(request: m.DeleteRecordsRequest) -> Iterator[tuple[TopicPartition, int]]:
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield TopicPartition(topic.name, asked.partition_index), asked.offset
+
+
+def _deletion_row(topics: dict[str, DeletionTopic], key: TopicPartition) -> DeletionRow:
+    """A row for this partition, below its topic in the answer."""
+    if key.topic not in topics:
+        topics[key.topic] = DeletionTopic(name=key.topic, partitions=[])
+    row = DeletionRow(partition_index=key.partition, low_watermark=-1)
+    topics[key.topic].partitions.append(row)  # type: ignore[attr-defined]  # made above, as a list
+    return row
 
 
 def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Partition | ErrorCode:
@@ -330,15 +333,3 @@ async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, Del
             row.error_code, row.low_watermark = outcome, -1
         else:
             row.low_watermark = outcome
-
-
-def _deletion_answer(rows: dict[TopicPartition, DeletionRow]) -> m.DeleteRecordsResponse:
-    topics: dict[str, list[DeletionRow]] = {}
-    for key, row in rows.items():
-        topics.setdefault(key.topic, []).append(row)
-    return m.DeleteRecordsResponse(
-        topics=[
-            m.DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
-            for name, partitions in topics.items()
-        ]
-    )

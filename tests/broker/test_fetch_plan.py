@@ -58,7 +58,7 @@ async def test_a_fetch_by_the_id_of_an_earlier_topic_gets_none_of_the_new_ones_r
     await group.clients[1].ask(await old._update_metadata())
     new = group.topic("t", replicas=(1,))
     new.leader, new.epoch, new.isr = 1, 0, [1]
-    await group.clients[1].ask(await new._leader_and_isr())
+    await group.clients[1].ask(await new.leader_and_isr_request())
     await group.clients[1].produce("t", b"new 0")
     row = await group.clients[1].fetch(old.topic_id, 0, version=13)
     assert (row.error_code, row.records) == (ErrorCode.INCONSISTENT_TOPIC_ID, b"")

@@ -2,7 +2,7 @@
 
 import random
 
-from barnabas.broker.fetch_sessions import EVICTION_SECONDS, FetchSession, FetchSessions, Wanted
+from barnabas.broker.fetch_sessions import EVICTION_SECONDS, PARTITIONS_PER_SLOT, FetchSession, FetchSessions, Wanted
 from barnabas.broker.waiting import Waiter, wake
 from barnabas.wire.errors import ErrorCode
 
@@ -155,3 +155,13 @@ def test_a_young_follower_is_safe_from_other_followers() -> None:
     sessions = FetchSessions(random.Random(1))
     session_of(sessions, slots=1, partitions=1, of_follower=True)
     assert sessions.create(1.0, 1, 100, of_follower=True) is None
+
+
+def test_sessions_share_so_many_partitions_known_or_not() -> None:
+    sessions = FetchSessions(random.Random(1))
+    first = session_of(sessions, slots=2, partitions=PARTITIONS_PER_SLOT + 50)
+    assert sessions.create(0.0, 2, PARTITIONS_PER_SLOT) is None, "a young session is safe"
+    assert sessions.create(EVICTION_SECONDS + 1, 2, 2 * PARTITIONS_PER_SLOT + 1) is None, "too large for itself"
+    assert len(sessions) == 1
+    assert sessions.create(EVICTION_SECONDS + 1, 2, PARTITIONS_PER_SLOT) is not None
+    assert sessions.continue_session(first.session_id, 1, 0.0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from barnabas.broker.fetch_sessions import PARTITIONS_PER_SLOT
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
     Machine,
@@ -278,6 +279,16 @@ async def test_a_session_that_makes_room_while_it_is_planned_watches_nothing(nur
     await follower.ask(fetch_request([], session=(0, 0), replica_id=2), 12)
     await consumer.receive()
     assert sum(len(partition.waiters) for partition in machine.broker.replicas) == 0
+
+
+async def test_a_session_that_grows_too_large_ends_and_its_client_names_everything_again(nursery, autojump_clock):
+    machine = await Machine(nursery, max_incremental_fetch_session_cache_slots="1").start()
+    session = Session(await machine.connect())
+    await session.fetch([("t", each, 0) for each in range(PARTITIONS_PER_SLOT)])
+    assert (await session.fetch([("t", 0, 1)])).error_code == 0
+    answer = await session.fetch([("t", PARTITIONS_PER_SLOT, 0)])
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(machine.broker.fetch_sessions) == 0
 
 
 async def test_the_sessions_of_consumers_that_are_gone_cost_one_append_only(nursery, autojump_clock):
