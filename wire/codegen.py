@@ -13,12 +13,12 @@ divided by the smallest size of an element before a list is filled (`runtime` ha
 An encoder appends pieces to a list, which is joined once. A `records` value that is not bytes (a slice of a file) stays
 a piece of its own, so that the network layer may hand it to `sendfile`.
 
-`python -m barnabas.wire.codegen` writes the type stub `messages.pyi`; with `--check` it only says whether it is stale.
+For a message that a stranger sent, or an answer of unknown length, each direction has a second function, made from the
+same emitter: a generator that yields after each bounded step (`decode_steps`, `encode_steps`).
 """
 
 import linecache
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -52,6 +52,8 @@ def make_class(schema: Schema) -> type[runtime.Message]:
     message.SCHEMA = schema
     message.DECODERS = _Coders(schema, _DecodeEmitter, names, runtime.Malformed)
     message.ENCODERS = _Coders(schema, _EncodeEmitter, names, ValueError)
+    message.DECODE_STEPS = _Coders(schema, _DecodeStepsEmitter, names, runtime.Malformed)
+    message.ENCODE_STEPS = _Coders(schema, _EncodeStepsEmitter, names, ValueError)
     return message
 
 
@@ -120,6 +122,7 @@ class _Emitter:
     """The lines of one generated function, for one message, version and direction."""
 
     verb: ClassVar[str]
+    stepped: ClassVar[bool] = False  # whether the function is a generator that yields after each bounded step
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -167,9 +170,15 @@ class _DecodeEmitter(_Emitter):
 
     verb = "decode"
 
+    def __init__(self, schema: Schema, version: int) -> None:
+        super().__init__(schema, version)
+        self.in_place = schema.in_place or self.stepped  # a copy of a large buffer would be a long step itself
+        self._cost = 0  # bytes of objects that are made since `cost` was last raised
+
     def source(self) -> list[str]:
         self.names["new"] = object.__new__
         for function in (
+            runtime.ints_bytes,
             runtime.more,
             runtime.more_of_string,
             runtime.short,
@@ -179,21 +188,39 @@ class _DecodeEmitter(_Emitter):
             runtime.skip_tags,
         ):
             self.names[function.__name__] = function
-        with self.block("def decode(buf, pos):"):
-            wanted = "memoryview" if self.schema.in_place else "bytes"
+        with self.block(f"def {self.verb}(buf, pos):"):
+            wanted = "memoryview" if self.in_place else "bytes"
             self.put(f"if type(buf) is not {wanted}: buf = {wanted}(buf)")
             self.put("end = len(buf)")
+            if self.stepped:
+                self.put(f"cost, mark = 0, {runtime.STEP_BYTES}")
             self._struct("o", self.schema.name, self.schema.fields)
             self._flush()
-            self.put("return o, pos")
+            self._end_step()
+            self.put("return o, cost" if self.stepped else "return o, pos")
         while self._tagged:
             name, known = self._tagged.popitem()
-            with self.block(f"def tags_{name}(o, buf, pos, end, count):"):
+            with self.block(f"def tags_{name}(o, buf, pos, end, count{', cost' if self.stepped else ''}):"):
                 self._tags(known)
         return self._lines
 
+    def _charge(self) -> None:
+        """Count what was made since the last time; before a loop or a branch, which may be taken often or never."""
+        if self.stepped and self._cost:
+            self.put(f"cost += {self._cost}")
+        self._cost = 0
+
+    def _end_step(self) -> None:
+        """Let others run if enough was made."""
+        self._charge()
+        if self.stepped:
+            with self.block("if cost > mark:"):
+                self.put("yield cost")
+                self.put(f"mark = cost + {runtime.STEP_BYTES}")
+
     def _struct(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
         self.put(f"{var} = new({name})")
+        self._cost += runtime.STRUCT_BYTES + runtime.SLOT_BYTES * len(fields)
         for field in fields:
             if field.tag is not None or not field.exists_in(self.version):
                 self.put(f"{var}.{field.name} = {_default_source(field)}")
@@ -203,12 +230,22 @@ class _DecodeEmitter(_Emitter):
         if self.flexible:
             self._run.append(("B", "count"))
             self._flush()
-            function = f"tags_{name}({var}, " if self.tagged_fields(name, fields) else "skip_tags("
-            self.put(f"if count: pos = {function}buf, pos, end, count)")
+            known = self.tagged_fields(name, fields)
+            if known and self.stepped:
+                self._charge()
+                self.put(f"if count: pos, cost = yield from tags_{name}({var}, buf, pos, end, count, cost)")
+            else:
+                function = f"tags_{name}({var}, " if known else "skip_tags("
+                charged = f"; cost += count * {runtime.TAG_BYTES}" if self.stepped else ""
+                self.put(f"if count: pos = {function}buf, pos, end, count){charged}")
 
     def _tags(self, known: list[Field]) -> None:
         self.put("if count > 127: count, pos = more(buf, pos, count)")
+        self.put(f"if count > {runtime.TAGS_MAX}: crowd('tagged fields', count, end - pos)")
+        if self.stepped:
+            self.put(f"mark = cost + {runtime.STEP_BYTES}")
         with self.block("for _ in range(count):"):
+            self._cost += runtime.TAG_BYTES
             self.put("tag, tag_end, pos = tag_start(buf, pos, end)")
             for field in known:
                 with self.block(f"if tag == {field.tag}:"):
@@ -216,13 +253,15 @@ class _DecodeEmitter(_Emitter):
                     self._flush()
                     self.put(f"if pos != tag_end: misfit({field.name!r})")
             self.put("pos = tag_end")
-        self.put("return pos")
+            self._end_step()
+        self.put("return pos, cost" if self.stepped else "return pos")
 
     def _field(self, target: str, field: Field, var: str) -> None:
         if field.is_array:
             self._nullable(target, field, FIXED["int32"][0], partial(self._array, target, field, var))
         elif field.type in FIXED:
             self._run.append((FIXED[field.type][0], target))
+            self._cost += runtime.VALUE_BYTES.get(field.type, runtime.INT_BYTES)
         elif field.type in SIZED:
             self._nullable(target, field, SIZED[field.type], partial(self._slice, target, field))
         else:
@@ -242,6 +281,9 @@ class _DecodeEmitter(_Emitter):
         else:
             self._run.append((letter, "n"))
             self._flush()
+        if field.is_array:
+            self._cost += runtime.LIST_BYTES
+            self._charge()
         if field.nullable_in(self.version):
             self.put(f"if n == -1: {target} = None")
             with self.block("else:"):
@@ -254,12 +296,15 @@ class _DecodeEmitter(_Emitter):
         self.put(f"if n < 0 or stop > end: short({field.name!r}, n, end - pos)")
         value = "buf[pos:stop]"
         if field.element == "string":  # what is not UTF-8 is replaced by U+FFFD, as Java does; some client ids are not
-            source = f"str({value}, " if self.schema.in_place else f"{value}.decode("
+            source = f"str({value}, " if self.in_place else f"{value}.decode("
             value = f"{source}'utf-8', 'replace')"
-        elif field.element == "bytes" and self.schema.in_place:
+        elif field.element == "bytes" and self.in_place:
             value = f"bytes({value})"
         self.put(f"{target} = {value}")
         self.put("pos = stop")
+        self._cost += runtime.VALUE_BYTES[field.element]
+        if self.stepped and field.element != "records":  # which are a view
+            self.put("cost += n" if field.element == "bytes" else f"cost += n * {runtime.CHARACTER_BYTES}")
 
     def _array(self, target: str, field: Field, var: str) -> None:
         smallest = self.schema.smallest_size(field, self.version)
@@ -268,6 +313,9 @@ class _DecodeEmitter(_Emitter):
         letter, size = FIXED.get(field.element, ("", 0))
         if letter in ("b", "h", "i", "q"):
             self.names[f"many_{letter}"] = runtime.many(letter, "unpack_from")
+            if self.stepped:
+                self._ints(target, f"{var}_items", letter, size)
+                return
             self.put(f"{target} = list(many_{letter}[n](buf, pos))")
             self.put(f"pos += n * {size}")
             return
@@ -280,6 +328,17 @@ class _DecodeEmitter(_Emitter):
                 self._field(item, Field(field.name, field.element), var)
             self._flush()
             self.put(f"{items}.append({item})")
+            self._cost += runtime.SLOT_BYTES
+            self._end_step()
+
+    def _ints(self, target: str, items: str, letter: str, size: int) -> None:
+        """`n` integers, so many at a time."""
+        self.put(f"{target} = {items} = []")
+        with self.block("while n > 0:"):
+            self.put(f"part = many_{letter}[min(n, {runtime.INTS_AT_A_TIME})](buf, pos)")
+            self.put(f"{items} += part")
+            self.put(f"n, pos, cost = n - len(part), pos + {size} * len(part), cost + ints_bytes(part)")
+            self._end_step()
 
     def _flush(self) -> None:
         """Read the run of fixed-size values."""
@@ -295,6 +354,17 @@ class _DecodeEmitter(_Emitter):
             self.put(f"pos += {fixed.size}")
 
 
+class _DecodeStepsEmitter(_DecodeEmitter):
+    """Emits `decode_steps(buf, pos)`: the same as a generator, which returns (message, bytes of the objects made).
+
+    It yields these bytes as they are so far, after each `runtime.STEP_BYTES` or so of them: that is what decoding costs
+    in memory and, near enough, in time.
+    """
+
+    verb = "decode_steps"
+    stepped = True
+
+
 class _EncodeEmitter(_Emitter):
     """Emits `encode(o, parts, marks)`, which appends pieces to `parts`, and to `marks` the places of payloads."""
 
@@ -304,6 +374,7 @@ class _EncodeEmitter(_Emitter):
         super().__init__(schema, version)
         self._pieces: list[str] = []  # expressions that are ready to be appended
         self._locals = 0
+        self._in_tags = False  # what is written there is small, and returned as a whole
 
     def source(self) -> list[str]:
         label = f"{self.schema.name} v{self.version}"
@@ -312,10 +383,15 @@ class _EncodeEmitter(_Emitter):
             self.names[function.__name__] = function
         for refuse in (runtime.outside, runtime.null, runtime.wrong_id):
             self.names[refuse.__name__] = partial(refuse, label)
-        with self.block("def encode(o, parts, marks):"):
+        with self.block(f"def {self.verb}(o, parts, marks):"):
+            if self.stepped:
+                self.put(f"left = {runtime.STEP_ROWS}")
             self._struct("o", self.schema.name, self.schema.fields)
             self._flush()
+            if self.stepped:
+                self.put("if not left: yield")  # a generator although there may be no array
             self.put("return parts")
+        self._in_tags = True
         while self._tagged:
             name, known = self._tagged.popitem()
             with self.block(f"def tags_{name}(o):"):
@@ -413,6 +489,11 @@ class _EncodeEmitter(_Emitter):
             else:
                 self._field(item, Field(field.name, field.element), var)
             self._flush()
+            if self.stepped and not self._in_tags:
+                self.put("left -= 1")
+                with self.block("if not left:"):
+                    self.put("yield")
+                    self.put(f"left = {runtime.STEP_ROWS}")
 
     def _length(self, value: str, field: Field, letter: str, convert: str, size: str, empty: str) -> str:
         """Emit the length or count of a value and return the local that holds the value, `empty` where it is null."""
@@ -466,98 +547,11 @@ class _EncodeEmitter(_Emitter):
         self._pieces = []
 
 
-# --- Type stubs -------------------------------------------------------------------------------------------------------
+class _EncodeStepsEmitter(_EncodeEmitter):
+    """Emits `encode_steps(o, parts, marks)`: the same as a generator that yields after so many elements.
 
-_STUB_HEAD = '''"""Types of the generated messages. Written by `python -m barnabas.wire.codegen`; do not edit."""
+    What it has appended by then may be taken out of the lists.
+    """
 
-from collections.abc import Sequence
-
-from barnabas.wire.runtime import (
-    Buffer,
-    Message,
-    Payload,
-    Records,
-    Struct,
-    decode,
-    decode_from,
-    encode,
-    encode_into,
-)
-from barnabas.wire.schema import Schema
-
-__all__ = [
-    "Buffer",
-    "Message",
-    "Payload",
-    "Records",
-    "Struct",
-    "decode",
-    "decode_from",
-    "encode",
-    "encode_into",
-    "message_class",
-    "schemas",
-]
-
-def message_class(name: str) -> type[Message]: ...
-def schemas() -> dict[str, Schema]: ...
-'''
-_STUB_TYPES = {
-    "string": "str",
-    "bytes": "bytes",
-    "records": "memoryview",
-    "bool": "bool",
-    "float64": "float",
-    "uuid": "bytes",
-}
-
-
-def stubs(schemas: Iterable[Schema]) -> str:
-    """The text of `messages.pyi`: what the classes of these schemas look like to a type checker."""
-    lines = [_STUB_HEAD]
-    for schema in sorted(schemas, key=lambda schema: schema.name):
-        lines.append(f"class {schema.name}(Message):")
-        for name, fields in schema.all_structs().items():
-            lines.append(f"    class {name}(Struct):")
-            lines += _stub_fields(schema, fields, "        ")
-            lines.append("")
-        lines += _stub_fields(schema, schema.fields, "    ")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _stub_fields(schema: Schema, fields: tuple[Field, ...], indent: str) -> list[str]:
-    held = "Records" if schema.name.endswith("Response") else "memoryview"  # a broker fills answers, and reads requests
-    lines = [f"{indent}{field.name}: {_stub_type(schema, field).replace('memoryview', held)}" for field in fields]
-    lines += [f"{indent}def __init__(", f"{indent}    self,", f"{indent}    *,"] if fields else []
-    for field in fields:
-        accepted = _stub_type(schema, field).replace("memoryview", "Records")
-        lines.append(f"{indent}    {field.name}: {accepted} = ...,")
-    return [*lines, f"{indent}) -> None: ..." if fields else f"{indent}def __init__(self) -> None: ..."]
-
-
-def _stub_type(schema: Schema, field: Field) -> str:
-    name = f"{schema.name}.{field.element}" if field.is_struct else _STUB_TYPES.get(field.element, "int")
-    text = f"Sequence[{name}]" if field.is_array else name
-    return f"{text} | None" if field.nullable else text
-
-
-def main(arguments: list[str]) -> int:
-    """Write the stub beside this file, or with --check only compare: 1 when it is stale."""
-    from pathlib import Path
-
-    from barnabas.wire import messages
-
-    path = Path(__file__).with_name("messages.pyi")
-    text = stubs(messages.schemas().values())
-    if path.exists() and path.read_text() == text:
-        return 0
-    if "--check" in arguments:
-        print(f"{path} is stale: run python -m barnabas.wire.codegen", file=sys.stderr)
-        return 1
-    path.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    verb = "encode_steps"
+    stepped = True

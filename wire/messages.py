@@ -16,8 +16,10 @@ from barnabas.wire.runtime import (
     Struct,
     decode,
     decode_from,
+    decode_steps,
     encode,
     encode_into,
+    encode_steps,
 )
 from barnabas.wire.schema import Schema
 
@@ -29,8 +31,10 @@ __all__ = [
     "Struct",
     "decode",
     "decode_from",
+    "decode_steps",
     "encode",
     "encode_into",
+    "encode_steps",
     "message_class",
     "schemas",
 ]

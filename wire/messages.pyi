@@ -1,4 +1,4 @@
-"""Types of the generated messages. Written by `python -m barnabas.wire.codegen`; do not edit."""
+"""Types of the generated messages. Written by `python -m barnabas.wire.stubs`; do not edit."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,10 @@ from barnabas.wire.runtime import (
     Struct,
     decode,
     decode_from,
+    decode_steps,
     encode,
     encode_into,
+    encode_steps,
 )
 from barnabas.wire.schema import Schema
 
@@ -23,8 +25,10 @@ __all__ = [
     "Struct",
     "decode",
     "decode_from",
+    "decode_steps",
     "encode",
     "encode_into",
+    "encode_steps",
     "message_class",
     "schemas",
 ]

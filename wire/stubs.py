@@ -1,0 +1,107 @@
+"""The type stub of the generated messages, `messages.pyi`: what their classes look like to a type checker.
+
+`python -m barnabas.wire.stubs` writes it; with `--check` it only says whether it is stale.
+"""
+
+import sys
+from collections.abc import Iterable
+
+from barnabas.wire.schema import Field, Schema
+
+_STUB_HEAD = '''"""Types of the generated messages. Written by `python -m barnabas.wire.stubs`; do not edit."""
+
+from collections.abc import Sequence
+
+from barnabas.wire.runtime import (
+    Buffer,
+    Message,
+    Payload,
+    Records,
+    Struct,
+    decode,
+    decode_from,
+    decode_steps,
+    encode,
+    encode_into,
+    encode_steps,
+)
+from barnabas.wire.schema import Schema
+
+__all__ = [
+    "Buffer",
+    "Message",
+    "Payload",
+    "Records",
+    "Struct",
+    "decode",
+    "decode_from",
+    "decode_steps",
+    "encode",
+    "encode_into",
+    "encode_steps",
+    "message_class",
+    "schemas",
+]
+
+def message_class(name: str) -> type[Message]: ...
+def schemas() -> dict[str, Schema]: ...
+'''
+_STUB_TYPES = {
+    "string": "str",
+    "bytes": "bytes",
+    "records": "memoryview",
+    "bool": "bool",
+    "float64": "float",
+    "uuid": "bytes",
+}
+
+
+def stubs(schemas: Iterable[Schema]) -> str:
+    """The text of `messages.pyi`: what the classes of these schemas look like to a type checker."""
+    lines = [_STUB_HEAD]
+    for schema in sorted(schemas, key=lambda schema: schema.name):
+        lines.append(f"class {schema.name}(Message):")
+        for name, fields in schema.all_structs().items():
+            lines.append(f"    class {name}(Struct):")
+            lines += _stub_fields(schema, fields, "        ")
+            lines.append("")
+        lines += _stub_fields(schema, schema.fields, "    ")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _stub_fields(schema: Schema, fields: tuple[Field, ...], indent: str) -> list[str]:
+    held = "Records" if schema.name.endswith("Response") else "memoryview"  # a broker fills answers, and reads requests
+    lines = [f"{indent}{field.name}: {_stub_type(schema, field).replace('memoryview', held)}" for field in fields]
+    lines += [f"{indent}def __init__(", f"{indent}    self,", f"{indent}    *,"] if fields else []
+    for field in fields:
+        accepted = _stub_type(schema, field).replace("memoryview", "Records")
+        lines.append(f"{indent}    {field.name}: {accepted} = ...,")
+    return [*lines, f"{indent}) -> None: ..." if fields else f"{indent}def __init__(self) -> None: ..."]
+
+
+def _stub_type(schema: Schema, field: Field) -> str:
+    name = f"{schema.name}.{field.element}" if field.is_struct else _STUB_TYPES.get(field.element, "int")
+    text = f"Sequence[{name}]" if field.is_array else name
+    return f"{text} | None" if field.nullable else text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the stub beside this file, or with --check only compare: 1 when it is stale."""
+    from pathlib import Path
+
+    from barnabas.wire import messages
+
+    path = Path(__file__).with_name("messages.pyi")
+    text = stubs(messages.schemas().values())
+    if path.exists() and path.read_text() == text:
+        return 0
+    if "--check" in arguments:
+        print(f"{path} is stale: run python -m barnabas.wire.stubs", file=sys.stderr)
+        return 1
+    path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
