@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.answers import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.broker.call import ANONYMOUS, Broker, Call
+from barnabas.broker.decoding import Charged, DecodedMemory
 from barnabas.broker.dispatch import Owed, Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.owed import OWED_MAX, OwedAnswers, is_produce
 from barnabas.broker.pacing import paced
 from barnabas.broker.waiting import asker
-from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.disk import FileSlice, InThread, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
 
@@ -47,10 +49,15 @@ class Connection:
 
     __slots__ = (
         "address",
+        "answer_began_at",
+        "answer_bytes",
         "api_key",
         "busy",
+        "decoded_bytes",
         "held_bytes",
         "listener",
+        "moved_at",
+        "moved_bytes",
         "owed",
         "progress_at",
         "rests",
@@ -75,11 +82,17 @@ class Connection:
         self.rests = 0  # where above 0, its request only waits (`waiting.resting`)
         self.sending = False  # its answer is on its way, which depends on the client
         self.sent_bytes = 0  # as the sweep saw it last
+        self.decoded_bytes = 0  # of its request in hand, if that is large
+        self.answer_bytes = 0  # of its answer that is on its way, as far as they are in memory
+        self.answer_began_at = self.moved_at = 0.0  # when it began to leave; when the sweep last saw it move
+        self.moved_bytes = 0  # what the stream had sent then
 
     def note_sent(self, now: float) -> None:
         """An answer of which something left is making progress, however long all of it takes."""
         if self.sent_bytes != self.stream.sent_bytes:
             self.sent_bytes, self.progress_at = self.stream.sent_bytes, now
+        if self.sent_bytes >= self.moved_bytes + MOVED_BYTES:
+            self.moved_bytes, self.moved_at = self.sent_bytes, now
 
     def has_rested_long(self, now: float) -> bool:
         """Whether its request waits for longer than an ordinary long poll, which costs no look at the socket."""
@@ -95,6 +108,10 @@ class Connection:
         """Whether it is being closed."""
         return self.scope.cancel_called
 
+    def is_hoarding(self, now: float) -> bool:
+        """Whether its request takes much memory and has only waited for long."""
+        return self.decoded_bytes > 0 and self.rests > 0 and self.progress_at < now - STALLED_SECONDS
+
     def is_stalled(self, now: float) -> bool:
         """Whether it holds a part of a frame, and its client has not gone on for long."""
         return self.held_bytes > 0 and not self.waiting and self.progress_at < now - STALLED_SECONDS
@@ -103,12 +120,15 @@ class Connection:
 class Connections:
     """All connections of a broker: limits by number and by bytes, and one sweep a second for those that must go."""
 
-    def __init__(self, config: "BrokerConfig") -> None:
+    def __init__(self, config: "BrokerConfig", in_request_thread: InThread) -> None:
         self.finishing = False
+        self.in_request_thread = in_request_thread
         self._config = config
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
         self._held_bytes = 0
+        self.decoded = DecodedMemory()
+        self._answer_bytes = 0
         self._favoured: Connection | None = None  # may read although memory is used up
         self._favour_ends_at = 0.0  # then somebody else may; later with every FAVOUR_BYTES
         self._favour_bytes = 0  # what the favoured one held when that was last put off
@@ -156,6 +176,8 @@ class Connections:
     def leave(self, connection: Connection) -> None:
         """The connection ended."""
         self.hold(connection, 0)
+        self.decoded.hold(connection, 0)
+        self.hold_answer(connection, 0)
         del self._open[connection]
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
@@ -174,6 +196,25 @@ class Connections:
         connection.held_bytes = held_bytes
         if self._queue and (self._favoured is None or not self._is_full):
             self._wake_first()
+
+    def hold_answer(self, connection: Connection, answer_bytes: int) -> None:
+        """Say how many bytes of its answer this connection holds now."""
+        is_more = answer_bytes > connection.answer_bytes
+        self._answer_bytes += answer_bytes - connection.answer_bytes
+        connection.answer_bytes = answer_bytes
+        if is_more and self._answer_bytes > ANSWER_BYTES_ALL:
+            self._close_laggards()
+
+    def _close_laggards(self) -> None:
+        for connection in list(laggards(self._open, trio.current_time())):
+            logger.warning(
+                "closing the connection of %s, which does not read %d bytes of its answer: memory for answers is used"
+                " up",
+                connection.address,
+                connection.answer_bytes,
+                extra={"peer": connection.address},
+            )
+            connection.scope.cancel()
 
     async def room(self, connection: Connection) -> None:
         """Wait until the bytes held by all connections are below the limit, or this one may go above it.
@@ -227,6 +268,8 @@ class Connections:
             async for connection in paced(list(self._open)):
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
+            if self._answer_bytes > ANSWER_BYTES_ALL:
+                self._close_laggards()
 
     def _look_at(self, connection: Connection) -> None:
         """Close this connection if nothing can be expected of its client."""
@@ -235,6 +278,13 @@ class Connections:
         max_idle_ms = self._config.connections_max_idle_ms
         if connection.has_rested_long(now) and connection.stream.has_hung_up():
             logger.debug("closing the connection of %s, which has gone while its request waits", connection.address)
+        elif self.decoded.is_awaited and connection.is_hoarding(now):
+            logger.warning(
+                "closing the connection of %s: its request waits, and takes %d bytes that others wait for",
+                connection.address,
+                connection.decoded_bytes,
+                extra={"peer": connection.address},
+            )
         elif max_idle_ms >= 0 and connection.progress_at < now - max_idle_ms / 1000:
             logger.debug("closing the idle connection of %s", connection.address)
         elif self._is_full and connection.is_stalled(now):
@@ -297,7 +347,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
             data = await _receive(connections, connection, wanted_bytes)
             if not data:
-                return await _pay_all(connection)
+                return await _pay_all(connections, connection)
             turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
@@ -305,29 +355,31 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
         while owed and (len(owed) >= OWED_MAX or not is_produce(frame)):
-            await _pay(connection)
+            await _pay(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
-        answer = await _answer_frame(broker, connection, frame)
+        answer = await _answer_frame(broker, connections, connection, frame)
         frame = None
+        if connection.decoded_bytes:
+            connections.decoded.hold(connection, 0)
         connections.hold(connection, reader.pending_bytes)
         if isinstance(answer, Owed) or (owed and answer):
             owed.add(answer)
         elif answer:
-            await _send(connection, answer)
+            await _send(connections, connection, answer)
         connection.busy = bool(owed)
         if trio.current_time() - turn_began > TURN_SECONDS:
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
-    await _pay_all(connection)
+    await _pay_all(connections, connection)
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
     """What arrives next; what is owed is paid meanwhile. Nothing when the broker stops."""
     while connection.owed:
-        due = connection.owed.take_due()
+        due = await connection.owed.take_due(connections.in_request_thread)
         if due:
-            await _send(connection, due)
+            await _send(connections, connection, due)
         else:
             data = await connection.owed.receive(connection.stream, max_bytes)
             if data is not None:
@@ -338,21 +390,23 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
     return await connection.stream.receive_some(max_bytes)
 
 
-async def _pay_all(connection: Connection) -> None:
+async def _pay_all(connections: Connections, connection: Connection) -> None:
     while connection.owed:
-        await _pay(connection)
+        await _pay(connections, connection)
 
 
-async def _pay(connection: Connection) -> None:
+async def _pay(connections: Connections, connection: Connection) -> None:
     """Send what can leave of that which is owed, as soon as something can."""
-    due = connection.owed.take_due()
+    due = await connection.owed.take_due(connections.in_request_thread)
     if due:
-        await _send(connection, due)
+        await _send(connections, connection, due)
     else:
         await connection.owed.wait_for_due()
 
 
-async def _answer_frame(broker: Broker, connection: Connection, frame: memoryview) -> Pieces | Owed:
+async def _answer_frame(
+    broker: Broker, connections: Connections, connection: Connection, frame: memoryview
+) -> Pieces | Owed:
     """The answer's pieces; none when there is no answer."""
     try:
         header = read_request_header(frame)
@@ -367,20 +421,27 @@ async def _answer_frame(broker: Broker, connection: Connection, frame: memoryvie
         client_address=connection.address,
         listener=connection.listener,
     )
-    return await respond(broker, call, header, frame)
+    return await respond(broker, call, header, frame, Charged(connections.decoded, connection))
 
 
-async def _send(connection: Connection, pieces: Pieces) -> None:
-    """Send every piece; the slices are given back whether or not that works."""
+async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
+    """Send every piece, and forget it; the slices are given back whether or not that works."""
     connection.sending, connection.progress_at = True, trio.current_time()
+    connection.answer_began_at = connection.moved_at = connection.progress_at
+    connections.hold_answer(connection, sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)))
+    pieces.reverse()
     try:
-        for piece in pieces:
+        while pieces:
+            piece = pieces[-1]
             if isinstance(piece, FileSlice):
                 await connection.stream.send_slice(piece)
+                piece.release()
             else:
                 await connection.stream.send_all(piece)
+                connections.hold_answer(connection, connection.answer_bytes - len(piece))
+            del piece, pieces[-1]
     finally:
-        for piece in pieces:
-            if isinstance(piece, FileSlice):
-                piece.release()
+        for left in pieces:
+            if isinstance(left, FileSlice):
+                left.release()
     connection.sending = False

@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.decoding import Charged, decode
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.handlers import (
     acls,
@@ -37,8 +38,9 @@ from barnabas.broker.handlers import (
     txn,
     versions,
 )
+from barnabas.broker.pacing import complete
 from barnabas.broker.waiting import Later
-from barnabas.storage.disk import FileSlice
+from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
@@ -48,7 +50,8 @@ logger = logging.getLogger(__name__)
 
 PRODUCE_KEY = 0
 REFUSED_INLINE_BYTES_MAX = 1 << 11  # a row of a request has two bytes at least: to refuse more of them takes long
-INLINE_BYTES_MAX = 1 << 16  # a larger request is decoded, and its answer encoded, in a thread
+# Smaller pieces are joined up to this: fewer calls to send them, little to copy, and what was sent is freed soon.
+PIECE_BYTES = 1 << 15
 
 Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | Later | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
@@ -69,13 +72,13 @@ class Owed(NamedTuple):
     call: Call
     correlation_id: int
 
-    def pieces(self) -> Pieces:
+    async def pieces(self, in_thread: InThread) -> Pieces:
         """The answer, of what was decided up to now."""
         try:
             response = self.later.answer()
         except Exception as error:
             raise _cut_off(self.call, error) from error
-        return _encode(self.call, self.correlation_id, response)
+        return await _encode(self.call, self.correlation_id, response, in_thread)
 
 
 HANDLERS: dict[int, Route] = {
@@ -143,25 +146,20 @@ _request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
-async def respond(broker: Broker, call: Call, header: RequestHeader, frame: memoryview) -> Pieces | Owed:
+async def respond(
+    broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
+) -> Pieces | Owed:
     """Decode, handle, encode: the pieces of the answer to one request; none when nothing is to be sent (acks=0).
 
     `Owed` where the answer waits. ProtocolViolation when the frame is not the request that it says.
     """
-    if len(frame) <= INLINE_BYTES_MAX or call.api_key == PRODUCE_KEY:  # a Produce's bytes are records, not decoded here
-        response = await _handle(broker, call, _decode(call, frame, header.position), len(frame))
-        if isinstance(response, Later):
-            return Owed(response, call, header.correlation_id)
-        return [] if response is None else _encode(call, header.correlation_id, response)
-    request = await broker.world.in_thread(_decode, call, frame, header.position)
-    answered = await _handle(broker, call, request, len(frame))
-    if isinstance(answered, Later):
-        answered = await _decided(answered)
-    if answered is None:
-        return []
-    with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
-        pieces = await broker.world.in_thread(_encode, call, header.correlation_id, answered)
-    return pieces
+    in_thread = broker.world.in_request_thread
+    cls = _request_class(APIS[call.api_key])
+    request = await decode(cls, call.version, frame, header.position, charged, in_thread)
+    response = await _handle(broker, call, request, len(frame))
+    if isinstance(response, Later):
+        return Owed(response, call, header.correlation_id)
+    return [] if response is None else await _encode(call, header.correlation_id, response, in_thread)
 
 
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
@@ -206,18 +204,27 @@ def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
         api_key=API_VERSIONS_KEY, min_version=served.min_version, max_version=served.max_version
     )
     response = m.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[row])
-    return _pieces(API_VERSIONS_KEY, 0, unsupported.correlation_id, response)
+    body: Pieces = []
+    size_bytes = m.encode_into(response, 0, body)
+    return _framed(API_VERSIONS_KEY, 0, unsupported.correlation_id, size_bytes, body)
 
 
-def _decode(call: Call, frame: memoryview, position: int) -> m.Message:
-    return m.decode(_request_class(APIS[call.api_key]), call.version, frame, position)
-
-
-def _encode(call: Call, correlation_id: int, response: m.Message | Encoded) -> Pieces:
+async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded, in_thread: InThread) -> Pieces:
+    """The pieces of this answer. Its first step is done here, which is all of most; the others in a thread."""
+    if isinstance(response, Encoded):
+        size_bytes = sum(map(len, response.pieces))
+        return _framed(call.api_key, call.version, correlation_id, size_bytes, list(response.pieces))
+    body: Pieces = []
     try:
-        return _pieces(call.api_key, call.version, correlation_id, response)
+        begun = m.encode_steps(response, call.version, body)
+        if isinstance(begun, int):
+            size_bytes = begun
+        else:
+            with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
+                size_bytes = await complete(begun, in_thread)
     except Exception as error:
         raise _cut_off(call, error) from error
+    return _framed(call.api_key, call.version, correlation_id, size_bytes, body)
 
 
 def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
@@ -226,23 +233,22 @@ def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
     return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 
 
-def _pieces(api_key: int, version: int, correlation_id: int, response: m.Message | Encoded) -> Pieces:
-    """Length, header and body; neighbours in memory are joined, file slices stand for themselves."""
-    if isinstance(response, Encoded):
-        size = sum(map(len, response.pieces))
-        return [response_prefix(size, correlation_id, response_header_version(api_key, version)), *response.pieces]
-    body: Pieces = []
-    size = m.encode_into(response, version, body)
-    joined: list[bytes | bytearray | memoryview] = [
-        response_prefix(size, correlation_id, response_header_version(api_key, version))
-    ]
+def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, body: Pieces) -> Pieces:
+    """Length, header and body; small neighbours in memory are joined, file slices stand for themselves."""
+    prefix = response_prefix(size_bytes, correlation_id, response_header_version(api_key, version))
+    joined: list[bytes | bytearray | memoryview] = [prefix]
+    joined_bytes = 0
     pieces: Pieces = []
     for piece in body:
-        if isinstance(piece, FileSlice):
+        if isinstance(piece, FileSlice) or len(piece) > PIECE_BYTES:
             pieces += b"".join(joined), piece
-            joined = []
-        else:
-            joined.append(piece)
+            joined, joined_bytes = [], 0
+            continue
+        joined.append(piece)
+        joined_bytes += len(piece)
+        if joined_bytes > PIECE_BYTES:
+            pieces.append(b"".join(joined))
+            joined, joined_bytes = [], 0
     if joined:
         pieces.append(b"".join(joined))
     return pieces

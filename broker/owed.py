@@ -12,6 +12,7 @@ import trio
 from barnabas.broker.dispatch import PRODUCE_KEY, Owed, Pieces
 from barnabas.broker.net import Stream
 from barnabas.broker.waiting import Waiter, Watched, resting
+from barnabas.storage.disk import InThread
 
 PRODUCE_START = PRODUCE_KEY.to_bytes(2, "big")
 OWED_MAX = 5  # as many as an idempotent producer may have on their way
@@ -44,7 +45,7 @@ class OwedAnswers(Waiter):
         if self._receiving is not None:
             self._receiving.cancel()
 
-    def take_due(self) -> Pieces:
+    async def take_due(self, in_thread: InThread) -> Pieces:
         """The pieces of the answers that can leave now, from the oldest on."""
         if self.take_dirty():
             for answer in self._answers:
@@ -53,7 +54,7 @@ class OwedAnswers(Waiter):
         pieces: Pieces = []
         while self._answers and self._deadline <= trio.current_time():
             answer = self._answers.pop(0)
-            pieces += answer.pieces() if isinstance(answer, Owed) else answer
+            pieces += await answer.pieces(in_thread) if isinstance(answer, Owed) else answer
         if not self._answers:
             self.abandon()
         return pieces

@@ -428,7 +428,7 @@ async def _serve_connections(
     task_status: TaskStatus,
 ) -> None:
     """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest."""
-    connections = Connections(broker.config)
+    connections = Connections(broker.config, broker.world.in_request_thread)
 
     def load() -> int:
         return len(connections) + len(broker.replicas)

@@ -9,7 +9,7 @@ into `ProtocolViolation` here, once.
 """
 
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache
 from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -326,20 +326,37 @@ def encode_into(message: Message, version: int, out: list[Any]) -> int:
     return _take(parts, marks, out)
 
 
-def encode_steps(message: Message, version: int, out: list[Any]) -> Generator[None, None, int]:
-    """The same in bounded steps, each of which appends what it has encoded."""
+def encode_steps(message: Message, version: int, out: list[Any]) -> int | Generator[None, None, int]:
+    """The same in bounded steps: the size where the first, which is done at once, was all; else the other steps.
+
+    Each appends what it has encoded.
+    """
     parts: list[Any] = []
     marks: list[int] = []
+    steps = message.ENCODE_STEPS[version](message, parts, marks)
+    try:
+        for _ in steps:
+            return _encode_on(message, version, out, parts, marks, steps)
+    except struct.error as error:
+        raise ValueError(f"{type(message).__name__} v{version}: {error}") from None
+    return _take(parts, marks, out)
+
+
+def _encode_on(
+    message: Message, version: int, out: list[Any], parts: list[Any], marks: list[int], steps: Iterator[None]
+) -> Generator[None, None, int]:
     size_bytes = 0
     try:
-        for _ in message.ENCODE_STEPS[version](message, parts, marks):
+        while True:
             size_bytes += _take(parts, marks, out)
             parts.clear()
             marks.clear()
             yield
+            next(steps)
+    except StopIteration:
+        return size_bytes + _take(parts, marks, out)
     except struct.error as error:
         raise ValueError(f"{type(message).__name__} v{version}: {error}") from None
-    return size_bytes + _take(parts, marks, out)
 
 
 def _take(parts: list[Any], marks: list[int], out: list[Any]) -> int:
