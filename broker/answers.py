@@ -1,4 +1,4 @@
-"""Answers on their way: what clients do not read may not fill the memory (pure but for the log).
+"""Answers on their way: what clients do not read may not fill the memory (pure).
 
 An answer is sent in pieces, and a piece that has left is freed; slices of files take no memory. Together the pieces in
 memory have `ANSWER_BYTES_ALL`. Beyond that connections are closed, until what is left fits: those whose clients read

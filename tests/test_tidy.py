@@ -92,6 +92,7 @@ PURE = {
     "controller/reassignments.py",
     "controller/steps.py",
     "controller/requests.py",
+    "broker/answers.py",
     "broker/isr.py",
     "broker/preferred_replica.py",
     "broker/following.py",
