@@ -20,6 +20,7 @@ from barnabas.controller.registration import register_broker
 from barnabas.controller.store import NoNode
 
 if TYPE_CHECKING:
+    from barnabas.broker.boot_mark import KeptData
     from barnabas.broker.config.listeners import Endpoint
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.replicas import Replicas
@@ -38,12 +39,13 @@ class Membership:
         self._config = config
         self._replicas = replicas
         self._now_ms = now_ms
+        self._kept: KeptData | None = None
         self._advertised: tuple[Endpoint, ...] = ()
         self._session_id: int | None = None  # in which it was registered last
 
-    async def join(self, advertised: "tuple[Endpoint, ...]") -> None:
-        """Register with these addresses. CannotRegister, StoreError."""
-        self._advertised = advertised
+    async def join(self, advertised: "tuple[Endpoint, ...]", kept: "KeptData") -> None:
+        """Register with these addresses, and what the log directories have kept. CannotRegister, StoreError."""
+        self._advertised, self._kept = advertised, kept
         await self.join_again()
 
     async def join_again(self) -> None:
@@ -60,6 +62,8 @@ class Membership:
             patience_seconds=patience_ms / 1000,
         )
         self._session_id = session_id
+        if self._kept is not None:
+            await self._kept.note(self._replicas.broker_epoch)
 
     async def advertise(self, advertised: "tuple[Endpoint, ...]") -> None:
         """Other addresses: written into the registration, from which the controller tells everybody."""
@@ -76,4 +80,5 @@ class Membership:
             timestamp_ms=self._now_ms(),
             rack=self._config.broker_rack,
             version=level_of(self._config.inter_broker_protocol_version).registration_version,
+            kept_since=None if self._kept is None else self._kept.since,
         )

@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from barnabas import __version__
+from barnabas.broker.boot_mark import KeptData
 from barnabas.broker.call import Broker
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
@@ -132,7 +133,9 @@ async def _serve(
     flusher = Flusher(world.in_thread)
     logs = Logs(config, world, flusher)
     stored = await logs.open()
+    kept = KeptData(world, logs.directories)
     async with _closing_logs(logs), _open_store(config, world) as store:
+        await kept.look()
         identity = await settle_identity(store, config, world.rng, stored)
         broker_configs = BrokerConfigs(store, config, identity.broker_id)
         await broker_configs.load()
@@ -157,7 +160,7 @@ async def _serve(
             background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
             _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
-            await broker.membership.join(advertised)
+            await broker.membership.join(advertised, kept)
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_picture, broker))
             forget_vanished = partial(forget_vanished_topics, store, broker.metadata, broker.replicas)

@@ -27,6 +27,8 @@ NO_THREAD = "can't start new thread"  # all that Python says of it: a RuntimeErr
 # One keeps a second core busy while the loop has the first; with two, short work need not wait for a long slice.
 REQUEST_THREADS = 2
 
+BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
@@ -57,6 +59,7 @@ class World(NamedTuple):
     whose cost a client chooses (checking, decoding, encoding, searching): its threads are few, and first come first
     served, so such work waits for other work of its kind alone. Long work goes there a slice at a time
     (`pacing.complete`), or one client's would hold back everybody's.
+    `boot_id` names the machine's life since it was started, as far as that is known (`boot_mark.py`).
     `watches_steps`: whether steps that hold the loop are looked for. In virtual time none takes any.
     """
 
@@ -68,6 +71,7 @@ class World(NamedTuple):
     in_thread: InThread
     in_request_thread: InThread
     watches_steps: bool = True
+    boot_id: str | None = None
 
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
@@ -128,7 +132,17 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thre
         open_store=open_store,
         in_thread=in_thread,
         in_request_thread=in_request_thread or request_threads(),
+        boot_id=machine_boot_id(),
     )
+
+
+def machine_boot_id() -> str | None:
+    """What the kernel drew when it was started (Linux); None where there is no such thing."""
+    try:
+        with open(BOOT_ID_FILE, encoding="ascii") as file:
+            return file.read().strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 async def _open_zookeeper(config: StoreConfig, connect: str, in_thread: InThread) -> MetadataStore:

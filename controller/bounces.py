@@ -1,4 +1,4 @@
-"""Members of an ISR that died and came back while no controller was in office to see it: pure.
+"""Members of an ISR that came back with less than they had while no controller was in office to see it: pure.
 
 Theory of operation
 -------------------
@@ -12,25 +12,28 @@ only when its leader says so. What a controller must not do is *begin* its term 
 might make it the leader, and then the others would cut their logs to fit.
 
 The store tells. A state node that names broker B in its ISR was written by somebody who took B to be in sync, at
-zxid m; B's registration was written at zxid c, its broker epoch. If c > m, then B registered after it was last vouched
-for: it was away in between, and may have lost records. It *bounced*. (A session that expired without a restart looks
-the same. That broker leaves the ISR and joins it again, which costs a few round trips.)
+zxid m. B's registration says since which broker epoch, the zxid k of an earlier registration, B has lost nothing: its
+machine runs on, or it was shut down cleanly (`broker/boot_mark.py`). If k <= m, then B still has what it had when it
+was vouched for, whether its process or its session ended since. If k > m, B was away in between and may have lost
+records: it *bounced*. A broker that says nothing, as Kafka's own do, is believed from its registration on: k is its
+broker epoch then.
 
 `bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
 Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies. If that
 is the leader itself, it leads under a new epoch (`leader_bounced`), which Kafka does not see to: the offsets that it
 lost it gives to other records, and followers that have the former ones tell them apart by nothing but the epoch.
 
-      ISR     registered after the state was written     alive        the new controller drops
+      ISR     has forgotten since the state was written  alive        the new controller drops
       1 2 3   2                                          1 2 3        2
       1 2 3   1 (who leads), 2                           1 2 3        1 2: 3 leads
       1 2 3   2                                          2            nobody: 1 and 3 are dead, 2 leads alone
-      1 2 3   1 2 3                                      1 2 3        nobody: all of them restarted
+      1 2 3   1 2 3                                      1 2 3        nobody: all of them have forgotten
       1       1                                          1 2 3        nobody: 1 alone was in sync
 
-Two things this does not cover, nor does Kafka, which has no such rule: all members of an ISR that restart at once, one
-of them after a crash of its machine; and a state that the last controller wrote between the moment when B registered
-and the moment when it heard of that, if it died in between. `flush.messages=1` covers both.
+Two things this does not cover, nor does Kafka, which has no such rule: members of an ISR that all died at once, if the
+one whose machine crashed is the first to come back, for it is elected then; and a state that the last controller wrote
+between the moment when B registered and the moment when it heard of that, if it died in between. `flush.messages=1`
+covers both.
 """
 
 from collections.abc import Mapping
@@ -47,12 +50,12 @@ def bounced_members(image: ClusterImage, topic_partition: TopicPartition, writte
     leadership = image.partition(topic_partition).leadership
     isr = () if leadership is None else leadership.state.isr
     live = [member for member in isr if image.is_reachable(topic_partition, member)]
-    bounced = {member: None for member in live if image.brokers[member].epoch > written_zxid}
+    bounced = {member: None for member in live if image.brokers[member].kept_since > written_zxid}
     return bounced if len(bounced) < len(live) else {}
 
 
 def leader_bounced(image: ClusterImage, topic_partition: TopicPartition, written_zxid: int) -> bool:
-    """Whether the leader named by a state that was written at this zxid has been away since, and is back."""
+    """Whether the leader named by a state that was written at this zxid is back with less than it had."""
     leadership = image.partition(topic_partition).leadership
     leader = None if leadership is None else image.brokers.get(leadership.state.leader)
-    return leader is not None and leader.epoch > written_zxid
+    return leader is not None and leader.kept_since > written_zxid

@@ -8,6 +8,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_te
 
 Element = TypeVar("Element")
 
+LONG_DIGITS_MAX = 20  # of a long in decimal, with its sign
 INT32_MAX = (1 << 31) - 1  # ids, epochs and partition numbers are ints in every request
 
 
@@ -58,6 +59,12 @@ class Fields(NamedTuple):
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             return int(value)
         return value if type(value) is int else self.wrong(key, "a number as a string")
+
+    def own_long(self, key: str) -> int | None:
+        """A long at a key that Kafka does not know: whatever else is there is nobody's fault, and is not read."""
+        value = self.value.get(key)
+        is_number = isinstance(value, str) and len(value) <= LONG_DIGITS_MAX and _NUMBER.fullmatch(value)
+        return int(value) if is_number and isinstance(value, str) else None
 
     def text(self, key: str) -> str:
         value = self.value.get(key)

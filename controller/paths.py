@@ -208,6 +208,7 @@ class BrokerRegistration:
     features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     jmx_port: int = -1
     version: int = 5
+    kept_since: int | None = None  # not Kafka's: the broker epoch since which the broker lost nothing (bounces.py)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Where this listener can be reached, or None when the broker does not have it."""
@@ -231,6 +232,8 @@ class BrokerRegistration:
             del value["features"]
         if self.rack is None:
             del value["rack"]
+        if self.kept_since is not None:
+            value["kept_since"] = str(self.kept_since)
         return to_json(value)
 
     @classmethod
@@ -251,6 +254,7 @@ class BrokerRegistration:
             features={name: each.all_integers() for name, each in fields.members("features").items()},
             jmx_port=fields.integer("jmx_port", -1),
             version=version,
+            kept_since=fields.own_long("kept_since"),
         )
 
 

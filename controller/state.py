@@ -44,6 +44,12 @@ class LiveBroker(NamedTuple):
     epoch: int
     registration: BrokerRegistration
 
+    @property
+    def kept_since(self) -> int:
+        """The broker epoch since which it has lost nothing: its own, unless it says that it has kept more."""
+        said = self.registration.kept_since
+        return self.epoch if said is None else min(said, self.epoch)
+
 
 class Leadership(NamedTuple):
     """A partition's state node: its value, and its version, which is the partition epoch."""

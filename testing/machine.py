@@ -85,7 +85,8 @@ class MemoryMachine:
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
-        yield World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
+        world = World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
+        yield world._replace(boot_id=IN_MEMORY)  # the memory is the machine, and lives as long as it
 
     def crash(self) -> None:
         self._disk = self._disk.crash_process()

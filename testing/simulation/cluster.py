@@ -28,6 +28,7 @@ import trio
 
 from barnabas.broker.net import Net
 from barnabas.controller import paths
+from barnabas.controller.loading import live_broker
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.schedule import Simulation, current_process
@@ -99,17 +100,20 @@ class Cluster:
         return [other for other in self.net.parties_seen if other != name]
 
     def every_isr_is_full(self) -> bool:
-        """Whether all brokers run, and every replica is a member of its ISR in its present life.
+        """Whether all brokers run, and every replica is a member of its ISR with all that it had when that was written.
 
-        As the metadata store has it: a member that was registered after the state was written is one that bounced, and
-        nobody has looked at its log since.
+        As the metadata store has it: a member that has kept nothing from before the state was written is one that
+        bounced, and nobody has looked at its log since.
         """
-        tree, births = self.store.tree, dict[int, int]()
+        tree, kept_since = self.store.tree, dict[int, int]()
         for node in self.nodes.values():
             stat = tree.stat(paths.broker(node.broker_id))
             if stat is None or not node.is_ready or stat.owner not in node.own_session_ids:
                 return False
-            births[node.broker_id] = stat.czxid
+            live = live_broker(node.broker_id, *tree.get(paths.broker(node.broker_id)))
+            if live is None:
+                return False
+            kept_since[node.broker_id] = live.kept_since
         for topic in tree.children(paths.TOPICS):
             path = paths.topic(topic)
             assignment = paths.TopicAssignment.decode(tree.get(path)[0], path)
@@ -121,7 +125,7 @@ class Cluster:
                 state = paths.PartitionState.decode(data, path)
                 if state.leader == paths.NO_LEADER or set(state.isr) != set(replicas):
                     return False
-                if any(births.get(replica, stat.mzxid) >= stat.mzxid for replica in replicas):
+                if any(kept_since.get(replica, stat.mzxid) >= stat.mzxid for replica in replicas):
                     return False
         return True
 

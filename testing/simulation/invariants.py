@@ -11,12 +11,13 @@ be elected. So a new leader may lack committed records only if
   - the election was unclean and the topic allows that, or
   - its machine crashed and forgot them, the topic does not sync before it acknowledges (`flush.messages=1`), and of the
     in-sync replicas that still had them none could be relied on when the leader was elected: registered for
-    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and since before the
-    partition's last state was written, for who came back later (bounced) may have forgotten as well as the leader.
+    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and on a machine that
+    has not crashed since the partition's last state was written, or it may have forgotten as well as the leader.
 
 Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and told in the story.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -97,6 +98,7 @@ class Checks:
         self._by_name: dict[tuple[str, int], list[Truth]] = {}
         self._elections: dict[tuple[str, int], list[Election]] = {}
         self._registered: dict[int, float] = {}
+        self._lost_power: dict[int, float] = {}  # when the machine of each broker crashed last
         self._controller_epoch = 0
         self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
         self._owners: dict[tuple[str, int, str, int], str] = {}
@@ -118,6 +120,7 @@ class Checks:
 
     def lost_power(self, broker_id: int) -> None:
         """The machine of this broker crashed."""
+        self._lost_power[broker_id] = self._now()
         for truth in self.truths.values():
             shadow = truth.shadows.get(broker_id)
             if shadow is not None:
@@ -390,8 +393,12 @@ class Checks:
             return
         state = PartitionState.decode(data, path)
         history = self._elections.setdefault(key, [])
-        latest = min([self._now() - SETTLED_SECONDS, *(each.written for each in history[-1:])])
-        reliable = frozenset(each for each, since in self._registered.items() if since < latest)
+        settled, written = self._now() - SETTLED_SECONDS, history[-1].written if history else -math.inf
+        reliable = frozenset(
+            each
+            for each, since in self._registered.items()
+            if since < settled and self._lost_power.get(each, -math.inf) <= written
+        )
         if history:
             last = history[-1].state
             if state.leader_epoch < last.leader_epoch or state.controller_epoch < last.controller_epoch:

@@ -79,6 +79,7 @@ class Node:
         self.failure: Exception | None = None  # why the latest life ended by itself
         self.ended_at = -math.inf  # when, on the virtual clock, the latest life ended or crashed
         self.lives = 0
+        self.boots = 1  # of the machine
         self.zombies = 0  # crashed lives that have not come to their end yet
         self.on_built: list[Callable[[Broker], None]] = []
         self._simulation = simulation
@@ -182,6 +183,7 @@ class Node:
 
     def crash_machine(self, rng: random.Random) -> None:
         """Power is cut: of what was not synced, `rng` decides what is there."""
+        self.boots += 1
         self._crash(self.disk.crash_machine(rng), machine=True)
 
     def pause(self) -> None:
@@ -244,6 +246,7 @@ class Node:
             in_thread=life.in_thread,
             in_request_thread=life.in_thread,
             watches_steps=False,
+            boot_id=f"{self.name} boot {self.boots}",
         )
         try:
             await serve(

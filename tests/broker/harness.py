@@ -107,6 +107,7 @@ class Machine:
         self.failure: BaseException | None = None
         self.thread_seconds = THREAD_SECONDS
         self.store_max_bytes = STORE_MAX_BYTES
+        self.boot_id: str | None = "boot 0"
         self.threads = 0  # how often work went into one
         self.leader_epochs: dict[tuple[str, int], int] = {}  # that tests gave out in the controller's name
         self._nursery = nursery
@@ -145,6 +146,7 @@ class Machine:
 
     async def cut_power(self, seed: int) -> None:
         """The machine dies: of what was not synced, some is lost."""
+        self.boot_id = f"{self.boot_id}, {seed}"
         await self._die(self.disk.crash_machine(random.Random(seed)))
 
     async def ended(self) -> None:
@@ -203,6 +205,7 @@ class Machine:
 
     async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
         world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread, self._in_thread)
+        world = world._replace(boot_id=self.boot_id)
 
         def started(serving) -> None:
             self.serving = serving

@@ -2,7 +2,7 @@
 
 import random
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import pytest
@@ -255,12 +255,13 @@ class Cluster:
         """Start a killed broker again, with what is on its disk."""
         return await self.start(broker_id, logs=self.brokers[broker_id].logs)
 
-    async def restart_unnoticed(self, broker_id):
+    async def restart_unnoticed(self, broker_id, *, kept_since=None):
         """A broker's process ends and begins so fast that the controller sees only the new registration."""
         broker = self.brokers[broker_id]
         broker.roles.clear()
         removed = Delete(paths.broker(broker_id))
-        created = Create(paths.broker(broker_id), registration_of(broker_id).encode(), ephemeral=True)
+        registration = replace(registration_of(broker_id), kept_since=kept_since)
+        created = Create(paths.broker(broker_id), registration.encode(), ephemeral=True)
         _, outcome = await broker.store.multi([removed, created])
         broker.epoch = outcome.stat.czxid
         await self.settle()

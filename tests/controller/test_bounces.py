@@ -1,4 +1,6 @@
-"""Brokers that died and came back while no controller saw it are not in sync, as long as somebody else is."""
+"""Brokers that came back with less than they had while no controller saw it are not in sync, if somebody else is."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -62,11 +64,12 @@ async def leader_and_isr(cluster, topic):
     return state.leader, state.isr, state.leader_epoch
 
 
-async def fail_over_after(cluster, *bounced):
+async def fail_over_after(cluster, *bounced, kept=()):
     """Controller 0 dies for good; brokers bounce while nobody is in office; another broker is elected."""
     cluster.brokers[0].scope.cancel()
     for broker_id in bounced:
-        await cluster.restart_unnoticed(broker_id)
+        kept_since = cluster.brokers[broker_id].epoch if broker_id in kept else None
+        await cluster.restart_unnoticed(broker_id, kept_since=kept_since)
     await cluster.kill(0)
     assert cluster.controller.broker_id != 0
 
@@ -95,6 +98,38 @@ async def test_where_all_in_sync_bounced_the_first_of_them_leads_under_a_new_epo
     await fail_over_after(cluster, 1, 2, 3)
     assert await leader_and_isr(cluster, "orders") == (1, (1, 2, 3), 1)
     assert cluster.brokers[1].leads("orders")
+
+
+async def test_a_leader_that_forgot_follows_one_that_was_restarted_and_did_not(cluster):
+    await cluster.start(0, 1, 2)
+    await cluster.create("orders", [[1, 2]])
+    await fail_over_after(cluster, 1, 2, kept=[2])
+    assert await leader_and_isr(cluster, "orders") == (2, (2,), 1)
+    assert cluster.brokers[2].leads("orders")
+
+
+async def test_restarts_in_which_nothing_was_lost_change_nothing(cluster):
+    await cluster.start(0, 1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await fail_over_after(cluster, 1, 2, 3, kept=[1, 2, 3])
+    assert await leader_and_isr(cluster, "orders") == (1, (1, 2, 3), 0)
+    assert cluster.brokers[1].leads("orders")
+
+
+async def test_a_broker_that_lost_something_before_an_earlier_restart_is_not_believed(cluster):
+    await cluster.start(0, 1, 2)
+    await cluster.create("orders", [[1, 2]])
+    cluster.brokers[0].scope.cancel()
+    await cluster.restart_unnoticed(1)  # its machine has crashed
+    await cluster.restart_unnoticed(1, kept_since=cluster.brokers[1].epoch)
+    await cluster.kill(0)
+    assert await leader_and_isr(cluster, "orders") == (2, (2,), 1)
+
+
+def test_nobody_keeps_what_it_says_from_the_future(picture):
+    broker = picture.broker(1, epoch=WRITTEN + 1)
+    said = broker._replace(registration=replace(broker.registration, kept_since=WRITTEN + 7))
+    assert (broker.kept_since, said.kept_since) == (WRITTEN + 1, WRITTEN + 1)
 
 
 async def test_the_only_member_in_sync_leads_again_though_it_bounced(cluster):

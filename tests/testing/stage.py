@@ -113,6 +113,11 @@ class Stage:
         found = None if broker is None else broker.replicas.get(self.topic, 0)
         return None if isinstance(found, ErrorCode) else found
 
+    def leads(self, broker_id: int) -> bool:
+        """Whether this broker has heard that it leads."""
+        replica = self.replica(broker_id)
+        return replica is not None and replica.is_leader
+
     def end(self, broker_id: int) -> int:
         """Where this broker's log ends."""
         return self.replica(broker_id).log.log_end_offset

@@ -45,7 +45,7 @@ def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_or
         await stage.open("t", replicas=[1, 2, 3])
         await stage.write("a")
         stage.kill(1)
-        await stage.until(lambda: stage.state.leader == 2 and stage.replica(2).is_leader)
+        await stage.until(lambda: stage.state.leader == 2 and stage.leads(2))
         data = bytes(build_batch([(None, b"b")], timestamp_ms=stage.cluster.now_ms()).data)
         told(stage, OUT_OF_ORDER, data, leader_epoch=0)
         assert stage.checks.violations == []
@@ -68,7 +68,7 @@ def test_a_leader_that_is_elected_uncleanly_commits_anew_what_it_had_committed_b
         await trio.sleep(CHECKPOINT_SECONDS)  # of the high watermark
         stage.kill(1)
         await stage.start(2)
-        await stage.until(lambda: stage.state.leader == 2 and stage.replica(2).is_leader)
+        await stage.until(lambda: stage.state.leader == 2 and stage.leads(2))
         stage.kill(2)
         await stage.start(1)
         await stage.until(lambda: stage.state.leader == 1 and stage.high_watermark(1) == 2)
