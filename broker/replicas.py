@@ -337,7 +337,7 @@ class Replicas:
             for key, topic_id, _ in wanted
             if (log := self.logs.get(key)) is None or _is_of_another(log, topic_id)
         }
-        configs = {topic: await self._topic_configs.load(topic) for topic in topics}
+        configs = await self._topic_configs.load(topics)
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
 
         async def prepare(each: AskedState) -> None:

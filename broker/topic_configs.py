@@ -6,12 +6,12 @@ broker's own value holds: a topic must not become unreadable because of its conf
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from weakref import WeakValueDictionary
 
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.controller.entity_configs import TOPICS, list_entities, read_entity
-from barnabas.controller.loading import read_topic_configs
+from barnabas.controller.loading import catch_up, read_topic_configs
 from barnabas.controller.store import MetadataStore
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,20 @@ class TopicConfigs:
             view = self._views[topic] = self._config.topic()
         return view
 
-    async def load(self, topic: str) -> TopicConfig:
-        """Read the topic's configuration from the store into its view, which the caller should keep."""
-        overrides = await self.read(topic)
-        view = self.get(topic)
-        view.update(overrides)
-        return view
+    async def load(self, topics: Collection[str]) -> dict[str, TopicConfig]:
+        """Read these topics' configurations from the store into their views, which the caller should keep.
+
+        The controller asked for them, perhaps a moment after they were created, and nothing makes this broker read them
+        again: so the server that is asked must know all that the controller's knew.
+        """
+        if not topics:
+            return {}
+        await catch_up(self._store)
+        found = await read_topic_configs(self._store, topics)
+        views = {topic: self.get(topic) for topic in topics}
+        for topic, view in views.items():
+            view.update(self._readable(topic, found.get(topic, {})))
+        return views
 
     async def reload(self, topic: str) -> dict[str, str]:
         """Read it again for whoever holds its view; what it sets, whether or not somebody does."""

@@ -7,8 +7,8 @@ topic would stay in this broker's picture for as long as it runs: offered to cli
 another of its name.
 
 So in each of its lives, and under each controller, a broker asks the store which of the topics that it has heard of
-still exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created:
-a write, even one that changes nothing, brings it up to now, which is later than all that was heard of before.
+still exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created,
+so it must catch up first.
 """
 
 import logging
@@ -19,8 +19,8 @@ import trio
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replicas import Replicas
 from barnabas.controller import paths
-from barnabas.controller.loading import read_topics
-from barnabas.controller.store import ANY_VERSION, Check, MetadataStore, StoreError
+from barnabas.controller.loading import catch_up, read_topics
+from barnabas.controller.store import MetadataStore, StoreError
 
 RETRY_SECONDS = 1.0
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
     """The ids that the topics of these names have now; none of them when the store does not say."""
     try:
-        await store.multi([Check(paths.TOPICS, ANY_VERSION)])
+        await catch_up(store)
         found = await read_topics(store, topics, None)
     except StoreError as error:
         logger.warning("not asked which ids the topics %s have: %s", ", ".join(topics), error)
@@ -48,7 +48,7 @@ async def forget_vanished_topics(store: MetadataStore, metadata: ClusterMetadata
             continue
         heard_of = dict(metadata.topics)
         try:
-            await store.multi([Check(paths.TOPICS, ANY_VERSION)])
+            await catch_up(store)
             existing = set(await store.children(paths.TOPICS))
         except StoreError as error:
             logger.debug("not asked which topics are left: %s", error)

@@ -15,7 +15,7 @@ from barnabas.controller import paths
 from barnabas.controller.node_json import is_int32
 from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionList, PartitionState, TopicAssignment
 from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
-from barnabas.controller.store import MetadataStore, NoNode, Stat, StoreError, Watch
+from barnabas.controller.store import ANY_VERSION, Check, MetadataStore, NoNode, Stat, StoreError, Watch
 from barnabas.wire.topics import TopicPartition
 
 READS_IN_FLIGHT = 64  # enough to hide a round trip; kazoo and ZooKeeper queue what is more
@@ -130,6 +130,15 @@ async def read_isr_changes(store: MetadataStore, names: Iterable[str]) -> dict[T
     """The partitions whose leaders say that they have written another ISR."""
     found = await _read(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
     return {each: None for note in found.values() for each in note.partitions}
+
+
+async def catch_up(store: MetadataStore) -> None:
+    """Let the server of this session know all that was written until now, wherever it was written.
+
+    A server of ZooKeeper may be behind the others, and answers reads by what it knows. A write, even one that changes
+    nothing, is ordered behind all writes before it, and is answered when the server has carried them out.
+    """
+    await store.multi([Check(paths.TOPICS, ANY_VERSION)])
 
 
 async def subtree(store: MetadataStore, path: str) -> list[str]:
