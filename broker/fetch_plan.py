@@ -5,11 +5,10 @@ inside the answer, large ones as file slices that the connection sends; what the
 in a thread. The handler (`handlers/fetch.py`) decides what is planned and when the answer is sent.
 """
 
-from functools import partial
-
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetch_sessions import Wanted
 from barnabas.broker.isr import UNKNOWN_BROKER_EPOCH, Pulse
+from barnabas.broker.pacing import complete
 from barnabas.broker.partition import NO_LEADER_EPOCH, Partition
 from barnabas.broker.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.storage.disk import FileSlice, StorageError
@@ -112,19 +111,18 @@ class FetchPlan:
         """Rewrite the records of a reader of before 0.11 in the format that it knows.
 
         What a small batch decompresses to is limited by what was asked for, and all of it by `fetch.max.bytes`: beyond
-        it the partitions that come last get nothing this time.
+        it the partitions that come last get nothing this time. What takes long goes in steps to a thread.
         """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
         bytes_left = self.bytes_max
         for wanted, row in self._carrying.items():
             max_bytes = min(wanted.max_bytes, bytes_left)
-            size, work = records_bytes(row), partial(_converted, row.records, wanted.fetch_offset, magic, max_bytes)
             if bytes_left <= 0:
                 _release(row)
                 row.records = b""
                 continue
             try:
-                converted = work() if size <= INLINE_READ_BYTES_MAX else await self.broker.world.in_thread(work)
+                converted = await self._converted(row.records, wanted.fetch_offset, magic, max_bytes)
             except (Unconvertible, CorruptRecords, StorageError) as error:
                 _release(row)
                 code = self._why_unconverted(wanted, error)
@@ -135,6 +133,16 @@ class FetchPlan:
                 _release(row)
                 row.records = converted
                 bytes_left -= len(converted)
+
+    async def _converted(self, records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
+        """Records as messages of this format."""
+        world, data = self.broker.world, b""
+        if isinstance(records, FileSlice):
+            data = await world.in_thread(records.read)
+        elif isinstance(records, (bytes, bytearray, memoryview)):
+            data = bytes(records)
+        converting = down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
+        return await complete(converting, world.in_request_thread)
 
     def _why_unconverted(self, wanted: Wanted, error: Exception) -> ErrorCode:
         if isinstance(error, StorageError):
@@ -356,16 +364,6 @@ def records_bytes(row: Row) -> int:
     if records is None:
         return 0
     return len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size_bytes
-
-
-def _converted(records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
-    """Records as messages of this format."""
-    data = b""
-    if isinstance(records, FileSlice):
-        data = records.read()
-    elif isinstance(records, (bytes, bytearray, memoryview)):
-        data = bytes(records)
-    return down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
 
 
 def _release(row: Row) -> None:

@@ -180,9 +180,11 @@ class Segment:
                     stepped_at = span.position
                     yield
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
-                    for offset, its_timestamp in read_times(data):
-                        if offset >= start_offset and its_timestamp >= timestamp:
-                            return RecordTime(its_timestamp, offset, leader_epoch_of(span, data))
+                    for found in read_times(data):
+                        if found is None:
+                            yield
+                        elif found[0] >= start_offset and found[1] >= timestamp:
+                            return RecordTime(found[1], found[0], leader_epoch_of(span, data))
         return None
 
     def sync(self, log_end_offset: int) -> None:

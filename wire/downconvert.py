@@ -3,7 +3,9 @@
 Fetch 0 and 1 know message format 0, Fetch 2 and 3 format 1, which has a timestamp (`record_reader` has the layout).
 Headers have no place in either and are dropped, and so are batches that hold the marker of a transaction. What was
 compressed is sent as it decompresses, one message a record: so much of it that it fits the reader's limit, and always
-one message, for a reader that gets none never moves on. Entries that are old enough already stay as they are.
+one message, for a reader that gets none never moves on. Entries that are old enough already stay as they are. A batch
+that decompresses to one message of more than 8 MiB, and more than the batch has, is not converted: a message is sent in
+one piece, and a few kilobytes could become gigabytes in memory.
 
 Kafka compresses again what it converted; readers see the same records. It converts neither what zstd compressed, which
 no reader so old can know, and says so.
@@ -11,13 +13,17 @@ no reader so old can know, and says so.
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from barnabas.wire.compression import Codec
+from barnabas.wire.compression import BeyondLimits, Codec
 from barnabas.wire.record_batch import LOG_APPEND_TIME, read_batch_header, walk_entries
+from barnabas.wire.record_cursor import STEP_COST
 from barnabas.wire.record_reader import Record, read_records
 
 BATCH_MAGIC = 2
+MESSAGE_MAX_BYTES = 8 << 20  # read, converted and joined it is some five times in memory
+_RECORD_COST = 24  # of reading and writing one, in the units of `record_cursor.Meter`,
+_COST_SHIFT = 6  # and for each 64 bytes of it
 _ENTRY = struct.Struct(">qiI")  # offset, bytes after this field, CRC-32 of what follows it
 _CRC_BYTES = 4
 _INT32 = struct.Struct(">i")
@@ -27,26 +33,36 @@ class Unconvertible(Exception):
     """A batch whose codec the reader cannot know."""
 
 
-def down_convert(records: bytes, magic: int, *, first_offset: int, max_bytes: int) -> bytes:
-    """As many of these records from `first_offset` on as fit, as messages of format `magic`; at least one.
+def down_convert(records: bytes, magic: int, *, first_offset: int, max_bytes: int) -> Generator[None, None, bytes]:
+    """As many of these records from `first_offset` on as fit, as messages of format `magic`; at least one. In steps.
 
-    Unconvertible when the first of them cannot be; CorruptRecords where a batch is damaged.
+    Unconvertible when the first of them cannot be; CorruptRecords where a batch is damaged, or too large.
     """
+    yield  # a message is made in one piece, which may take several milliseconds
     messages: list[bytes] = []
     left = max_bytes
+    credit = STEP_COST
     try:
         for message in _messages(records, magic, first_offset):
-            if messages and len(message) > left:
+            if message is None:
+                credit -= _RECORD_COST
+            elif messages and len(message) > left:
                 break
-            messages.append(message)
-            left -= len(message)
-    except Unconvertible:
+            else:
+                messages.append(message)
+                left -= len(message)
+                credit -= _RECORD_COST + (len(message) >> _COST_SHIFT)
+            if credit <= 0:
+                credit = STEP_COST
+                yield
+    except (Unconvertible, BeyondLimits):
         if not messages:
             raise
     return b"".join(messages)
 
 
-def _messages(records: bytes, magic: int, first_offset: int) -> Iterator[bytes]:
+def _messages(records: bytes, magic: int, first_offset: int) -> Iterator[bytes | None]:
+    """Message by message; None for a record that comes before the first wanted one."""
     for position, entry in walk_entries(records):
         if entry.magic <= magic:
             yield records[position : position + entry.size_bytes]
@@ -59,9 +75,9 @@ def _messages(records: bytes, magic: int, first_offset: int) -> Iterator[bytes]:
             if header.codec == Codec.ZSTD:
                 raise Unconvertible("zstd is newer than this reader")
             attributes = LOG_APPEND_TIME if header.uses_log_append_time and magic else 0
-        for record in read_records(records, position):
-            if record.offset >= first_offset:
-                yield encode_message(record, magic, attributes)
+        longest = max(entry.size_bytes, MESSAGE_MAX_BYTES)
+        for record in read_records(records, position, with_headers=False, record_max_bytes=longest):
+            yield encode_message(record, magic, attributes) if record.offset >= first_offset else None
 
 
 def encode_message(record: Record, magic: int, attributes: int = 0) -> bytes:

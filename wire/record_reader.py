@@ -132,10 +132,10 @@ def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | 
         raise invalid_records("bytes follow the last record")
 
 
-def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int]]:
+def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int] | None]:
     """Offset and timestamp of each record of the entry at `position`, whatever its format, in little memory.
 
-    CorruptRecords where it is damaged.
+    None where a step is over. CorruptRecords where the entry is damaged.
     """
     entry, magic, offset = _intact_entry(buffer, position)
     if magic < 2:
@@ -144,7 +144,9 @@ def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ite
         return
     header = read_batch_header(entry)
     for head in read_heads(header, entry):
-        if head is not None:
+        if head is None:
+            yield None
+        else:
             yield header.base_offset + head.offset_delta, timestamp_of(header, head.timestamp_delta)
 
 
@@ -155,7 +157,7 @@ def find_offset_by_timestamp(
 
     Looks at the one entry at `position`.
     """
-    for offset, its_timestamp in read_times(buffer, position):
+    for offset, its_timestamp in filter(None, read_times(buffer, position)):
         if its_timestamp >= timestamp and offset >= starting_offset:
             return offset, its_timestamp
     return None
@@ -164,7 +166,7 @@ def find_offset_by_timestamp(
 def largest_timestamp_in(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
     """Offset and timestamp of the first of the newest records in the entry at `position`; (-1, -1) when it has none."""
     found = -1, NO_TIMESTAMP
-    for offset, timestamp in read_times(buffer, position):
+    for offset, timestamp in filter(None, read_times(buffer, position)):
         if timestamp > found[1]:
             found = offset, timestamp
     return found

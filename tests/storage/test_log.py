@@ -19,11 +19,13 @@ from barnabas.wire.records import (
     CONTROL,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
+    Batch,
     Record,
     build_batch,
     read_all_records,
     read_batch_header,
 )
+from tests.wire.bombs import header_bomb, memory_below
 
 EVERYTHING = 1 << 30
 
@@ -401,6 +403,16 @@ def test_a_record_behind_the_end_is_not_found_by_time(world):
     world.append(log, timestamp=20)
     assert complete_inline(log.offset_for_timestamp(15, 1)) is None
     assert complete_inline(log.offset_for_timestamp(15, 2)).offset == 1
+
+
+def test_a_search_by_time_skips_millions_of_headers_in_steps_and_in_little_memory(world):
+    log = world.open()
+    data = header_bomb(1 << 24)
+    log.append_as_leader(Batch(data, read_batch_header(data), 1000, 0), leader_epoch=0, origin=Origin.CLIENT, now_ms=0)
+    with memory_below(4_000_000):
+        steps = list(log.offset_for_timestamp(1000, 1))
+        assert complete_inline(log.offset_of_largest_timestamp())[:2] == (1000, 0)
+    assert len(steps) > 50
 
 
 def test_an_empty_log_has_no_largest_timestamp(world):

@@ -5,15 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from barnabas.wire.compression import Codec, CorruptRecords
-from barnabas.wire.downconvert import Unconvertible, down_convert
+from barnabas.broker.pacing import complete_inline
+from barnabas.wire import downconvert
+from barnabas.wire.compression import BeyondLimits, Codec, CorruptRecords
+from barnabas.wire.downconvert import MESSAGE_MAX_BYTES, Unconvertible
 from barnabas.wire.record_batch import LOG_APPEND_TIME, rewrite_times
 from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch, build_control_batch
+from tests.wire.bombs import header_bomb, memory_below, value_bomb
 
 NOW = 1_700_000_000_000
 PLENTY = 1 << 20
 CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
+
+
+def down_convert(records, magic, **limits):
+    return complete_inline(downconvert.down_convert(records, magic, **limits))
 
 
 def batch(*values, base_offset=0, codec=Codec.NONE, key=b"k", timestamp_ms=NOW):
@@ -93,3 +100,24 @@ def test_a_damaged_batch_is_not_converted():
     data[-1] ^= 1
     with pytest.raises(CorruptRecords):
         down_convert(bytes(data), 1, first_offset=0, max_bytes=PLENTY)
+
+
+def test_a_record_with_millions_of_headers_is_converted_without_them():
+    data = bytes(header_bomb(1 << 20, Codec.GZIP))
+    with memory_below(20 << 20):
+        converted = down_convert(data, 1, first_offset=0, max_bytes=PLENTY)
+    assert seen_by_kafka_python(converted) == [(0, 1000, b"k", None)]
+
+
+def test_a_message_that_is_far_larger_than_its_batch_ends_what_is_converted():
+    huge = bytes(value_bomb(MESSAGE_MAX_BYTES + 1, Codec.GZIP))
+    with memory_below(MESSAGE_MAX_BYTES // 8), pytest.raises(BeyondLimits):
+        down_convert(huge, 1, first_offset=0, max_bytes=PLENTY)
+    converted = down_convert(batch(b"a") + huge, 1, first_offset=0, max_bytes=PLENTY)
+    assert [record.value for _, record in read_all_records(converted)] == [b"a"]
+
+
+def test_many_records_are_converted_and_passed_over_in_many_steps():
+    data = batch(*[b"v"] * 10_000, codec=Codec.GZIP)
+    for first_offset in (0, 9_999):
+        assert sum(1 for _ in downconvert.down_convert(data, 1, first_offset=first_offset, max_bytes=PLENTY)) > 50

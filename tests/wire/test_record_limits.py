@@ -149,13 +149,15 @@ def test_what_takes_one_step_is_checked_at_once_and_what_takes_more_is_left_alon
 
 def test_times_are_read_of_a_record_with_millions_of_headers_in_little_memory() -> None:
     with memory_below(1_000_000):
-        assert list(read_times(header_bomb(1 << 22))) == [(0, 1000)]
+        assert list(filter(None, read_times(header_bomb(1 << 22)))) == [(0, 1000)]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_times_are_read_of_a_record_of_any_length_in_little_memory(codec) -> None:
     with memory_below(1_000_000):
-        assert list(read_times(value_bomb(RECORDS_MAX_BYTES + 1, codec))) == [(0, 1000)]
+        times = list(read_times(value_bomb(RECORDS_MAX_BYTES + 1, codec)))
+    assert [found for found in times if found] == [(0, 1000)]
+    assert len(times) > RECORDS_MAX_BYTES // (8 * CHUNK_BYTES)
 
 
 @pytest.mark.parametrize("batch", [header_bomb(HEADERS_MAX + 1), value_bomb(RECORDS_MAX_BYTES + 1)])
