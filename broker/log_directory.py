@@ -18,7 +18,7 @@ Every function here but `mark_failed` blocks long: it runs in a worker thread.
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,9 +104,12 @@ class LogDirectory:
         self.future_logs.clear()
         return taken
 
-    def offsets(self, name: str, high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """What this checkpoint file should say now."""
-        logs = {**self.logs, **self.future_logs}
+    def offsets(
+        self, name: str, keys: Iterable[TopicPartition], high_watermarks: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """What this checkpoint file should say now of those of these partitions that have a log here."""
+        found = ((key, self.future_logs.get(key, self.logs.get(key))) for key in keys)
+        logs = {key: log for key, log in found if log is not None}
         if name == RECOVERY_POINT_CHECKPOINT:
             return {key: log.recovery_point for key, log in logs.items()}
         if name == LOG_START_CHECKPOINT:

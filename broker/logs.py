@@ -46,7 +46,7 @@ from barnabas.broker.log_directory import (
     take,
 )
 from barnabas.broker.log_placement import LogPlacement
-from barnabas.broker.pacing import portions
+from barnabas.broker.pacing import pause_after, portions
 from barnabas.broker.removals import Doomed, Removals
 from barnabas.broker.searches import Searches
 from barnabas.broker.truncation import Truncation
@@ -73,6 +73,7 @@ logger = logging.getLogger(__name__)
 __all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
 
 NEVER_MS = 2**63 - 1
+LOGS_AT_A_TIME = 200  # whose offsets are collected in one step for a checkpoint
 PRODUCERS_AT_A_TIME = 1000  # of which it is seen in one step whether they have expired
 CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
 
@@ -505,7 +506,13 @@ class Logs:
     async def checkpoint(self, directory: LogDirectory, name: str) -> None:
         """Write this checkpoint of a directory, if it has news. StorageError."""
         async with directory.writing:
-            offsets = directory.offsets(name, {**self._checkpointed_high_watermarks, **self._high_watermarks()})
+            high_watermarks: dict[TopicPartition, int] = {}
+            if name == HIGH_WATERMARK_CHECKPOINT:
+                high_watermarks = {**self._checkpointed_high_watermarks, **self._high_watermarks()}
+            offsets: dict[TopicPartition, int] = {}
+            for some in portions([*directory.logs, *directory.future_logs], LOGS_AT_A_TIME):
+                offsets |= directory.offsets(name, some, high_watermarks)
+                await pause_after(len(some))
             if directory.failure is not None:
                 raise directory.failure
             if directory.written.get(name) != offsets:

@@ -7,10 +7,12 @@ import trio
 
 from barnabas.broker.call import Call
 from barnabas.broker.dispatch import HANDLERS, answer
+from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_class
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.schema import Field
+from barnabas.wire.topics import TopicPartition
 from tests.broker.harness import Machine
 from tests.broker.steps import StepMeter
 
@@ -158,3 +160,16 @@ def every_code(struct) -> Iterator[tuple[str, int]]:
         for inner in value if isinstance(value, (list, tuple)) else ():
             if hasattr(inner, "__slots__"):
                 yield from every_code(inner)
+
+
+@pytest.mark.parametrize("name", OFFSET_CHECKPOINTS)
+async def test_the_offsets_of_many_logs_are_collected_in_many_steps(nursery, autojump_clock, name):
+    machine = await Machine(nursery).start()
+    await (await machine.connect()).create_topic(TOPIC)
+    logs = machine.broker.replicas.logs
+    (directory,) = logs.directories
+    (log,) = directory.logs.values()
+    directory.logs |= {TopicPartition("many", number): log for number in range(COUNT)}
+    with StepMeter() as meter:
+        await logs.checkpoint(directory, name)
+    assert meter.longest.lines < COUNT, meter.longest
