@@ -21,8 +21,8 @@ Offsets in messages say nothing: the batch counts from 0 on. The offset of a wra
 one that is smaller than the last inner one, except 0, which early librdkafka sends.
 
 Deviations, all on message sets that no producer sends: one may decompress to `RECORDS_MAX_BYTES`, and an inner message
-have `INNER_MESSAGE_MAX_BYTES`; of a set of uncompressed messages, all faults of pass 4 count before those of pass 5, as
-with a compressed message.
+have `INNER_MESSAGE_MAX_BYTES`; what would become too large a batch is not looked at any further, faults behind or not;
+of a set of uncompressed messages, all faults of pass 4 count before those of pass 5, as with a compressed message.
 """
 
 import struct
@@ -51,6 +51,7 @@ from barnabas.wire.record_reader import wrap_timestamp
 from barnabas.wire.record_writer import Section, Times, encode_varint, finished_batch
 from barnabas.wire.records import (
     CODEC_NAMES,
+    SMALL_BYTES_MAX,
     RecordRules,
     RecordsRefused,
     check_produced,
@@ -90,6 +91,8 @@ def check_old_produced(
 
     A batch of format 2 is taken as it is, which Kafka does too.
     """
+    if len(records) > SMALL_BYTES_MAX:
+        yield  # what a codec does in one call is in proportion to it
     meter = Meter(RECORDS_MAX_BYTES)
     try:
         outer = yield from _look_over(records, rules, meter)
@@ -161,7 +164,7 @@ def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> S
             raise invalid_records(f"a message of format {entry.magic} follows one of format {conversion.magic}")
         message = records[position : position + entry.size_bytes]
         yield from conversion.take(message, message[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME != 0)
-        if conversion.refused is not None:
+        if conversion.refused is not None or conversion.is_too_large:
             return
         meter.credit -= _MESSAGE_COST
         if meter.is_step_over():
@@ -180,6 +183,8 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
     while (message := (yield from inner.read_next())) is not None:
         (last_offset,) = _INT64.unpack_from(message)
         yield from conversion.take_inner(message)
+        if conversion.is_too_large:
+            return
         meter.credit -= _MESSAGE_COST
         if meter.is_step_over():
             yield
@@ -247,6 +252,11 @@ class _Conversion:
         self._section = Section(compressor, meter, rules.max_message_bytes - BATCH_OVERHEAD_BYTES)
         self._times = Times(_NO_PRODUCER)
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the batch is larger already than the topic allows: what else there is can only add to it."""
+        return self._section.is_too_large
+
     def take_inner(self, message: memoryview) -> Steps[None]:
         """Judge a message of a compressed one, and write it."""
         if self._stopped is not None:
@@ -307,10 +317,8 @@ class _Conversion:
             self.refused = code
 
     def _write(self, timestamp: int, key: Field, value: Field) -> Steps[None]:
-        """A record of format 2; nothing once the batch is too large."""
+        """A record of format 2."""
         number, delta = encode_varint(self._times.count), encode_varint(self._times.next_delta(timestamp))
-        if self._section.is_too_large:
-            return
         pieces = (
             *(_RECORD_ATTRIBUTES, delta, number),
             *(_length_of(key), key or b"", _length_of(value), value or b"", _NO_HEADERS),
@@ -323,6 +331,8 @@ class _Conversion:
         for piece in pieces:
             for position in range(0, len(piece), CHUNK_BYTES):
                 self._section.add(piece[position : position + CHUNK_BYTES])
+                if self.is_too_large:
+                    return
                 if self._meter.is_step_over():
                     yield
 

@@ -328,6 +328,12 @@ def test_a_large_message_set_takes_many_steps(codec, value, count, steps_min):
     assert steps >= steps_min
 
 
+def test_what_is_large_is_not_looked_at_in_the_first_step():
+    work = check_old_produced(memoryview(b"\xff" * 100_000), Rules(), NOW_MS, TopicPartition("t", 0))
+    assert next(work) is None
+    assert code(b"\xff" * 100_000) == ErrorCode.CORRUPT_MESSAGE
+
+
 @pytest.mark.parametrize("refused", [wrapped(1, message(1)), message(0), damaged(message(1)), message(1, at=-2)])
 def test_messages_that_are_refused_take_steps_too(refused):
     steps, outcome = steps_of(wrapped(1, refused * 10_000))
