@@ -41,6 +41,8 @@ BATCH_RECORDS_MAX = 500_000  # a killed run repeats at most so many; a batch of 
 EARLIEST = -2  # as Spark writes it
 LOOK_SECONDS = 0.5  # how soon a stop is seen
 MS_A_DAY = 86_400_000
+SPARK_TIMESTAMP_MAX_MS = ((1 << 63) - 1) // 1000  # Spark's source multiplies by 1000, exactly
+OVERFLOW = "java.lang.ArithmeticException"  # what its multiplication throws
 HEADER_BYTES = "aggregate(headers, 0L, (total, h) -> total + octet_length(h.key) + coalesce(octet_length(h.value), 0))"
 RECORD_BYTES = f"coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) + coalesce({HEADER_BYTES}, 0)"
 
@@ -56,6 +58,10 @@ class Source:
     isolation: str = "read_committed"
     batch_records_max: int = BATCH_RECORDS_MAX
     options: Mapping[str, str] | None = None  # of Spark's Kafka source, `kafka.…` for its consumers
+
+    def wants(self, topic: str) -> bool:
+        """Whether this topic is among them."""
+        return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.topics
 
     def to_options(self, starting: str | None = None) -> dict[str, str]:
         if bool(self.topics) == bool(self.pattern):
@@ -201,6 +207,8 @@ def archive(
     it between two batches. `from_manifest` goes on with a new checkpoint after the offsets of the manifest. `client` is
     configuration of librdkafka, for asking after topics. Raises ArchiveError, ClusterError, and what Spark raises.
     """
+    from pyspark.errors import StreamingQueryException
+
     began = time.monotonic()
     place = Archive(path)
     place.make()
@@ -222,22 +230,39 @@ def archive(
             if every_seconds is None
             else stream.trigger(processingTime=f"{round(every_seconds * 1000)} milliseconds")
         )
-        await_query(trigger.start(), writer, stop)
+        try:
+            await_query(trigger.start(), writer, stop)
+        except StreamingQueryException as error:
+            if OVERFLOW not in str(error):
+                raise
+            raise ArchiveError(unreadable_times(cluster, source)) from error
     added = writer.added
     seconds = time.monotonic() - began
     return Archived(len(added), sum(one.records for one in added), sum(one.bytes for one in added), seconds)
 
 
+def unreadable_times(cluster: Cluster, source: Source) -> str:
+    """Which records Spark cannot read because of their timestamps."""
+    counts = cluster.partition_counts()
+    wanted = [(topic, number) for topic, count in counts.items() if source.wants(topic) for number in range(count)]
+    found = cluster.first_records_since(wanted, SPARK_TIMESTAMP_MAX_MS + 1)
+    records = [
+        f"{topic}-{number} at offset {offset} has the timestamp {timestamp_ms}"
+        for (topic, number), (offset, timestamp_ms) in sorted(found.items())
+    ]
+    places = "\n".join(records) or "none is to be found now"
+    return (
+        "Spark cannot read a record whose timestamp, in microseconds, has no place in 64 bits (after the year 294246)."
+        f" The first of each partition:\n{places}\ndocs/spark.md says how to go on."
+    )
+
+
 def starting_offsets(next_offsets: Offsets, source: Source, partition_counts: Mapping[str, int]) -> str:
     """Where a query begins that goes on after the manifest; Spark demands every partition that there is by now."""
-
-    def is_wanted(topic: str) -> bool:
-        return re.fullmatch(source.pattern, topic) is not None if source.pattern else topic in source.topics
-
     starting = {
         topic: {str(number): next_offsets.get(topic, {}).get(number, EARLIEST) for number in range(count)}
         for topic, count in partition_counts.items()
-        if is_wanted(topic)
+        if source.wants(topic)
     }
     return json.dumps(starting)
 

@@ -105,6 +105,18 @@ class Cluster:
         answers = self.admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS) if asked else {}
         return {(found.topic, found.partition): answered(future).offset for found, future in answers.items()}
 
+    def first_records_since(
+        self, partitions: Iterable[Partition], timestamp_ms: int
+    ) -> dict[Partition, tuple[int, int]]:
+        """Offset and timestamp of each partition's first record of this time or later, of those that have one."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = {TopicPartition(name, number): OffsetSpec.for_timestamp(timestamp_ms) for name, number in partitions}
+        answers = self.admin.list_offsets(asked, request_timeout=TIMEOUT_SECONDS) if asked else {}
+        found = {(asked.topic, asked.partition): answered(future) for asked, future in answers.items()}
+        return {partition: (one.offset, one.timestamp) for partition, one in found.items() if one.offset >= 0}
+
     def _metadata(self) -> "ClusterMetadata":
         from confluent_kafka import KafkaException
 
