@@ -14,6 +14,8 @@ Not done: transactional ids have no coordinator yet. They are refused with UNSUP
     a transactional producer fails at once; COORDINATOR_NOT_AVAILABLE would have it ask until its timeout.
 """
 
+from collections.abc import Iterable
+
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
@@ -23,7 +25,7 @@ from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 SEVERAL_KEYS_VERSION = 4
@@ -38,6 +40,10 @@ SEVERAL_MEMBERS_VERSION = 3
 NEW_LEADER_SECONDS = 0.5  # fifty logs are made in less; clients ask again after 0.1 to 1 s
 
 KEY_COST = 5  # rows that take as long as to find a group by its id
+
+# A member stays in memory. What a group decides on is stored in one record of 1 MiB by default, all members together.
+PROTOCOLS_MAX = 100
+SUBSCRIPTION_BYTES_MAX = 2 << 20
 
 NO_NODE, NO_PORT = -1, -1
 NO_TRANSACTIONS = "This broker does not coordinate transactions."
@@ -117,6 +123,8 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
     """Become, or stay, a member; answered when the generation begins."""
     if not call.authorize("Read", "Group", request.group_id):
         return refuse_join_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if len(request.protocols) > PROTOCOLS_MAX or _bytes_of(request.protocols) > SUBSCRIPTION_BYTES_MAX:
+        raise Refuse(ErrorCode.INVALID_REQUEST, "more protocols, or longer subscriptions, than a group can keep")
     has_rebalance_timeout = call.version >= REBALANCE_TIMEOUT_VERSION
     join = Join(
         waiting=Waiting(),
@@ -127,7 +135,7 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple([(protocol.name, protocol.metadata) async for protocol in paced(request.protocols)]),
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
         requires_member_id=call.version >= MEMBER_ID_FIRST_VERSION and request.group_instance_id is None,
         skips_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
         reason=request.reason,
@@ -141,6 +149,10 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
         async for member in paced(answer.members)
     ]
     return response
+
+
+def _bytes_of(protocols: Iterable[m.JoinGroupRequest.JoinGroupRequestProtocol]) -> int:
+    return sum(len(protocol.metadata) for protocol in protocols)
 
 
 def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:

@@ -479,3 +479,13 @@ def test_every_version_can_be_refused_as_a_whole(request_class, version):
     response = refuse(request(version), version, ErrorCode.UNKNOWN_SERVER_ERROR)
     answered = repr(m.decode(type(response), version, m.encode(response, version)))
     assert "error_code=-1" in answered
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "code"), [(100, 1, 79), (101, 1, 42), (2, 1 << 20, 79), (2, (1 << 20) + 1, 42)]
+)
+async def test_a_member_joins_with_so_much_as_a_group_can_keep(house, autojump_clock, count, size, code):
+    named = m.JoinGroupRequest.JoinGroupRequestProtocol
+    request = join(9)
+    request.protocols = [named(name=f"protocol-{number}", metadata=bytes(size)) for number in range(count)]
+    assert (await house.ask(request)).error_code == code  # 79: MEMBER_ID_REQUIRED
