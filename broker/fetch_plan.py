@@ -211,11 +211,18 @@ class FetchPlan:
             return failed_row(wanted, read)
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
+        try:
+            aborted = log.aborted_transactions(wanted.fetch_offset, end_offset) if self.read_committed else []
+        except CorruptRecords:  # the index is damaged; the next start, cut or compaction makes it anew
+            self.urgent = True
+            if read.slice is not None:
+                read.slice.release()
+            return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [
                     m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in log.aborted_transactions(wanted.fetch_offset, end_offset)
+                    for producer_id, first_offset in aborted
                 ]
         elif wanted.fetch_offset < end_offset:
             self.left_over[wanted] = None

@@ -71,16 +71,16 @@ class LogDirectories:
 
     def fail(self, directory: LogDirectory, error: StorageError) -> None:
         """An operation in this directory failed: it goes offline, unless the process was only short of something."""
-        if directory.failure is not None:
-            return
-        if error.is_shortage:
+        if error.is_shortage and directory.failure is None:
             logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
+            return
+        if error.endangers_unsynced:  # also when a sync that was under way fails after something else has
+            mark_failed(self._world.disk, directory.path)
+        if directory.failure is not None:
             return
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
         self._flusher.give_up(directory.path, error)
-        if error.endangers_unsynced:
-            mark_failed(self._world.disk, directory.path)
         logs = directory.take_all()
         if self.on_failed is not None:
             self.on_failed(directory.path, error)

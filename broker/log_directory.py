@@ -269,7 +269,7 @@ def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
     clean = disk.exists(marker)
     if clean:
         disk.remove(marker)
-        disk.sync_directory(path)
+    disk.sync_directory(path)  # also for the names of logs that a process made which was killed
     return Prepared(clean, checkpoints)
 
 

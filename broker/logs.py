@@ -525,7 +525,7 @@ class Logs:
     def fail_directory_of(self, log: PartitionLog, error: StorageError) -> None:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
         directory = self.directory_of(log)
-        if directory.holds(log):
+        if directory.holds(log) or directory.failure is not None:
             self.directories.fail(directory, error)
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:

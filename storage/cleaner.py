@@ -36,7 +36,9 @@ from barnabas.storage.files import (
     OpenFiles,
     SegmentStore,
 )
+from barnabas.storage.index import AbortedTransaction
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.replay import sound_transactions
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
@@ -144,7 +146,7 @@ class Cleaning:
         try:
             for segment in portion:
                 yield from self._read(segment, 0, partial(self._write, clean))
-                clean.transactions.entries += segment.aborted_transactions(log_store.private)
+                clean.transactions.entries += self._aborted_in(segment)
             replacement = self._prepare(clean, portion)
             yield Step(0, 0, replacement)
         finally:
@@ -175,6 +177,14 @@ class Cleaning:
                     window_bytes = _entry_bytes(window)
                     if not len(window) < window_bytes <= left:
                         raise CorruptRecords(f"{segment.path}: no whole entry at position {position}")
+
+    def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
+        """The aborted transactions of a segment, found anew if their index is damaged."""
+        if not segment.has_transactions:
+            return []
+        earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
+        base, end_offset = segment.base_offset, _next_base(segment)
+        return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, end_offset)
 
     def _note(self, window: bytes) -> tuple[int, int]:
         return self._compaction.note(window), 0

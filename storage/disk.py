@@ -24,6 +24,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -36,6 +37,7 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes 
 
 RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # a probe of the page cache costs a microsecond; read-ahead loads in such steps
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})
+FILE_SYNCS = frozenset({"sync", "sync (again)"})
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # until something is closed
 TEMPORARY_SUFFIX = ".tmp"
@@ -63,7 +65,7 @@ class StorageError(Exception):
     @property
     def is_shortage(self) -> bool:
         """The process has no descriptor or memory left: this operation failed, and the disk did not."""
-        return self.cause in SHORTAGES
+        return self.cause in SHORTAGES and self.operation not in FILE_SYNCS  # a failed sync is final
 
     @property
     def endangers_unsynced(self) -> bool:
@@ -222,14 +224,19 @@ def parent_of(path: str) -> str:
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """Make a directory and its missing parents, each entry durable. Blocking: long."""
+    """Make a directory and its missing parents, each entry durable; or not made. Blocking: long."""
     missing = []
     while not disk.exists(path):
         missing.append(path)
         path = parent_of(path)
     for made in reversed(missing):
         disk.make_directory(made)
-        disk.sync_directory(parent_of(made))
+        try:
+            disk.sync_directory(parent_of(made))
+        except StorageError:
+            with suppress(StorageError):  # the first error says more
+                disk.remove_tree(made)  # the next try would find it, and take its name for durable
+            raise
 
 
 class FileSlice:
@@ -304,7 +311,9 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
-            raise self._error(self._cut_back(), error) from error
+            failed = self._error("write", error)
+            kept = self._cut_back()
+            raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
         end = position + size
         self._size = end if end > self._size else self._size
 
@@ -316,14 +325,13 @@ class OsFile:
                 raise OSError(errno.ENOSPC, "nothing was written")
             written += step
 
-    def _cut_back(self) -> str:
-        """After a failed write: the old size again. Returns what to say that failed."""
-        if self._descriptor >= 0:
-            try:
-                os.ftruncate(self._descriptor, self._size)
-            except OSError as error:
-                return f"write, and cut back ({_storage_error(self.path, 'truncate', error).cause}),"
-        return "write"
+    def _cut_back(self) -> str | None:
+        """After a failed write: the old size again; why not, if that failed as well."""
+        try:
+            os.ftruncate(self._descriptor, self._size)
+        except OSError as error:
+            return _storage_error(self.path, "truncate", error).cause
+        return None
 
     def read(self, position: int, size_bytes: int) -> bytes:
         try:

@@ -12,7 +12,7 @@ A log hands out a plan on the event loop (`flush_plan`: which files, up to which
 thread, and the log is told on the loop (`flushed`).
 
 A failed sync is final for its directory: the kernel may have thrown the pages away, so that trying again would only
-pretend. It is reported once, and nothing in that directory is flushed any more.
+pretend. It is reported, and nothing in that directory is flushed any more.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -121,7 +121,7 @@ class Flusher:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Flush for ever, and tell of each log that was flushed, and of the first failure in each directory."""
+        """Flush for ever, and tell of each log that was flushed, and of each sync that failed."""
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         async with trio.open_nursery() as nursery:
@@ -184,6 +184,8 @@ class Flusher:
         """A round ended early and no disk failed: a log was deleted under it, or no descriptor was left."""
         for _, plan in planned:
             plan.release()
+        if directory.failure is not None:  # it failed meanwhile: its logs have no files any more
+            return
         for log in current.logs:
             self._join(directory, log)
         if why.is_shortage:
@@ -193,7 +195,7 @@ class Flusher:
         if directory.failure is None:
             directory.failure = error
             self._empty_filling(directory)
-            self._on_failed(log, error)
+        self._on_failed(log, error)
 
     def _empty_filling(self, directory: _Directory) -> None:
         """Nobody may go on waiting for a round that will not run."""

@@ -26,6 +26,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.wire.compression import CorruptRecords
+
 if TYPE_CHECKING:
     from barnabas.storage.disk import File
 
@@ -57,7 +59,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class IndexCorrupt(Exception):
+class IndexCorrupt(CorruptRecords):
     """An index file whose content cannot be what we or Kafka wrote; it is rebuilt from the log."""
 
 
@@ -236,6 +238,10 @@ class TransactionIndex:
             self.entries.pop()
         self.saved_count = min(self.saved_count, len(self.entries))
 
+    def ends_before(self, offset: int) -> bool:
+        """Whether all of these transactions end before this offset."""
+        return not self.entries or self.entries[-1].last_offset < offset
+
     def save(self, file: "File") -> None:
         """Write what is not in the file yet and trim it. Blocking: short. Durable: no."""
         size = len(self.entries) * TRANSACTION_ENTRY.size
@@ -264,3 +270,11 @@ def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
             raise IndexCorrupt(f"transaction entry out of order: {entry}")
         last_offset = entry.last_offset
         yield entry
+
+
+def transactions_within(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """The entries of the .txnindex of a segment of these offsets; IndexCorrupt also if one lies outside."""
+    entries = list(parse_transactions(data))
+    if entries and not base_offset <= entries[0].last_offset <= entries[-1].last_offset < end_offset:
+        raise IndexCorrupt(f"transactions end at {entries[0].last_offset} to {entries[-1].last_offset}")
+    return entries

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from barnabas.storage.disk import BytesLike, DirectoryLocked, StorageError, parent_of
+from barnabas.storage.disk import BytesLike, DirectoryLocked, HalfDone, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
 
 UNLIMITED_BYTES = 1 << 60
@@ -112,6 +112,7 @@ class MemFile:
         if fault is not None:
             if fault.left_bytes:
                 self._put(position, memoryview(data)[: fault.left_bytes])
+                raise HalfDone(StorageError(self.path, "write", fault.cause), "a part of it")
             raise StorageError(self.path, "write", fault.cause)
         self._put(position, data)
 

@@ -41,7 +41,14 @@ from barnabas.storage.files import (
 )
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, has_whole_entries
 from barnabas.storage.producers import ProducerStates
-from barnabas.storage.replay import load_producers, note_epoch, reindex, remove_snapshots, replay_producers
+from barnabas.storage.replay import (
+    load_producers,
+    note_epoch,
+    reindex,
+    remove_snapshots,
+    replay_producers,
+    sound_transactions,
+)
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import is_intact
@@ -216,7 +223,7 @@ class _Loading:
         except IndexCorrupt:
             return False
         end_offset = find_log_end(active)
-        if end_offset is None:
+        if end_offset is None or not active.transactions.ends_before(end_offset):
             self.store.open_files.drop(active.path)
             return False
         self._load_sealed(len(self.bases) - 1)
@@ -307,10 +314,11 @@ class _Loading:
         """The first `count` segments are believed; an index that is missing or damaged is made anew."""
         for base, next_base in zip(self.bases[:count], self.bases[1 : count + 1], strict=True):
             if self._has_indexes(base):
-                has_transactions = f"{base:020d}{TRANSACTION_INDEX}" in self.names
-                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, has_transactions))
+                aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
+                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, bool(aborted)))
             else:
-                rebuilt = reindex(self.store, base, self.sizes[base], self.rules.index_interval_bytes, self.now_ms)
+                interval_bytes, size_bytes = self.rules.index_interval_bytes, self.sizes[base]
+                rebuilt = reindex(self.store, base, size_bytes, interval_bytes, self.now_ms, self.segments, next_base)
                 rebuilt.finish()
                 self.segments.append(rebuilt.sealed(next_base))
 

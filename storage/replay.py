@@ -3,7 +3,9 @@
 Used wherever a file that says it is missing, damaged or too old: when a log is opened, and after a cut.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from barnabas.storage.entries import (
     BATCH_MAGIC,
@@ -15,11 +17,21 @@ from barnabas.storage.entries import (
     walk_file,
 )
 from barnabas.storage.epochs import LeaderEpochs
-from barnabas.storage.files import SNAPSHOT, TRANSACTION_INDEX, SegmentStore
-from barnabas.storage.index import AbortedTransaction, TransactionIndex, parse_transactions
+from barnabas.storage.files import LOG, SNAPSHOT, TRANSACTION_INDEX, SegmentStore
+from barnabas.storage.index import (
+    AbortedTransaction,
+    IndexCorrupt,
+    TransactionIndex,
+    format_transactions,
+    transactions_within,
+)
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, read_control_record, read_records
+
+logger = logging.getLogger(__name__)
+
+NEVER_MS = 2**63 - 1  # no producer has expired
 
 
 def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
@@ -111,17 +123,57 @@ def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Se
     return [offset for offset in snapshots if offset not in unwanted]
 
 
-def _read_transactions(store: SegmentStore, base: int) -> list[AbortedTransaction]:
+def sound_transactions(
+    store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment], end_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions of a segment that ends at `end_offset`; a damaged .txnindex is made anew from the log,
+    durably. `earlier`: the segments before this one. Blocking: long."""
     path = store.path(base, TRANSACTION_INDEX)
     if not store.disk.exists(path):
         return []
-    return list(parse_transactions(store.disk.read_file(path)))
+    try:
+        return transactions_within(store.disk.read_file(path), base, end_offset)
+    except IndexCorrupt as error:
+        logger.warning("%s is damaged (%s) and is made anew", path, error)
+    found = _find_transactions(store, base, size_bytes, earlier)
+    store.open_files.drop(path)
+    store.disk.replace_file(path, format_transactions(found))
+    return found
 
 
-def reindex(store: SegmentStore, base: int, size_bytes: int, index_interval_bytes: int, now_ms: int) -> ActiveSegment:
+def _find_transactions(
+    store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment]
+) -> list[AbortedTransaction]:
+    """What a .txnindex should hold: the segment is replayed on the producers as they were when it began."""
+    producers, start_offset = ProducerStates(), 0
+    snapshot = store.path(base, SNAPSHOT)
+    if store.disk.exists(snapshot):
+        with suppress(SnapshotCorrupt):
+            producers.load_snapshot(store.disk.read_file(snapshot), 0, NEVER_MS)
+            start_offset = base
+    for segment in earlier:
+        _replay_segment(store, segment, producers, start_offset, base)
+    found = []
+    with store.private(store.path(base, LOG)) as file:
+        for span, data in walk_file(file, 0, size_bytes):
+            aborted = replay_producers(producers, span, data)
+            if aborted is not None:
+                found.append(aborted)
+    return found
+
+
+def reindex(
+    store: SegmentStore,
+    base: int,
+    size_bytes: int,
+    index_interval_bytes: int,
+    now_ms: int,
+    earlier: Sequence[Segment],
+    end_offset: int,
+) -> ActiveSegment:
     """A segment that is believed, with offset and time index made anew (in memory). Blocking: long."""
     segment = ActiveSegment.unread(store, base, now_ms)
-    segment.transactions = TransactionIndex(_read_transactions(store, base))
+    segment.transactions = TransactionIndex(sound_transactions(store, base, size_bytes, earlier, end_offset))
     for span, data in walk_file(segment.file, 0, size_bytes):
         timestamp = max_timestamp_of(span, data)
         segment.note(span.position, span.size_bytes, span.last_offset, timestamp, index_interval_bytes)

@@ -12,7 +12,7 @@ in a thread looks at it: if it is odd or has changed, files changed under the se
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -250,7 +250,7 @@ class LogSegments:
             position = segment.size_bytes if span is None else span.position
             end_offset = offset if span is None else min(offset, span.base_offset)
             self._remove_from(number + 1)
-            active = self._reopened(segment, index_interval_bytes, now_ms)
+            active = self._reopened(segment, index_interval_bytes, now_ms, self._row[:number])
             active.truncate(position, end_offset)
             active.file.sync()
             self.active = self._row[-1] = active
@@ -286,15 +286,18 @@ class LogSegments:
         del self._row[number:]
         self.store.disk.sync_directory(self.store.directory)
 
-    def _reopened(self, segment: Segment, index_interval_bytes: int, now_ms: int) -> ActiveSegment:
+    def _reopened(
+        self, segment: Segment, index_interval_bytes: int, now_ms: int, earlier: Sequence[Segment]
+    ) -> ActiveSegment:
         """A sealed segment as the one to be written."""
-        if isinstance(segment, ActiveSegment):
-            return segment
-        store = self.store
-        try:
-            return ActiveSegment.open(store, segment.base_offset, now_ms)
-        except IndexCorrupt:
-            return reindex(store, segment.base_offset, segment.size_bytes, index_interval_bytes, now_ms)
+        if isinstance(segment, ActiveSegment) or segment.next_base_offset is None:
+            return _last([segment])
+        store, base, end_offset = self.store, segment.base_offset, segment.next_base_offset
+        with suppress(IndexCorrupt):
+            active = ActiveSegment.open(store, base, now_ms)
+            if active.transactions.ends_before(end_offset):
+                return active
+        return reindex(store, base, segment.size_bytes, index_interval_bytes, now_ms, earlier, end_offset)
 
     # -- the beginning of the row
 

@@ -1,5 +1,7 @@
 """Log directories that fail: what is given up, what goes on, and what the next start finds."""
 
+import random
+
 import pytest
 import trio
 
@@ -305,3 +307,43 @@ async def test_a_start_that_has_no_room_to_write_anew_leaves_nothing_behind(auto
     assert (after.used_bytes, after.exists("/d1/.failed")) == (used_bytes, True)
     after.capacity_bytes = 600_000
     assert (await Scene(after, "/d1").start(nursery)).logs.get(T0).log_end_offset == 1
+
+
+async def test_a_sync_that_fails_after_its_directory_did_leaves_a_mark(autojump_clock, nursery):
+    scene = await Scene(directories="/d1,/d2").start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    log = scene.logs.get(T0)
+    scene.disk.fail_next("sync")
+    scene.flusher.want(log)
+    await trio.sleep(0.0005)  # the sync is under way
+    scene.logs.fail_directory_of(log, StorageError("/d1/t-0", "write", "ENOSPC"))
+    assert not scene.disk.exists("/d1/.failed")
+    await trio.sleep(1)
+    assert scene.disk.exists("/d1/.failed")
+
+
+async def test_a_flush_that_lacks_a_descriptor_while_its_directory_fails_is_not_begun_again(autojump_clock, nursery):
+    scene = await Scene(directories="/d1,/d2").start(nursery)
+    await scene.create(T0)
+    scene.append(T0)
+    log = scene.logs.get(T0)
+    scene.disk.fail_next("replace_file", "EMFILE", path_part="leader-epoch-checkpoint")
+    scene.flusher.want(log)
+    await trio.sleep(0.0005)  # the flush is under way
+    scene.logs.fail_directory_of(log, StorageError("/d1/t-0", "write", "EIO"))
+    await trio.sleep(1)
+    assert (scene.flushed, log.recovery_point) == ([], 0)
+
+
+async def test_a_directory_whose_name_could_not_be_synced_is_made_again(autojump_clock):
+    disk = MemDisk()
+    disk.fail_next("sync_directory", path_part="/")
+    with pytest.raises(AllDirectoriesOffline):
+        await Scene(disk, "/d1").start()
+    scene = await Scene(disk, "/d1").start()
+    await scene.create(T0)
+    scene.append(T0)
+    await scene.flush(T0)
+    for seed in range(8):
+        assert disk.crash_machine(random.Random(seed)).exists("/d1/t-0/00000000000000000000.log")

@@ -342,7 +342,7 @@ def test_a_short_write_is_cut_back_before_anything_else_happens(tmp_path):
 
 
 def test_a_write_that_cannot_even_be_cut_back_says_both():
-    with pytest.raises(StorageError, match=r"write, and cut back \(EINVAL\), /dev/full: ENOSPC"):
+    with pytest.raises(StorageError, match=r"write, leaving a part of it \(truncate: EINVAL\) /dev/full: ENOSPC"):
         OsDisk().open("/dev/full").write(0, b"x")
 
 
