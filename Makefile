@@ -1,4 +1,4 @@
-# make serve | test | check | sim | sim-bite | compat | cluster | hostile | spark | bench | docker-check | clean
+# make serve | test | check | sim | sim-bite | crash-histories | compat | cluster | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
 
-.PHONY: serve test check sim sim-bite compat cluster hostile spark bench docker-check clean
+.PHONY: serve test check sim sim-bite crash-histories compat cluster hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -40,6 +40,11 @@ sim: $(VENV)/made-dev
 
 sim-bite: $(VENV)/made-dev
 	$(BIN)/python -m barnabas.testing.simulation --bite $(ARGS)
+
+# Histories of one log directory that crashes: SEED=17 runs one, HISTORIES=15000 so many.
+HISTORIES := 1000
+crash-histories: $(VENV)/made-dev
+	$(BIN)/python -m barnabas.testing.crashes $(if $(SEED),--seed $(SEED),--histories $(HISTORIES)) $(ARGS)
 
 # CLIENT names one of compat_tests/clients; without it they are listed.
 compat: $(VENV)/made-dev

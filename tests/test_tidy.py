@@ -50,6 +50,7 @@ EDGE = {
     "testing/simulation/schedule.py",
     "testing/simulation/run.py",  # how much processor time a seed took
     "testing/simulation/__main__.py",  # the long run: processes, a file of results
+    "testing/crashes/__main__.py",  # the same
     # Jobs: whoever runs one hands in Spark, directories and addresses. What only decides is not here.
     "pipeline/session.py",
     "pipeline/archiving.py",
@@ -98,6 +99,7 @@ PURE = {
     "broker/following.py",
     "broker/security/scram.py",
     "broker/client_quotas.py",
+    "testing/crashes/truth.py",
     "testing/simulation/history.py",
     "testing/simulation/truth.py",
     "testing/simulation/plan.py",
@@ -117,9 +119,13 @@ MAY_CATCH_EXCEPTION = {
     "broker/dispatch.py",
     "controller/candidate.py",
     "controller/controller.py",
+    "testing/crashes/__main__.py",
     "testing/simulation/run.py",
 }
-MAY_CATCH_GROUPS = {"broker/serve.py"}  # the one nursery tree; it raises the first cause again
+MAY_CATCH_GROUPS = {
+    "broker/serve.py",
+    "testing/crashes/history.py",
+}  # around their one nursery tree
 MAY_USE_ANY = {"wire/codegen.py", "wire/runtime.py"}  # generated functions have no types of their own
 
 FUNCTION_LINES_MAX = 60

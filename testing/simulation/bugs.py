@@ -15,7 +15,7 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -216,11 +216,11 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
 
 
 @contextmanager
-def planted(names: Sequence[str]) -> Iterator[None]:
+def planted(names: Sequence[str], bugs: Mapping[str, Callable[[], list[Replacement]]] = BUGS) -> Iterator[None]:
     """Plant these bugs, and take them out at the end."""
     with ExitStack() as stack:
         for name in names:
-            for owner, attribute, wrong in BUGS[name]():
+            for owner, attribute, wrong in bugs[name]():
                 right = getattr(owner, attribute)
                 stack.callback(setattr, owner, attribute, right)
                 setattr(owner, attribute, wrong)

@@ -252,7 +252,7 @@ def simulate(
         with simulation.clock.stalled:
             results.append(await main(simulation))
 
-    with _seeded_scheduler(random.Random(f"{seed} scheduler")), _quiet():
+    with seeded_scheduler(random.Random(f"{seed} scheduler")), quiet():
         trio.run(run, clock=simulation.clock, instruments=[simulation])
     if not results:
         raise SimulationStalled(STALLED)
@@ -260,7 +260,7 @@ def simulate(
 
 
 @contextlib.contextmanager
-def _seeded_scheduler(rng: random.Random) -> Iterator[None]:
+def seeded_scheduler(rng: random.Random) -> Iterator[None]:
     """Let trio sort and shuffle each batch of tasks by this source of chance."""
     before = getattr(trio_run, SWITCH), getattr(trio_run, CHANCE)
     if not isinstance(before[0], bool) or not isinstance(before[1], random.Random):
@@ -275,7 +275,7 @@ def _seeded_scheduler(rng: random.Random) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Brokers in trouble have much to say, and a line costs more than a request."""
     logger = logging.getLogger("barnabas")
     before = logger.level

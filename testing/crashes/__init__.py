@@ -1,0 +1,1 @@
+"""Histories of one log directory that crashes: one seed, one history. See `history.py`."""

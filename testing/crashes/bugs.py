@@ -1,0 +1,92 @@
+"""Bugs to plant, so that the histories can show that they bite: mistakes about what survives a crash.
+
+early_marker     leave the marker of a clean stop although a log could not be closed
+forgotten_name   forget that a directory was to be synced when the flush that should have done it was dropped
+eager_compaction compact what is not synced yet
+trusted_sync     take a sync that succeeds after a failed one for proof
+blind_start      serve a directory that could not be read for lack of a descriptor
+late_checkpoint  do not write the lower recovery point down after a truncation
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker import log_directories, logs
+from barnabas.storage import cleanable, disk
+from barnabas.storage import log as storage_log
+
+if TYPE_CHECKING:
+    from barnabas.broker.log_directory import LogDirectory
+    from barnabas.storage.flush_plan import FlushPlan
+    from barnabas.storage.log import PartitionLog
+
+Replacement = tuple[object, str, object]  # whose attribute, its name, what to put there
+
+
+def _early_marker() -> list[Replacement]:
+    right = logs.Logs._mark_closed
+
+    async def mark_closed(self: logs.Logs, directory: "LogDirectory", left: "Sequence[PartitionLog]") -> bool:
+        """What is left will do."""
+        return await right(self, directory, [])
+
+    return [(logs.Logs, "_mark_closed", mark_closed)]
+
+
+def _forgotten_name() -> list[Replacement]:
+    right = storage_log.PartitionLog.flush_plan
+
+    def flush_plan(self: "PartitionLog") -> "FlushPlan | None":
+        """What is planned is as good as done."""
+        plan = right(self)
+        if plan is not None and plan.names_version is not None:
+            self._names_saved = plan.names_version
+        return plan
+
+    return [(storage_log.PartitionLog, "flush_plan", flush_plan)]
+
+
+def _eager_compaction() -> list[Replacement]:
+    right = cleanable.find_cleanable
+
+    def find_cleanable(
+        segments: Sequence[cleanable.SegmentFacts], rules: cleanable.CompactionRules, **facts: int
+    ) -> cleanable.Cleanable:
+        """What is sealed will be synced sooner or later."""
+        return right(segments, rules, **{**facts, "recovery_point": facts["log_end_offset"]})
+
+    return [(cleanable, "find_cleanable", find_cleanable)]
+
+
+def _trusted_sync() -> list[Replacement]:
+    return [(disk.StorageError, "endangers_unsynced", False)]
+
+
+def _blind_start() -> list[Replacement]:
+    async def at_start(
+        self: log_directories.LogDirectories, directory: "LogDirectory", function: Callable[..., object], *args: object
+    ) -> object:
+        """What cannot be read is not there."""
+        try:
+            return await self.run(directory, function, *args)
+        except disk.StorageError:
+            return None
+
+    return [(log_directories.LogDirectories, "at_start", at_start)]
+
+
+def _late_checkpoint() -> list[Replacement]:
+    async def checkpoint_cut(*_: object) -> None:
+        """The next regular checkpoint comes soon."""
+
+    return [(logs.Logs, "checkpoint_cut", checkpoint_cut)]
+
+
+BUGS: dict[str, Callable[[], list[Replacement]]] = {
+    "early_marker": _early_marker,
+    "forgotten_name": _forgotten_name,
+    "eager_compaction": _eager_compaction,
+    "trusted_sync": _trusted_sync,
+    "blind_start": _blind_start,
+    "late_checkpoint": _late_checkpoint,
+}

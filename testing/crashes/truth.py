@@ -1,0 +1,146 @@
+"""What was written to the log, what of it is promised, and whether a log that was found keeps the promises (pure).
+
+A start may follow one of three ends, and each has its promise:
+
+    POWER    the machine lost its power: everything below the recovery point is there
+    PROCESS  the process ended, wherever it was: everything that was appended is there
+    STOP     the process stopped in order: the same
+
+In a compacted log "everything" is the last value of each key, and a value whose tombstone is promised never is the last
+word again. What was never written, or was cut off, is never there.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+
+class End(Enum):
+    """How the life of a broker before a start ended."""
+
+    POWER = "power failure"
+    PROCESS = "end of the process"
+    STOP = "stop"
+
+
+class Written(NamedTuple):
+    """A record of the log."""
+
+    key: bytes | None
+    value: bytes | None
+    epoch: int
+
+
+class Found(NamedTuple):
+    """A log as a start found it."""
+
+    records: list[tuple[int, Written]]  # with their offsets, as they lie in the log
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: list[tuple[int, int]]
+
+
+class Violated(Exception):
+    """A promise was broken."""
+
+
+class Truth:
+    """The log as it should be."""
+
+    def __init__(self, *, is_compacted: bool, has_retention: bool) -> None:
+        self._is_compacted = is_compacted
+        self._has_retention = has_retention
+        self.records: dict[int, Written] = {}
+        self.possible: dict[int, list[Written]] = {}  # under way to the log, or on their way out of it
+        self.log_start_offset = 0  # as the broker had it last
+        self.promised_start = 0  # clients were answered that earlier records are deleted
+        self.log_end_offset = 0
+        self.durable_offset = 0
+        self.cut_offset: int | None = None  # a truncation to there is under way
+        self.high_watermark = 0
+
+    def append(self, offset: int, written: Iterable[Written]) -> None:
+        """These records are about to be appended here."""
+        for at, record in enumerate(written, offset):
+            self.possible.setdefault(at, []).append(record)
+
+    def appended(self, offset: int, written: Iterable[Written], *, has_failed: bool) -> None:
+        """The append ended."""
+        for at, record in enumerate(written, offset):
+            self.possible[at].remove(record)
+            if not has_failed:
+                self.records[at] = record
+                self.log_end_offset = at + 1
+
+    def begin_cut(self, offset: int) -> None:
+        """Everything from `offset` on is being cut off; nothing is promised of it any more."""
+        self.cut_offset = offset
+        self.durable_offset = min(self.durable_offset, offset)
+
+    def end_cut(self) -> None:
+        """It is gone for ever."""
+        cut_offset = self.log_end_offset if self.cut_offset is None else self.cut_offset
+        for offset in [offset for offset in self.records if offset >= cut_offset]:
+            del self.records[offset]
+        self.log_end_offset, self.cut_offset = cut_offset, None
+
+    # -- a start
+
+    def check(self, found: Found, end: End) -> None:
+        """Violated unless this log keeps the promises."""
+        offsets = [offset for offset, _ in found.records]
+        if offsets != sorted(set(offsets)):
+            raise Violated(f"offsets do not rise: {offsets}")
+        for offset, record in found.records:
+            if record != self.records.get(offset) and record not in self.possible.get(offset, ()):
+                raise Violated(f"{record} at {offset} was never written, or cut off; {self.records.get(offset)} was")
+        if found.log_start_offset < self.promised_start:
+            raise Violated(f"the log starts at {found.log_start_offset}, but {self.promised_start} was promised")
+        self._check_epochs(found)
+        bound = self.durable_offset if end is End.POWER else self.log_end_offset
+        if self.cut_offset is not None:
+            bound = min(bound, self.cut_offset)
+        self._check_presence(found, bound, end)
+
+    def _check_presence(self, found: Found, bound: int, end: End) -> None:
+        low = self.log_start_offset
+        if self._has_retention and found.log_start_offset <= self.high_watermark:
+            low = max(low, found.log_start_offset)  # segments that were being deleted
+        promised = {offset: record for offset, record in self.records.items() if low <= offset < bound}
+        there = dict(found.records)
+        if promised and found.log_end_offset < bound:
+            raise Violated(f"after a {end.value} the log ends at {found.log_end_offset}, before {bound}")
+        if self._is_compacted:
+            self._check_keys(promised, there, end)
+        elif lost := [offset for offset in promised if offset not in there]:
+            raise Violated(f"after a {end.value} {lost} are lost, of {low} to {bound}")
+
+    def _check_keys(self, promised: Mapping[int, Written], there: Mapping[int, Written], end: End) -> None:
+        newest = {promised[offset].key: offset for offset in sorted(promised)}
+        last = {there[offset].key: offset for offset in sorted(there)}
+        for key, offset in newest.items():
+            at = last.get(key, -1)
+            if at >= offset:
+                continue
+            if promised[offset].value is not None:
+                raise Violated(f"after a {end.value} {key!r} of {offset} is lost; the last one is at {at}")
+            if at >= 0 and there[at].value is not None:
+                raise Violated(f"after a {end.value} {key!r} of {at} is back, which {offset} had deleted")
+
+    def _check_epochs(self, found: Found) -> None:
+        for offset, record in found.records:
+            # Epochs are forgotten with the records; when a power failure brings those back, it does so without them.
+            if offset >= max(found.log_start_offset, self.log_start_offset):
+                epoch = max((epoch for epoch, start in found.epochs if start <= offset), default=None)
+                if epoch != record.epoch:
+                    raise Violated(f"{offset} has epoch {record.epoch}, but the log says {found.epochs}")
+
+    def settle(self, found: Found) -> None:
+        """From now on the log is what was found."""
+        self.records = dict(found.records)
+        self.possible = {}
+        self.cut_offset = None
+        self.log_start_offset, self.log_end_offset = found.log_start_offset, found.log_end_offset
+        self.durable_offset = found.recovery_point
+        self.high_watermark = min(self.high_watermark, found.log_end_offset)
