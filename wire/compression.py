@@ -12,7 +12,8 @@ What each codec looks like inside a batch, as the Java clients write and read it
   raw snappy block without framing (librdkafka sends it). A block decompresses in one piece, hence its limit.
 - lz4: one frame with independent blocks; what follows the frame is ignored. Message format 0 has a frame whose header
   checksum covers the wrong bytes (KAFKA-3160).
-- zstd: any number of frames, with or without content size, a window of at most 128 MiB (KIP-110).
+- zstd: any number of frames, with or without content size, a window of at most 128 MiB (KIP-110). Memory is used as a
+  window fills, so a stream with a window of more than `HELD_MAX_BYTES` may decompress to so many bytes and no more.
 
 Garbage raises `CorruptRecords` with the code that an Apache Kafka 3.9 broker answers a producer for it: a broken or
 truncated stream is UNKNOWN_SERVER_ERROR there, for the exception of the decompressor goes right through. Known
@@ -32,7 +33,8 @@ from barnabas.wire.errors import ErrorCode
 CHUNK_BYTES = 64 * 1024  # how much decompressed data is in hand at once
 INPUT_SLICE_BYTES = 16 * 1024  # the libraries copy their unread input at each call: keep that small
 ZSTD_WINDOW_MAX_BYTES = 128 << 20  # the limit of zstd itself and of Java's binding, reached at level 22 only
-SNAPPY_BLOCK_MAX_BYTES = 128 << 20  # decompressed; larger than socket.request.max.bytes, so than any honest batch
+HELD_MAX_BYTES = 32 << 20  # what one stream may keep in memory: four times the window of zstd's level 19
+SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed, for a block is decompressed in one piece
 SNAPPY_MAX_EXPANSION = 22  # the densest snappy element is a copy of 64 bytes in 3
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -50,6 +52,7 @@ _LZ4_DEFAULT_LEVEL = 9  # Kafka's number for "the fast compressor"; every other 
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
+_UNLIMITED = 1 << 62
 
 
 class Codec(IntEnum):
@@ -241,8 +244,10 @@ def _uncompress_snappy(block: memoryview) -> bytes:
         shift += 7
         if byte < 0x80:
             break
-    if claimed > min(SNAPPY_BLOCK_MAX_BYTES, SNAPPY_MAX_EXPANSION * len(block)):
+    if claimed > SNAPPY_MAX_EXPANSION * len(block):
         raise _broken(f"snappy: a block of {len(block)} bytes claims to hold {claimed}")
+    if claimed > SNAPPY_BLOCK_MAX_BYTES:
+        raise BeyondLimits(f"snappy: a block of {claimed} bytes has to be held whole", ErrorCode.INVALID_RECORD)
     try:
         data: bytes = snappy.uncompress(block)
     except snappy.UncompressError:
@@ -310,7 +315,8 @@ class _ZstdStream(Stream):
     def __init__(self, data: memoryview) -> None:
         import zstandard
 
-        _measure_zstd_frames(data)
+        window_bytes = _measure_zstd_frames(data)
+        self._bytes_left = HELD_MAX_BYTES if window_bytes > HELD_MAX_BYTES else _UNLIMITED
         self._error = zstandard.ZstdError
         # A context of its own: contexts are not safe to share between threads.
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX_BYTES)
@@ -318,24 +324,43 @@ class _ZstdStream(Stream):
 
     def read(self, size_bytes: int) -> bytes:
         try:
-            return self._reader.read(size_bytes)
+            chunk = self._reader.read(size_bytes)
         except self._error as error:
             raise _broken(f"zstd: {error}") from None
+        self._bytes_left -= len(chunk)
+        if self._bytes_left < 0:
+            raise BeyondLimits("zstd: so large a window has to be held whole", ErrorCode.INVALID_RECORD)
+        return chunk
 
 
-def _measure_zstd_frames(data: memoryview) -> None:
-    """CorruptRecords unless `data` is a sequence of whole frames; looks only at headers (RFC 8878, section 3.1)."""
-    position, end = 0, len(data)
+def _measure_zstd_frames(data: memoryview) -> int:
+    """The largest window of these frames; looks only at headers (RFC 8878, section 3.1).
+
+    CorruptRecords unless `data` is a sequence of whole frames.
+    """
+    position, end, window_bytes = 0, len(data), 0
     while position < end:
         magic = int.from_bytes(data[position : position + 4], "little")
         if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC and end - position >= 8:
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
         elif magic == _ZSTD_MAGIC and end - position >= 6:
+            window_bytes = max(window_bytes, _zstd_window_bytes(data, position + 4))
             position = _zstd_frame_end(data, position + 4)
         else:
             raise _broken("zstd: the frame header is missing")
     if position > end:
         raise _broken("zstd: the stream is truncated")
+    return window_bytes
+
+
+def _zstd_window_bytes(data: memoryview, position: int) -> int:
+    """The window of the frame whose descriptor is at `position`: what its blocks may refer back to."""
+    descriptor = data[position]
+    if not descriptor & 0x20:
+        window = data[position + 1]
+        return (8 + (window & 7)) << (window >> 3) + 7
+    start = position + 1 + (0, 1, 2, 4)[descriptor & 3]  # the window is all of the content
+    return int.from_bytes(data[start : start + (1, 2, 4, 8)[descriptor >> 6]], "little")
 
 
 def _zstd_frame_end(data: memoryview, position: int) -> int:

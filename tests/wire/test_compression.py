@@ -3,7 +3,7 @@
 import gzip
 import struct
 import tracemalloc
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import aiokafka.codec
 import kafka.codec
@@ -15,9 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.wire.compression import (
+    HELD_MAX_BYTES,
     SNAPPY_BLOCK_MAX_BYTES,
+    BeyondLimits,
     Codec,
     CorruptRecords,
+    _measure_zstd_frames,
     compress,
     open_compressor,
     open_stream,
@@ -125,10 +128,10 @@ def test_variants_that_java_reads_are_read(codec, data) -> None:
     assert read_all(codec, data) == TEXT
 
 
-def zstd_with_window(log: int) -> bytes:
+def zstd_with_window(log: int, data: bytes = b"small") -> bytes:
     options = zstandard.ZstdCompressionParameters(window_log=log, strategy=1, chain_log=10, hash_log=10)
     compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
-    return compressor.compress(b"small") + compressor.flush()
+    return compressor.compress(data) + compressor.flush()
 
 
 @pytest.mark.parametrize(
@@ -181,6 +184,27 @@ def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_it_i
     encoded = bytes((claim >> shift & 127) | (128 if shift < 28 else 0) for shift in range(0, 35, 7))
     with memory_below(100_000), pytest.raises(CorruptRecords, match=f"claims to hold {claim}"):
         read_all(Codec.SNAPPY, encoded + bytes(15))
+
+
+def test_a_snappy_block_is_decompressed_whole_up_to_32_MiB():
+    largest, larger = (snappy.compress(bytes(HELD_MAX_BYTES + more)) for more in (0, 1))
+    assert open_stream(Codec.SNAPPY, memoryview(largest)).skip(HELD_MAX_BYTES + 1) == HELD_MAX_BYTES
+    with memory_below(100_000), pytest.raises(BeyondLimits):
+        open_stream(Codec.SNAPPY, memoryview(larger)).read(1)
+
+
+@pytest.mark.parametrize(("log", "is_held"), [(21, False), (25, False), (26, True), (27, True)])
+def test_what_fills_a_zstd_window_of_more_than_32_MiB_is_limited(log, is_held):
+    stream = open_stream(Codec.ZSTD, memoryview(zstd_with_window(log, bytes(HELD_MAX_BYTES + 1))))
+    assert stream.skip(HELD_MAX_BYTES) == HELD_MAX_BYTES
+    with pytest.raises(BeyondLimits) if is_held else nullcontext():
+        assert stream.read(10) == b"\0"
+
+
+def test_a_zstd_frame_without_a_window_holds_its_content():
+    data = zstandard.ZstdCompressor().compress(bytes(100_000))
+    assert data[4] & 0x20, "not a single segment"
+    assert _measure_zstd_frames(memoryview(data)) == 100_000
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
