@@ -29,6 +29,9 @@ INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more syst
 INLINE_TOTAL_BYTES_MAX = 1 << 20
 # Of one answer: each holds the descriptor of a sealed segment until it is sent. Active segments are open in any case.
 SEALED_SLICES_MAX = 64
+# Of one answer to a reader of before 0.11: what is converted, and what it becomes, are held in memory (a first batch or
+# message may be larger). Kafka converts up to what was asked for.
+CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18
 NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -56,7 +59,10 @@ class FetchPlan:
         if self.may_read_follower and broker.config.replica_selector_class == RACK_AWARE_SELECTOR:
             self.rack = request.rack_id
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
-        self.bytes_max = self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        bytes_max = broker.config.fetch_max_bytes
+        if call.version < RECORD_FORMAT_2_VERSION:
+            bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
+        self.bytes_max = self.bytes_left = min(request.max_bytes, bytes_max)
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}

@@ -110,7 +110,7 @@ async def test_a_large_conversion_is_made_in_a_thread_and_keeps_to_the_limit(nur
     threads = machine.threads
     ((_, row),) = fetched(await client.ask(old_fetch(3, (0, 0), partition_max_bytes=50_000), 3))
     assert 40_000 < len(row.records) <= 50_000
-    assert machine.threads == threads + 1
+    assert machine.threads > threads
 
 
 async def test_an_offset_inside_a_batch_returns_the_whole_batch(nursery, autojump_clock):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.fetch_plan import INLINE_TOTAL_BYTES_MAX, FetchPlan
+from barnabas.broker.fetch_plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, FetchPlan
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import fetch_request, fetched, values_in
@@ -45,6 +45,14 @@ async def test_an_answer_holds_so_many_descriptors_of_sealed_segments(nursery, a
     rows = await session.rows([("t", 0, 1), ("t", 1, 1)])  # what was left over comes first; active segments are free
     assert [each for each, row in rows.items() if row.records] == [2, 3, 0, 1]
     assert [sum(isinstance(piece, FileSlice) for piece in pieces) for pieces in carried] == [2, 4]
+
+
+async def test_an_old_reader_is_converted_so_much_at_a_time(nursery, autojump_clock, carried):
+    _, client, _ = await with_records(nursery, 4, size=900_000)
+    asked = fetch_request([("t", 0, 0)], max_wait_ms=0, partition_max_bytes=1 << 23)
+    ((_, row),) = fetched(await client.ask(asked, 3))
+    assert [len(value) for value in values_in(row)] == [900_000] * 2
+    assert carried[0][0].size_bytes <= CONVERTED_BYTES_MAX
 
 
 # -- whose records they are
