@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from barnabas.testing.simulation.bugs import BUGS
+from barnabas.testing.simulation.bugs import BUGS, KIND_OF
 from barnabas.testing.simulation.kinds import KINDS
 from barnabas.testing.simulation.run import SECONDS, Report, run_seed
 
@@ -157,13 +157,14 @@ def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:
 
     That the cluster did not come to rest is no proof: any bug may delay it.
     """
-    work = partial(run_seed, seconds=arguments.seconds, bugs=[bug])
+    kind = arguments.kind or KIND_OF.get(bug, "")
+    work = partial(run_seed, seconds=arguments.seconds, bugs=[bug], kind=kind)
     step = 4 * arguments.processes
     for first in range(1, BITE_SEEDS_MAX + 1, step):
         seeds = range(first, min(first + step, BITE_SEEDS_MAX + 1))
         reports = {report.seed: report for report in _in_processes(work, seeds, arguments.processes)}
         for seed in seeds:
-            if set(reports[seed].rules) - UNCERTAIN_RULES and not run_seed(seed, arguments.seconds).violations:
+            if set(reports[seed].rules) - UNCERTAIN_RULES and not work(seed, bugs=()).violations:
                 return reports[seed]
     return None
 

@@ -21,23 +21,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetch_plan, fetcher, followed, following, logs, partition
+from barnabas.broker import fetch_plan, fetcher, followed, following, log_directory, logs, partition, replicas
 from barnabas.broker.isr import decide_high_watermark
-from barnabas.controller import candidate, office, paths
+from barnabas.controller import candidate, leaders, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
+from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import ProducerStates
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.broker.isr import Follower
+    from barnabas.broker.log_directory import Prepared, StoredIdentity
     from barnabas.broker.logs import Logs
     from barnabas.broker.partition import Partition
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.events import Event
     from barnabas.controller.office import Surroundings, Term
+    from barnabas.controller.state import ClusterImage
     from barnabas.controller.store import MetadataStore
+    from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs
     from barnabas.storage.producers import Origin
     from barnabas.wire.records import Batch
@@ -202,6 +206,54 @@ def _forgotten_batches() -> list[Replacement]:
     return [(ProducerStates, "is_behind", is_behind)]
 
 
+def _empty_log() -> list[Replacement]:
+    judge = replicas.Replicas._judge
+
+    def refuse_if_offline(self: "Logs", key: "TopicPartition", operation: str) -> None:
+        """What is not in a directory that works is nowhere."""
+
+    def take(
+        self: replicas.Replicas, key: "TopicPartition", topic_id: bytes, state: "replicas.PartitionState"
+    ) -> ErrorCode | None:
+        """A replica without a log has no role, so any is taken."""
+        hosted = self._partitions.get(key)
+        without_log = hosted is not None and hosted.log is None and self.broker_id in state.replicas
+        return None if without_log else judge(self, key, topic_id, state)
+
+    return [(logs.Logs, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
+
+
+def _early_clean_marker() -> list[Replacement]:
+    right = log_directory.prepare
+
+    def prepare(disk: "Disk", path: str, identity: "StoredIdentity | None") -> "Prepared":
+        """The marker of a clean stop is there, however the broker ended."""
+        return right(disk, path, identity)._replace(clean=True)
+
+    return [(logs, "prepare", prepare)]
+
+
+def _forgotten_directory_sync() -> list[Replacement]:
+    right = FlushPlan.sync
+
+    def sync(self: FlushPlan) -> None:
+        """Sync the files, but not the directory that has their names."""
+        names, self.names_version = self.names_version, None
+        right(self)
+        self.names_version = names
+
+    return [(FlushPlan, "sync", sync)]
+
+
+def _distrusted_all() -> list[Replacement]:
+    def bounced_members(image: "ClusterImage", key: "TopicPartition", written_zxid: int) -> dict[int, None]:
+        """After a change of the controller only one is believed, the last of the ISR."""
+        leadership = image.partition(key).leadership
+        return {} if leadership is None else dict.fromkeys(leadership.state.isr[:-1])
+
+    return [(leaders, "bounced_members", bounced_members)]
+
+
 BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "early_ack": _early_ack,
     "high_watermark_cut": _high_watermark_cut,
@@ -212,6 +264,16 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "undead_log": _undead_log,
     "early_duplicate": _early_duplicate,
     "forgotten_batches": _forgotten_batches,
+    "empty_log": _empty_log,
+    "early_clean_marker": _early_clean_marker,
+    "forgotten_directory_sync": _forgotten_directory_sync,
+    "distrusted_all": _distrusted_all,
+}
+
+# Of which kind the histories are that show a bug, if no common one does.
+KIND_OF: dict[str, str] = {
+    "empty_log": "directories",
+    "distrusted_all": "crowds",
 }
 
 

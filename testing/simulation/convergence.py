@@ -92,8 +92,8 @@ def _without_strays(
     """The replicas without those whose broker holds a log of an earlier topic of this name.
 
     A broker that was away when a partition was moved off it keeps the log. When the topic is deleted after that, and
-    another one of its name is assigned to the broker, it refuses (INCONSISTENT_TOPIC_ID) until a person removes the
-    log: nobody can tell it from the data of a cluster that lost its metadata. Apache Kafka 3.9 does the same.
+    another one of its name is assigned to the broker, it asks the store, and refuses (INCONSISTENT_TOPIC_ID) if the
+    store does not answer; Apache Kafka 3.9 always does.
     """
     logs = {node.broker_id: node.broker.replicas.logs.get(key) for node in cluster.nodes.values() if node.broker}
     found = {broker_id: log.topic_id for broker_id, log in logs.items() if log is not None}
