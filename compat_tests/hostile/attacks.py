@@ -85,16 +85,16 @@ def _produce(topic: str, batch: Callable[[], bytes]) -> Strike:
 # -- the requests
 
 
-def _fetch_of_many() -> m.Message:
+def _fetch_of_many(count: int) -> m.Message:
     row = m.FetchRequest.FetchPartition
-    rows = [row(partition=1_000_000 + n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(200_000)]
+    rows = [row(partition=1_000_000 + n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(count)]
     topics = [m.FetchRequest.FetchTopic(topic="none", partitions=rows)]
     return m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_id=0, session_epoch=0, topics=topics)
 
 
-def _offsets_of_many() -> m.Message:
+def _offsets_of_many(count: int) -> m.Message:
     row = m.ListOffsetsRequest.ListOffsetsPartition
-    rows = [row(partition_index=1_000_000 + n, timestamp=-1) for n in range(300_000)]
+    rows = [row(partition_index=1_000_000 + n, timestamp=-1) for n in range(count)]
     topics = [m.ListOffsetsRequest.ListOffsetsTopic(name="none", partitions=rows)]
     return m.ListOffsetsRequest(replica_id=-1, topics=topics)
 
@@ -243,8 +243,10 @@ ATTACKS: dict[str, Attack] = {
         _nothing, _message(lambda: m.DeleteGroupsRequest(groups_names=[f"g{n}" for n in range(64_000)]), 1)
     ),
     "OffsetFetch of 60,000 topics": Attack(_nothing, _message(_committed_of_many, 5)),
-    "Fetch of 200,000 partitions": Attack(_nothing, _message(_fetch_of_many, 11)),
-    "ListOffsets of 300,000 partitions": Attack(_nothing, _message(_offsets_of_many, 5)),
+    "Fetch of 50,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(50_000), 11)),
+    "Fetch of 200,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(200_000), 11)),
+    "ListOffsets of 50,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(50_000), 5)),
+    "ListOffsets of 300,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(300_000), 5)),
     "Metadata of all topics": Attack(_prepare_topics, _message(lambda: m.MetadataRequest(topics=None), 9)),
     "Metadata of all topics, unread": Attack(_prepare_topics, _leave_metadata_unread),
     "Fetch of 600 partitions, unread": Attack(_prepare_unread, _leave_unread),

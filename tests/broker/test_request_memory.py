@@ -96,8 +96,8 @@ def size_when_decoded(request, version):
 
 
 @pytest.mark.parametrize("kind", LEGITIMATE)
-def test_a_client_may_ask_about_a_hundred_thousand_partitions(kind):
-    assert size_when_decoded(*LEGITIMATE[kind]()) * 100 <= decoding.DECODED_BYTES_MAX
+def test_a_client_may_ask_about_fifty_thousand_partitions(kind):
+    assert size_when_decoded(*LEGITIMATE[kind]()) * 50 <= decoding.DECODED_BYTES_MAX
 
 
 @pytest.mark.parametrize("kind", OF_CONTROLLERS)
