@@ -151,14 +151,14 @@ async def test_logs_are_made_and_deleted_several_at_a_time(nursery, autojump_clo
     machine.thread_seconds = 1.0
     began = trio.current_time()
     assert codes_of(await client.ask(roles(machine, "t", range(40)))) == [0] * 40
-    assert trio.current_time() - began < 10
+    assert trio.current_time() - began < 10  # one after the other they would take 40
     states = [
         m.StopReplicaRequest.StopReplicaPartitionState(partition_index=i, delete_partition=True) for i in range(40)
     ]
     topic = m.StopReplicaRequest.StopReplicaTopicState(topic_name="t", partition_states=states)
     began = trio.current_time()
     await client.ask(m.StopReplicaRequest(controller_id=1001, controller_epoch=1, topic_states=[topic]))
-    assert trio.current_time() - began < 10
+    assert trio.current_time() - began < 20  # one after the other, each a rename and a sync, they would take 80
     assert not machine.disk.exists("/data/t-39")
 
 
