@@ -21,8 +21,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 
 SMALL_FRAME_BYTES = 4096  # decoded at once: 2 µs for every three bytes at worst, and half a megabyte of objects
-# What is counted is an upper estimate of what objects take: 50,000 partitions of a Fetch stay below this. It also bounds
-# how long the interpreter takes to free them, which is one step: 5 ms.
+# What is counted is an upper estimate of what objects take: 50,000 partitions of a Fetch stay below this. It also
+# bounds how long the interpreter takes to free them, which is one step: 5 ms.
 DECODED_BYTES_MAX = 1 << 24
 CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetadata
 CONTROLLER_BYTES_MAX = 1 << 28  # a controller speaks of every partition of its cluster at once, of 400,000 for example

@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 FREEZE_LOOK_SECONDS = 10.0
 FREEZE_LOAD_MIN = 500  # connections and partitions: below, the collector has little to look through
 # A collection of the oldest generation looks through everything that is not frozen, with the loop and all threads at a
-# stand: 28 ms while one large request is in memory, and a request that is being decoded sets off several. Objects of the
-# broker die by their reference counts; the few cycles (exceptions, tasks) that outlive the younger generations wait.
+# stand: 28 ms while one large request is in memory, and a request that is being decoded sets off several. The broker's
+# objects die by their reference counts; the few cycles (exceptions, tasks) that outlive the younger generations wait.
 NO_FULL_COLLECTION = (1 << 31) - 1  # how many collections of the middle generation set off one of the oldest
 LOOKS_A_COLLECTION = 30  # five minutes
 STATUS_STOPPED_AT_ONCE = 1
