@@ -356,7 +356,7 @@ async def test_a_damaged_notification_is_ignored_with_a_line(nursery, autojump_c
     client = await machine.connect()
     await altered(client, BROKER, "", message_max_bytes="100")
     assert await value_of(client, BROKER, "1", "message.max.bytes") == ("100", 3)
-    assert "ignoring a notification that cannot be read" in caplog.text
+    assert "ignoring a node that cannot be read" in caplog.text
     await store.close()
 
 
