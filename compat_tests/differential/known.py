@@ -9,6 +9,7 @@ NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do
 TRANSACTIONS = "Transactions are not there yet, so their APIs are not listed and nobody coordinates them."
 KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
 KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's last five; ours finds it in the log."
+WITHOUT_REPLICAS = "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code."
 KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
 JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours says what is wrong with the value."
 
@@ -40,7 +41,7 @@ KNOWN_DIFFERENCES = [
         "create_topics_on_brokers_that_are_not_there",
         "v* brokers [[]]",
         "*",
-        "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code.",
+        WITHOUT_REPLICAS,
     ),
     Known("what_is_described", "*", "*queued.max.request.bytes*value", "Requests of many may not exhaust memory."),
     *(

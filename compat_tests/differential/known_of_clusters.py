@@ -1,6 +1,7 @@
 """What clusters add to `known`: scenarios that do not run on them, and differences that only they show."""
 
 from compat_tests.differential.compare import Known
+from compat_tests.differential.known import WITHOUT_REPLICAS
 
 ONE_CONNECTION = "The broker that is asked decides it alone, from the bytes: nothing of it depends on other brokers."
 OWN_CONFIGS = "About the properties of one broker, or of topics, which clusters tell as one broker does; it takes long."
@@ -28,6 +29,7 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
         "topics",
         "Kafka forgets to say it in version 1, as if nothing had been committed; ours names the error.",
     ),
+    Known("topics_are_placed_by_hand", "v* empty", "*", WITHOUT_REPLICAS),
     Known(
         "levels_of_loggers_are_refused",
         "*",
