@@ -316,7 +316,7 @@ class PartitionState(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "PartitionState":
         fields = Fields.parse(data, path)
-        if fields.integer("leader_epoch") == INT32_MAX:
+        if not 0 <= fields.integer("leader_epoch") < INT32_MAX:
             fields.wrong("leader_epoch", "an epoch that another can follow")
         return cls(
             leader=fields.integer("leader"),
