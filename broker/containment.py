@@ -10,7 +10,7 @@ until the next one. Kafka does the same at the same places (`markPartitionFailed
 LeaderAndIsr, the tasks of KafkaScheduler). Where state may be half changed and other things depend on it, nothing is
 contained: the broker ends, and starts from what is on disk.
 
-Tests and simulations fail when a traceback is logged, unless they provoke it, so that no mistake stays hidden.
+Unit tests and simulations fail when a traceback is logged, unless they provoke it, so that no mistake stays hidden.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The package as it is shipped, built once for all tests that want to see it from outside; and our own mistakes.
 
-A mistake of the controller costs it an answer or a term and is logged with a traceback, so it could hide in any test
-with a whole broker: `mistakes` lets each of them fail that does not expect it.
+A mistake costs an answer, a partition's role or a controller's term and is logged with a traceback, so it could hide in
+any test with a broker: `mistakes` lets each test fail that does not provoke it.
 """
 
 import logging
@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.testing.simulation.schedule import in_dead_process
+
 ROOT = Path(__file__).parent.parent
 
 
 class Mistakes(logging.Handler):
-    """Keeps what was logged with a traceback."""
+    """Keeps what was logged with a traceback, but for what a simulated process logs while it is killed."""
 
     def __init__(self):
         super().__init__(logging.ERROR)
         self.found = []
 
     def emit(self, record):
-        if record.exc_info:
+        if record.exc_info and not in_dead_process():
             self.found.append(self.format(record))
 
     def take(self):
@@ -33,12 +35,15 @@ class Mistakes(logging.Handler):
 
 
 @pytest.fixture(autouse=True)
-def mistakes():
-    """The controller's own mistakes during a test; those that the test does not take fail it."""
-    logger, keeper = logging.getLogger("barnabas.controller"), Mistakes()
+def mistakes(request):
+    """Our own mistakes during a test. One that the test does not take fails it; with the marker `provokes_mistakes`, it
+    fails if there was none."""
+    logger, keeper = logging.getLogger("barnabas"), Mistakes()
     logger.addHandler(keeper)
     yield keeper
     logger.removeHandler(keeper)
+    if request.node.get_closest_marker("provokes_mistakes"):
+        assert keeper.take(), "the test is marked with provokes_mistakes, but no traceback was logged"
     assert not keeper.found, "\n".join(keeper.found)
 
 

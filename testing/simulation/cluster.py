@@ -31,7 +31,7 @@ from barnabas.controller import paths
 from barnabas.controller.loading import live_broker
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
-from barnabas.testing.simulation.schedule import Simulation, current_process
+from barnabas.testing.simulation.schedule import Simulation, in_dead_process
 from barnabas.testing.simulation.store import START_MS, StoreServer
 
 # What the simulation sets differently from Kafka's defaults: small files, few internal partitions, short sessions.
@@ -177,6 +177,5 @@ class _BugKeeper(logging.Handler):
         self._bugs = bugs
 
     def emit(self, record: logging.LogRecord) -> None:
-        process = current_process()
-        if record.exc_info and not (process is not None and process.is_dead):
+        if record.exc_info and not in_dead_process():
             self._bugs.append(f"{record.getMessage()}\n{self.format(record)}")

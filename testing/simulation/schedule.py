@@ -148,6 +148,12 @@ def current_process() -> Process | None:
     return _process.get()
 
 
+def in_dead_process() -> bool:
+    """Whether the task that runs now belongs to a process that was killed and is at its end."""
+    process = current_process()
+    return process is not None and process.is_dead
+
+
 class _Stoppable(Coroutine[object, object, object]):
     """A task's coroutine, which makes a step only while its process runs."""
 

@@ -454,6 +454,7 @@ async def test_an_answer_of_many_partitions_is_whole(nursery, autojump_clock):
 # -- our own mistakes
 
 
+@pytest.mark.provokes_mistakes
 async def test_an_answer_that_cannot_be_encoded_costs_one_connection(nursery, autojump_clock, monkeypatch):
     machine = await Machine(nursery).start()
     client, other = await machine.connect(), await machine.connect()

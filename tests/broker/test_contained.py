@@ -67,6 +67,7 @@ async def test_a_directory_that_fails_during_a_cut_takes_nothing_but_itself(nurs
 
 @pytest.mark.parametrize("error", [InvariantBroken("odd"), CorruptRecords("odd"), IndexCorrupt("odd"), KeyError("odd")])
 @pytest.mark.parametrize("method", ["append_as_follower", "truncate_to"])
+@pytest.mark.provokes_mistakes
 async def test_a_partition_that_cannot_be_followed_fails_and_the_others_are_followed(
     nursery, autojump_clock, monkeypatch, caplog, method, error
 ):
@@ -83,6 +84,7 @@ async def test_a_partition_that_cannot_be_followed_fails_and_the_others_are_foll
     assert tracebacks(caplog) == [error]  # once: it is not tried again
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_failed_partition_is_followed_again_after_its_next_role(nursery, autojump_clock, monkeypatch, caplog):
     group = await Group.start(nursery, count=2)
     topic = group.topic("t", replicas=(1, 2))
@@ -96,6 +98,7 @@ async def test_a_failed_partition_is_followed_again_after_its_next_role(nursery,
     await topic.is_copied_to(2, within_seconds=60)
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_round_that_fails_as_a_whole_is_followed_by_another_one(nursery, autojump_clock, monkeypatch, caplog):
     group = await Group.start(nursery, count=2)
     topic = group.topic("t", replicas=(1, 2))
@@ -146,6 +149,7 @@ async def test_a_topic_that_gets_its_id_while_it_is_followed_is_followed_on(nurs
 # -- roles
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_role_that_cannot_be_taken_is_refused_and_the_others_are_taken(
     nursery, autojump_clock, monkeypatch, caplog
 ):
@@ -175,6 +179,7 @@ async def test_a_role_that_cannot_be_taken_is_refused_and_the_others_are_taken(
 # -- what is done beside requests
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_log_that_retention_fails_at_does_not_keep_it_from_the_others(
     nursery, autojump_clock, monkeypatch, caplog
 ):
@@ -193,6 +198,7 @@ async def test_a_log_that_retention_fails_at_does_not_keep_it_from_the_others(
     assert machine.failure is None
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_task_that_fails_begins_again_after_a_pause(autojump_clock, caplog):
     began = []
 

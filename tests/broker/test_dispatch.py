@@ -111,6 +111,7 @@ async def test_every_api_can_refuse_a_whole_request_in_every_version(api):
 
 
 @pytest.mark.parametrize("key", [0, 1, 2, 3, 18, 19, 20, 22])
+@pytest.mark.provokes_mistakes
 async def test_an_exception_in_a_handler_is_answered_and_no_other_connection_notices(
     nursery, autojump_clock, plant, caplog, key
 ):
@@ -128,6 +129,7 @@ async def test_an_exception_in_a_handler_is_answered_and_no_other_connection_not
     assert (await client.ask(m.ListGroupsRequest())).error_code == 0
 
 
+@pytest.mark.provokes_mistakes
 async def test_an_exception_in_a_produce_without_answer_closes_its_connection(nursery, autojump_clock, plant):
     machine = await Machine(nursery).start()
     client, bystander = await machine.connect(), await machine.connect()

@@ -293,6 +293,7 @@ def test_a_disk_that_refuses_a_write_is_told_and_ends_the_leadership():
     assert scene.partition.high_watermark == 0
 
 
+@pytest.mark.provokes_mistakes
 def test_a_log_that_contradicts_itself_is_given_up():
     scene = Scene().lead()
     scene.log.abandon()

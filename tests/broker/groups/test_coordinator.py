@@ -492,6 +492,7 @@ async def test_any_crash_of_the_machine_leaves_a_log_that_loads(open_house, auto
         assert offsets_of(await after.ask(fetch(0)))[0] in range(-1, 20)
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_state_that_contradicts_itself_is_loaded_anew(house, autojump_clock):
     await house.ask(commit(5))
     joined = await member_of(house)
@@ -504,6 +505,7 @@ async def test_a_state_that_contradicts_itself_is_loaded_anew(house, autojump_cl
     assert (await house.ask(sync(joined))).assignment == b"mine"  # its record had reached the log
 
 
+@pytest.mark.provokes_mistakes
 async def test_a_contradiction_that_a_timer_finds_ends_nothing_but_the_state(house, nursery, autojump_clock):
     answers = []
     for instance_id in ("i", "j"):
