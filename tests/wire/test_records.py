@@ -10,7 +10,7 @@ import aiokafka.record.default_records as aiokafka_records
 import kafka.record.default_records as kafka_records
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.pacing import complete_inline
@@ -514,6 +514,7 @@ def test_any_damaged_byte_behind_the_leader_epoch_is_refused(codec, position, bi
 @given(
     codec=st.sampled_from(CODECS), changes=st.lists(st.tuples(st.integers(21, 10_000), st.integers(0, 255)), max_size=3)
 )
+@example(codec=Codec.GZIP, changes=[(9776, 2)])  # damages a record, and the codec's end
 def test_damage_under_a_right_checksum_is_accepted_whole_or_refused_with_a_code(target, codec, changes) -> None:
     data = bytearray(raw_batch(TWO, 2, codec))
     for position, byte in changes:
