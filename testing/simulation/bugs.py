@@ -273,6 +273,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
 # Of which kind the histories are that show a bug, if no common one does.
 KIND_OF: dict[str, str] = {
     "empty_log": "directories",
+    "forgotten_batches": "directories",
     "distrusted_all": "crowds",
 }
 
