@@ -2,8 +2,10 @@
 
 import pytest
 
+from barnabas.testing.crashes.bugs import BUGS
 from barnabas.testing.crashes.history import run_history
 from barnabas.testing.crashes.truth import End, Found, Truth, Violated, Written
+from barnabas.testing.simulation.bugs import planted
 
 HISTORIES, HISTORIES_A_TEST = 300, 50
 
@@ -61,3 +63,15 @@ def test_a_compacted_log_keeps_the_last_value_and_no_value_that_was_deleted():
         truth_of(b"a", b"b", b"c", is_compacted=True).check(found((0, b"a"), end=2), End.POWER)
     with pytest.raises(Violated, match="is back"):
         truth_of(b"a", None, b"c", is_compacted=True).check(found((0, b"a"), end=2), End.POWER)
+
+
+# Seeds whose histories show the bug; when a change of the code makes other histories of them, look for new ones with
+# python -m barnabas.testing.crashes --bug NAME.
+BITES = {"forgotten_name": 580, "eager_compaction": 766, "late_checkpoint": 534, "blind_start": 1}
+
+
+@pytest.mark.parametrize("bug", BITES)
+def test_a_planted_bug_breaks_a_promise(bug):
+    run_history(BITES[bug])
+    with planted([bug], BUGS), pytest.raises(Violated):
+        run_history(BITES[bug])
