@@ -204,11 +204,13 @@ class LogCleaner:
             if attempt.failed:
                 self._uncleanable[log] = None
         finally:
-            with trio.CancelScope(shield=True):
-                await self._close(log, steps)
-            log.is_being_cleaned = False
-            del self._jobs[log]
-            job.done.set()
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._close(log, steps)
+            finally:  # whatever that ends with: who wants the log waits for it, shielded
+                log.is_being_cleaned = False
+                del self._jobs[log]
+                job.done.set()
             if is_clean:  # otherwise the next look comes after the back-off, or it would find the same at once
                 self._job_ended.set()
 
