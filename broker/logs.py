@@ -525,7 +525,7 @@ class Logs:
     def fail_directory_of(self, log: PartitionLog, error: StorageError) -> None:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
         directory = self.directory_of(log)
-        if directory.holds(log) or directory.failure is not None:
+        if directory.holds(log) or directory.failure is not None or error.is_failed_sync:
             self.directories.fail(directory, error)
 
     def directory_of(self, log: PartitionLog) -> LogDirectory:

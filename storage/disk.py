@@ -65,7 +65,12 @@ class StorageError(Exception):
     @property
     def is_shortage(self) -> bool:
         """The process has no descriptor or memory left: this operation failed, and the disk did not."""
-        return self.cause in SHORTAGES and self.operation not in FILE_SYNCS  # a failed sync is final
+        return self.cause in SHORTAGES and not self.is_failed_sync
+
+    @property
+    def is_failed_sync(self) -> bool:
+        """A file could not be synced, which is final: what it held unsynced may be lost, whatever comes after."""
+        return self.operation in FILE_SYNCS
 
     @property
     def endangers_unsynced(self) -> bool:

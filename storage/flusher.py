@@ -160,7 +160,7 @@ class Flusher:
         failed = _plan(current, planned)
         if planned and failed is None:
             failed = await self._in_thread(_sync, planned)
-        if failed is not None and (failed[1].is_shortage or failed[0] not in current.logs):
+        if failed is not None and _is_passing(current, *failed):
             await self._begin_again(directory, current, planned, failed[1])
             return
         if failed is not None:
@@ -201,6 +201,12 @@ class Flusher:
         """Nobody may go on waiting for a round that will not run."""
         directory.filling.done.set()
         directory.filling = _Round()
+
+
+def _is_passing(current: _Round, log: "PartitionLog", error: StorageError) -> bool:
+    """Whether no disk failed: something was lacking, or the files of a log are gone with it. But the log may only be
+    about to be cut, and then a sync that failed counts."""
+    return error.is_shortage or (log not in current.logs and not error.is_failed_sync)
 
 
 def _plan(

@@ -82,6 +82,7 @@ class History:
         self._disk = FailingDisk(rng, lambda: START_MS)
         self._trouble, self._disk.lacks_only = rng.choice(TROUBLES)
         self._batch_of: dict[int, int] = {}  # offset -> where its batch begins
+        self.leader_epoch = 0
         self._log: PartitionLog | None = None
         self._end = End.STOP
 
@@ -228,7 +229,8 @@ class _Work:
 
     async def _append(self) -> None:
         log, rng = self._log, self._rng
-        epoch = max(log.epochs.latest_epoch or 0, 0) + (rng.random() < 0.1)
+        self._history.leader_epoch += rng.random() < 0.1  # it never falls, whatever becomes of the log
+        epoch = self._history.leader_epoch
         written = [self._record(epoch) for _ in range(rng.choice((1, 1, 2, 3)))]
         batch = build_batch([(each.key, each.value) for each in written], timestamp_ms=self._history._now_ms())
         offset, has_failed = log.log_end_offset, True

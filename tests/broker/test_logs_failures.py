@@ -347,3 +347,20 @@ async def test_a_directory_whose_name_could_not_be_synced_is_made_again(autojump
     await scene.flush(T0)
     for seed in range(8):
         assert disk.crash_machine(random.Random(seed)).exists("/d1/t-0/00000000000000000000.log")
+
+
+async def test_a_sync_that_fails_while_its_log_is_about_to_be_cut_takes_the_directory_offline(autojump_clock, nursery):
+    scene = await Scene(directories="/d1,/d2").start(nursery)
+    await scene.create(T0)
+    for _ in range(2):
+        scene.append(T0)
+        scene.logs.get(T0).roll(0)
+    scene.append(T0)
+    scene.disk.fail_next("sync", path_part="t-0/00000000000000000000.log")
+    scene.flusher.want(scene.logs.get(T0))
+    await trio.sleep(0.0005)  # the flush is under way
+    with pytest.raises(StorageError):
+        await scene.logs.truncation.truncate(scene.logs.get(T0), 2, lambda: None)
+        await scene.flusher.flush([scene.logs.get(T0)])
+    assert [path for path, _ in scene.failed] == ["/d1"]
+    assert scene.disk.exists("/d1/.failed")

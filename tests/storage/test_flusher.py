@@ -16,6 +16,7 @@ class TinyLog:
 
     def __init__(self, disk: MemDisk, directory: str) -> None:
         make_durable_directory(disk, directory)
+        self.disk = disk
         self.directory = directory
         self.file = disk.open(directory + "/log", create=True)
         self.flushed_bytes = 0
@@ -30,7 +31,7 @@ class TinyLog:
     def flush_plan(self):
         if self.is_being_renamed:
             return None
-        return TinyPlan(self.file) if self.file.size_bytes() > self.flushed_bytes else None
+        return TinyPlan(self.disk, self.file) if self.file.size_bytes() > self.flushed_bytes else None
 
     def flushed(self, plan) -> None:
         plan.release()
@@ -39,12 +40,14 @@ class TinyLog:
 
 
 class TinyPlan:
-    def __init__(self, file) -> None:
+    def __init__(self, disk, file) -> None:
         file.retain()
+        self.disk = disk
         self.file = file
         self.size_bytes = file.size_bytes()
 
     def sync(self) -> None:
+        self.disk.open(self.file.path, read_only=True).release()  # as those of sealed segments are
         self.file.sync()
 
     def release(self) -> None:
@@ -328,7 +331,7 @@ async def test_a_log_that_is_deleted_while_it_is_synced_fails_nobody(scene, auto
     for log in (doomed, other):
         log.append()
         scene.flusher.want(log)
-    scene.disk.fail_next("sync", "ENOENT", path_part="doomed")
+    scene.disk.fail_next("open", "ENOENT", path_part="doomed")
     async with trio.open_nursery() as deleting:
         deleting.start_soon(trio.sleep, 0)
         await trio.sleep(0.001)
