@@ -54,6 +54,7 @@ class Truth:
         self.records: dict[int, Written] = {}
         self.possible: dict[int, list[Written]] = {}  # under way to the log, or on their way out of it
         self.log_start_offset = 0  # as the broker had it last
+        self._epochs_from = 0  # the largest log start that there ever was
         self.promised_start = 0  # clients were answered that earlier records are deleted
         self.log_end_offset = 0
         self.durable_offset = 0
@@ -129,9 +130,11 @@ class Truth:
                 raise Violated(f"after a {end.value} {key!r} of {at} is back, which {offset} had deleted")
 
     def _check_epochs(self, found: Found) -> None:
+        # Epochs are forgotten with the records; records that come back, for a crash came before the checkpoint of the
+        # log start, come without them. So it is in Kafka.
+        self._epochs_from = max(self._epochs_from, self.log_start_offset)
         for offset, record in found.records:
-            # Epochs are forgotten with the records; when a power failure brings those back, it does so without them.
-            if offset >= max(found.log_start_offset, self.log_start_offset):
+            if offset >= max(found.log_start_offset, self._epochs_from):
                 epoch = max((epoch for epoch, start in found.epochs if start <= offset), default=None)
                 if epoch != record.epoch:
                     raise Violated(f"{offset} has epoch {record.epoch}, but the log says {found.epochs}")
