@@ -8,3 +8,9 @@ from hypothesis import settings
 # continuous integration the examples are always the same, so that a failure there is due to the change under test.
 settings.register_profile("barnabas", deadline=None, max_examples=100, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("barnabas")
+
+
+def pytest_make_parametrize_id(config, val, argname):
+    """Bytes are named by their argument and a number: compressed ones differ from run to run (gzip writes the time), and
+    the processes that share a run must find the same names. Everything else keeps pytest's name."""
+    return argname if isinstance(val, bytes) else None
