@@ -287,6 +287,8 @@ class Fetcher:
 
     async def _append(self, followed: Followed, sent: Append) -> None:
         """Append what the leader sent, a piece at a time, and take over what it says of its log."""
+        if not await self._leave_behind(followed, sent.log_start_offset):
+            return
         for piece in pieces(sent.records, PIECE_BYTES):
             if not self._is_current(followed) or not await self._append_next(followed, piece):
                 return
@@ -296,12 +298,34 @@ class Fetcher:
                 await trio.lowlevel.checkpoint()
         log = followed.partition.log
         if log is not None and self._is_current(followed):
-            start_offset = min(sent.log_start_offset, log.log_end_offset)
-            if start_offset > log.log_start_offset:
-                log.raise_log_start(start_offset)
-                self._touched[followed.key] = None
+            self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
             followed.next_rest_seconds = FIRST_REST_SECONDS
             followed.partition.follow_to(sent.high_watermark)
+
+    async def _leave_behind(self, followed: Followed, start_offset: int) -> bool:
+        """Begin where the leader's log starts, durably, before anything is appended there; False if that fails.
+
+        What we hold between our high watermark and the leader's log start may never have been the leader's: it may be
+        of an epoch that the leader has deleted since, so no comparison of epochs finds the difference. Below our log
+        start it is never served. But a crash takes back a log start that is not in the checkpoint, and the records
+        that follow would let it pass for the leader's log.
+        """
+        log = followed.partition.log
+        if log is None or not followed.partition.high_watermark < start_offset <= log.log_end_offset:
+            return True
+        self._raise_log_start(followed, log, start_offset)
+        logs = self._surroundings.logs
+        try:
+            await logs.checkpoint_log_starts(logs.directory_of(log))
+        except StorageError:
+            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
+            return False
+        return True
+
+    def _raise_log_start(self, followed: Followed, log: "PartitionLog", start_offset: int) -> None:
+        if start_offset > log.log_start_offset:
+            log.raise_log_start(start_offset)
+            self._touched[followed.key] = None
 
     async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
         """Append what comes next; False if it could not be done.

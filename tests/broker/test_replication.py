@@ -241,6 +241,28 @@ async def test_after_an_unclean_election_even_committed_records_are_cut(nursery,
 # -- what the leader has not any more, and what it has in other pieces
 
 
+@pytest.mark.parametrize("level", ["3.9", "2.6"])
+@pytest.mark.parametrize("only_there", [[b"x"], [b"x", b"y"]], ids=["as long as the leader's", "longer"])
+async def test_what_cannot_be_compared_any_more_stays_below_the_log_start(nursery, autojump_clock, level, only_there):
+    # Broker 1 wrote records that broker 2 never saw; and broker 2 has deleted its own at these offsets since.
+    group, topic = await started(nursery, b"a", replicas=[1, 2], inter_broker_protocol_version=level)
+    await group.crash(2)
+    await topic.led_by(1, isr=[1, 2])
+    await topic.produce(*only_there)
+    await group.crash(1)
+    await group.start_broker(2)
+    await topic.led_by(2)
+    await topic.produce(b"b", b"c", b"d", acks=-1)
+    assert (await topic.delete_records(2)) == 2
+    await group.start_broker(1)
+    await topic.tell(1)
+    await until(lambda: topic.values(1) == [b"a", b"x", b"c", b"d"])
+    await group.crash(1)
+    await group.start_broker(1)
+    await topic.led_by(1, to=[1])
+    assert topic.replica(1).log.log_start_offset == 2
+
+
 async def test_a_follower_that_was_away_too_long_starts_over_where_the_leader_starts(nursery, autojump_clock):
     group, topic = await started(nursery, b"a", b"b", replicas=[1, 2])
     await group.crash(2)
