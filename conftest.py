@@ -11,6 +11,6 @@ settings.load_profile("barnabas")
 
 
 def pytest_make_parametrize_id(config, val, argname):
-    """Bytes are named by their argument and a number: compressed ones differ from run to run (gzip writes the time), and
+    """Bytes are named by their argument and a number: compressed ones differ between runs (gzip writes the time), and
     the processes that share a run must find the same names. Everything else keeps pytest's name."""
     return argname if isinstance(val, bytes) else None

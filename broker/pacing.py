@@ -14,7 +14,8 @@ import trio
 from barnabas.storage.disk import InThread
 
 INLINE_STEPS = 1  # what ends within these needs no thread, and so no hop of 100 µs to one
-STEPS_AT_A_TIME = 4  # in a thread, which then serves whoever waited for longest
+FIRST_SLICE_STEPS = 16  # in a thread, enough for a batch of the usual megabyte: each slice costs a hop
+STEPS_AT_A_TIME = 4  # from then on: the thread serves others in between
 
 ROWS_AT_A_TIME = 200  # rows of an answer, at one to five microseconds each
 
@@ -83,7 +84,7 @@ async def complete(steps: Steps[Result], in_thread: InThread) -> Result:
     What it raises is raised. Where the caller is cancelled between two slices, the work is closed.
     """
     try:
-        ended = _advance(steps, INLINE_STEPS)
+        ended = _advance(steps, INLINE_STEPS) or await in_thread(_advance, steps, FIRST_SLICE_STEPS)
         while ended is None:
             ended = await in_thread(_advance, steps, STEPS_AT_A_TIME)
     finally:

@@ -232,8 +232,10 @@ def check_produced(
         if isinstance(opened, RecordsRefused):
             return opened
         header, records = opened
-        walk = Walk(header.record_count)
-        yield from walking(open_stream(header.codec, records[BATCH_OVERHEAD_BYTES:]), walk)
+        walk = None if header.codec else _walk_large(header, records)
+        if walk is None:
+            walk = Walk(header.record_count)
+            yield from walking(open_stream(header.codec, records[BATCH_OVERHEAD_BYTES:]), walk)
         times = _find_times(header, walk) or (yield from _find_wrapped_times(header, records))
         if _may_be_refused(header, walk, times, rules, now_ms):
             refused = yield from _find_record_errors(header, records, rules, now_ms, topic_partition)
@@ -305,7 +307,7 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
     """Walk the records; None if that takes more than a step, or something is wrong with them."""
     count, codec = header.record_count, header.attributes & CODEC_MASK
     if not codec:
-        if count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count:
+        if _has_large_records(records, count):
             return walk_at_once(records, BATCH_OVERHEAD_BYTES, count)
         return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
     if len(records) > SMALL_COMPRESSED_BYTES_MAX:
@@ -317,6 +319,20 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
         if len(buffer) > SMALL_BYTES_MAX:
             return None
     return walk_at_once(buffer, 0, count)
+
+
+def _walk_large(header: BatchHeader, records: memoryview) -> Walk | None:
+    """Walk uncompressed records where they lie, if they are large and take no more than a step; as `_walk_small`."""
+    if not _has_large_records(records, header.record_count):
+        return None
+    try:
+        return walk_at_once(records, BATCH_OVERHEAD_BYTES, header.record_count)
+    except CorruptRecords:
+        return None
+
+
+def _has_large_records(records: memoryview, count: int) -> bool:
+    return count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count
 
 
 def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:

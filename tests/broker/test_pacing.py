@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.pacing import (
+    FIRST_SLICE_STEPS,
     INLINE_STEPS,
     ROWS_AT_A_TIME,
     STEPS_AT_A_TIME,
@@ -39,9 +40,10 @@ async def test_work_that_ends_within_the_inline_steps_needs_no_thread():
 
 async def test_longer_work_visits_the_threads_once_a_slice():
     threads, done = Threads(), []
-    assert await complete(steps(INLINE_STEPS + 3 * STEPS_AT_A_TIME - 1, done), threads) == "result"
+    count = INLINE_STEPS + FIRST_SLICE_STEPS + 2 * STEPS_AT_A_TIME - 1
+    assert await complete(steps(count, done), threads) == "result"
     assert threads.visits == 3
-    assert done == list(range(INLINE_STEPS + 3 * STEPS_AT_A_TIME - 1))
+    assert done == list(range(count))
 
 
 async def test_short_work_does_not_wait_for_all_of_the_long_work_before_it():

@@ -34,6 +34,14 @@ async def test_a_small_batch_is_checked_without_a_thread(nursery, autojump_clock
     assert machine.threads == visits
 
 
+@pytest.mark.parametrize("values", [[bytes(1_000_000)], [bytes(100)] * 9000], ids=["one record", "small records"])
+async def test_a_batch_of_a_megabyte_visits_the_threads_once(nursery, autojump_clock, values):
+    machine, client = await with_topic(nursery)
+    visits = machine.threads
+    assert (await client.produce("t", batch_of(*values))).error_code == 0
+    assert machine.threads == visits + 1
+
+
 async def test_what_decompresses_to_much_is_checked_in_a_thread_and_stored(nursery, autojump_clock):
     machine, client = await with_topic(nursery, cleanup_policy="compact")
     visits = machine.threads
