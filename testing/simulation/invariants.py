@@ -215,11 +215,12 @@ class Checks:
         shadow.is_gone = shadow.lost_power = False
         shadow.hosted_as = partition
         self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
+        if partition.is_leader:
+            shadow.high_watermark = 0  # what it holds and commits is looked at once it is known why it leads
+            return
         shadow.high_watermark = partition.high_watermark
         limit = min([partition.high_watermark, *(cut.offset for cut in truth.cuts)])
         self._compare(truth, shadow, log.log_start_offset, limit)
-        if partition.is_leader:
-            shadow.high_watermark = 0  # look at what it commits at once
 
     def _replace(self, truth: Truth, shadow: Shadow, partition: "Partition", held: list[BatchHeader]) -> None:
         """The log was read anew: what is the same as before is not looked at again."""
