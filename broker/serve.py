@@ -55,7 +55,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topic_configs import TopicConfigs
 from barnabas.broker.topics import GROUP_TOPIC, Topics
-from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics
+from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths
@@ -143,7 +143,7 @@ async def _serve(
             logger.warning("%s", warning)
         topic_configs = TopicConfigs(config, store)
         views = await topic_configs.load_all()  # held here until the logs hold them
-        await logs.load(identity, topic_configs.get)
+        await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))

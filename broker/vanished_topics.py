@@ -27,15 +27,24 @@ RETRY_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
+async def read_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
+    """The ids of those of these topics that exist now; None where a topic has none or its node cannot be read.
+
+    Raises StoreError.
+    """
+    await catch_up(store)
+    existing = set(await store.children(paths.TOPICS))
+    found = await read_topics(store, [name for name in topics if name in existing], None)
+    return {name: found[name].assignment.topic_id if name in found else None for name in topics if name in existing}
+
+
 async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
-    """The ids that the topics of these names have now; none of them when the store does not say."""
+    """The same; none of them when the store does not say."""
     try:
-        await catch_up(store)
-        found = await read_topics(store, topics, None)
+        return await read_topic_ids(store, topics)
     except StoreError as error:
         logger.warning("not asked which ids the topics %s have: %s", ", ".join(topics), error)
         return {}
-    return {name: topic.assignment.topic_id for name, topic in found.items()}
 
 
 async def forget_vanished_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:

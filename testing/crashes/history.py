@@ -9,6 +9,7 @@ recovery that follows. After each start the log that is there is held against wh
 
 import random
 from collections import Counter
+from collections.abc import Collection
 from functools import cache
 
 import trio
@@ -54,6 +55,11 @@ PROPERTIES = {
 @cache
 def _broker_config() -> BrokerConfig:
     return BrokerConfig(PROPERTIES)
+
+
+async def _ids_of(topics: Collection[str]) -> dict[str, bytes | None]:
+    """Of the topics in the store."""
+    return dict.fromkeys(topics, TOPIC_ID)
 
 
 class History:
@@ -155,7 +161,7 @@ class History:
         log: PartitionLog | None = None
         try:
             await logs.open()
-            await logs.load(US, lambda topic: self._topic)
+            await logs.load(US, lambda topic: self._topic, _ids_of)
             log = logs.get(KEY)
             self._check(log)
             if log is None:

@@ -56,9 +56,12 @@ class Scene:
         self.threads -= 1
         return function(*args)
 
+    async def ids_of(self, topics):
+        return dict.fromkeys(topics)
+
     async def start(self, nursery: trio.Nursery, *keys: TopicPartition) -> "Scene":
         await self.logs.open()
-        await self.logs.load(US, lambda topic: self.topic)
+        await self.logs.load(US, lambda topic: self.topic, self.ids_of)
         for key in keys:
             await self.logs.create(key, bytes(range(16)), self.topic)
         self.high_watermarks |= {log.topic_partition: log.log_end_offset for log in self.logs}

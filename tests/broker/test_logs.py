@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity
+from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity, future_name
 from barnabas.broker.logs import Logs
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import (
@@ -26,7 +26,7 @@ START_MS = 1_700_000_000_000
 MINUTE = 60
 US = StoredIdentity(1, "castle")
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-TOPIC_ID = bytes(range(16))
+TOPIC_ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 
 
 def now_ms() -> int:
@@ -43,6 +43,7 @@ class Scene:
         self.topic = self.config.topic()
         self.flushed, self.failed, self.high_watermarks = [], [], {}
         self.threads = self.threads_most = self.skew_ms = 0
+        self.topic_ids: dict[str, bytes | None] = {}
         self.flusher = Flusher(self.in_thread)
         world = World(self.now_ms, random.Random(0), self.disk, None, None, self.in_thread, self.in_thread)
         self.logs = Logs(self.config, world, self.flusher)
@@ -57,9 +58,12 @@ class Scene:
         self.threads -= 1
         return function(*args)
 
+    async def ids_of(self, topics):
+        return {name: self.topic_ids[name] for name in topics if name in self.topic_ids}
+
     async def start(self, nursery: trio.Nursery | None = None) -> "Scene":
         await self.logs.open()
-        await self.logs.load(US, lambda topic: self.topic)
+        await self.logs.load(US, lambda topic: self.topic, self.ids_of)
         if nursery is not None:
             await nursery.start(self.flusher.run, self.flushed.append, self.logs.fail_directory_of)
             await nursery.start(self.logs.run, lambda: self.high_watermarks, lambda *what: self.failed.append(what))
@@ -94,13 +98,52 @@ async def refusal(scene: Scene) -> str:
     return str(caught.value)
 
 
+# -- a partition in two directories
+
+
+async def with_two_logs(first: bytes, second: bytes) -> Scene:
+    """A log of t-0 in each directory, of topics with these ids."""
+    scene = await Scene(directories="/d1").start()
+    await scene.logs.create(T0, first, scene.topic)
+    other = await Scene(scene.disk.crash_process(), directories="/d2").start()
+    await other.logs.create(T0, second, other.topic)
+    return Scene(other.disk.crash_process())
+
+
+@pytest.mark.parametrize(("current", "kept"), [(TOPIC_ID, ["/d1"]), (OTHER_ID, ["/d2"]), (None, [])])
+async def test_of_two_logs_that_of_a_deleted_topic_gives_way(autojump_clock, nursery, current, kept):
+    scene = await with_two_logs(TOPIC_ID, OTHER_ID)
+    scene.topic_ids = {"t": current} if current else {}  # or the topic is not there at all
+    await scene.start(nursery)
+    assert [scene.directory_of(log.topic_partition) for log in scene.logs] == kept
+    await trio.sleep(2 * MINUTE)
+    assert [path for path in ("/d1", "/d2") if any("t-0" in name for name in scene.disk.list(path))] == kept
+
+
+@pytest.mark.parametrize(("second", "current"), [(TOPIC_ID, TOPIC_ID), (OTHER_ID, None)], ids=["one id", "no id"])
+async def test_two_logs_of_which_nobody_knows_the_right_one_are_refused(autojump_clock, second, current):
+    scene = await with_two_logs(TOPIC_ID, second)
+    scene.topic_ids = {"t": current}
+    assert "t-0 is in both /d1 and /d2" in await refusal(scene)
+
+
+async def test_a_copy_under_way_of_a_deleted_topic_gives_way(autojump_clock):
+    scene = await with_two_logs(TOPIC_ID, OTHER_ID)
+    scene.disk.rename("/d1/t-0", f"/d1/{future_name(T0, bytes(16))}")
+    scene.topic_ids = {"t": OTHER_ID}
+    await scene.start()
+    assert scene.directory_of(T0) == "/d2"
+    assert scene.logs.get(T0).topic_id == OTHER_ID
+    assert not any("-future" in name for name in scene.disk.list("/d1"))
+
+
 # -- whose directories they are
 
 
 async def test_new_directories_are_made_and_take_the_brokers_identity(autojump_clock):
     scene = Scene()
     assert await scene.logs.open() is None
-    await scene.logs.load(US, lambda topic: scene.topic)
+    await scene.logs.load(US, lambda topic: scene.topic, scene.ids_of)
     for directory in ("/d1", "/d2"):
         assert scene.disk.read_file(directory + "/meta.properties") == b"broker.id=1\ncluster.id=castle\nversion=0\n"
 
