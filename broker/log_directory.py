@@ -30,12 +30,10 @@ from barnabas.storage.checkpoint import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     OFFSET_CHECKPOINTS,
-    PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     MetaProperties,
     read_checkpoint,
     read_meta_properties,
-    read_partition_metadata,
     write_meta_properties,
 )
 from barnabas.storage.disk import Disk, Lock, StorageError, join, make_durable_directory, parent_of
@@ -235,26 +233,6 @@ def read_contents(disk: Disk, path: str) -> Contents:
                 " (is it the right one?)"
             )
     return Contents(partitions, doomed, futures)
-
-
-def find_twins(contents: Mapping[str, Contents]) -> dict[TopicPartition, list[tuple[str, str]]]:
-    """The partitions that lie in more than one place, each with (log directory, name there) of all its places."""
-    places: dict[TopicPartition, list[tuple[str, str]]] = {}
-    for path, found in contents.items():
-        for key, name in [*((key, str(key)) for key in found.partitions), *found.futures.items()]:
-            places.setdefault(key, []).append((path, name))
-    return {key: found for key, found in places.items() if len(found) > 1}
-
-
-def doom_if_of_another_topic(disk: Disk, path: str, topic_id: bytes | None, doomed_path: str) -> bool:
-    """Rename the directory of a log to `doomed_path`, if it says that its topic has another id than this one (None: the
-    topic does not exist). Blocking: long."""
-    found = read_partition_metadata(disk, join(path, PARTITION_METADATA))
-    if found is None or found == topic_id:
-        return False
-    rename_durably(disk, path, doomed_path)
-    logger.warning("%s is of a deleted topic, which was made again under its name; it is removed", path)
-    return True
 
 
 def refuse_duplicates(contents: Mapping[str, Contents]) -> None:

@@ -16,7 +16,7 @@ which fails only what needed them.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -34,9 +34,7 @@ from barnabas.broker.log_directory import (
     LogDirectoryRefused,
     StoredIdentity,
     agreed_identity,
-    doom_if_of_another_topic,
     doomed_name,
-    find_twins,
     mark_clean,
     prepare,
     promote_orphans,
@@ -48,6 +46,7 @@ from barnabas.broker.log_directory import (
     take,
 )
 from barnabas.broker.log_placement import LogPlacement
+from barnabas.broker.log_twins import TopicIds, doom_old_twins
 from barnabas.broker.pacing import pause_after, portions
 from barnabas.broker.removals import Doomed, Removals
 from barnabas.broker.searches import Searches
@@ -80,8 +79,6 @@ PRODUCERS_AT_A_TIME = 1000  # of which it is seen in one step whether they have 
 CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
 
 Result = TypeVar("Result")
-TopicIds = Callable[[Collection[str]], Awaitable[Mapping[str, bytes | None]]]
-"""The ids of those of these topics that exist; None where it is not known."""
 
 
 class LogsConfig(CleanerConfig, Protocol):
@@ -171,13 +168,11 @@ class Logs:
     async def load(
         self, identity: StoredIdentity, topic_config: Callable[[str], LogConfig], topic_ids: TopicIds
     ) -> None:
-        """Open every log. A directory that does not say whose it is is given this identity.
-
-        `topic_ids` are asked for topics of which a partition lies in two places. Errors as `open`, StoreError.
-        """
+        """Open every log; a directory without an owner is given this identity. `topic_ids` is asked about topics with a
+        partition in two places. Errors as `open`, and StoreError."""
         try:
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
-            await self._doom_old_twins(contents, topic_ids)
+            await doom_old_twins(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
             await self._promote_orphans(contents)
             async with trio.open_nursery() as nursery:
@@ -203,21 +198,6 @@ class Logs:
     async def _look(self, directory: LogDirectory) -> Contents:
         found = await self.directories.at_start(directory, read_contents, self._world.disk, directory.path)
         return found or Contents([], [], {})
-
-    async def _doom_old_twins(self, contents: Mapping[str, Contents], topic_ids: TopicIds) -> None:
-        """Give way to the topic that there is: a log directory that was offline while a topic was deleted and made
-        again still holds the old topic's log, and another directory may hold the new one's."""
-        twins = find_twins(contents)
-        current = await topic_ids({key.topic: None for key in twins}) if twins else {}
-        for key, places in twins.items():
-            if key.topic in current and current[key.topic] is None:
-                continue  # the topic has no id, or its node cannot be read
-            for path, name in places:
-                directory = next(each for each in self.directories if each.path == path)
-                doomed = doomed_name(key, self._world.rng.randbytes(16))
-                where = join(path, name), current.get(key.topic), join(path, doomed)
-                if await self.directories.at_start(directory, doom_if_of_another_topic, self._world.disk, *where):
-                    contents[path].renamed(key, name, doomed)
 
     async def _load_directory(
         self,
