@@ -13,13 +13,13 @@ Refused is NOT_LEADER_OR_FOLLOWER, as for reads of a log that is being cut; clie
 counts against the log directory only if the partition still has the log that was searched.
 """
 
-from collections.abc import AsyncIterator, Callable, Generator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.pacing import Steps, complete
+from barnabas.broker.pacing import complete
 from barnabas.storage.disk import StorageError
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.partition import Partition
     from barnabas.storage.disk import InThread
     from barnabas.storage.log import PartitionLog
+    from barnabas.wire.records import Steps
 
 Result = TypeVar("Result")
 Sliced = TypeVar("Sliced")
@@ -96,16 +97,17 @@ class Searches:
             if not self._closed[log]:
                 del self._closed[log]
 
-    def _guarded(self, log: "PartitionLog", search: _Search, steps: "Steps[Result]") -> Generator[None, None, Result]:
+    def _guarded(self, log: "PartitionLog", search: _Search, steps: "Steps[Result]") -> "Steps[Result]":
         """The same steps, each only while nobody keeps searches out."""
+        held_bytes = None
         try:
             while True:
-                yield  # the first step is empty: it runs on the event loop, and the others may wait for the disk
+                yield held_bytes  # the first step is empty: it is the event loop's, and others may wait for the disk
                 search.is_stepping = True  # first, and then the look: `kept_out` does it in the other order
                 try:
                     if log in self._closed:
                         raise SearchDisturbed
-                    next(steps)
+                    held_bytes = next(steps)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]  # what `steps` returned
                 finally:

@@ -25,7 +25,6 @@ run beside the loop; during the others nobody else may use the log.
 There are no locks here, no clock (`now_ms` comes with the call), and no trio.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 from barnabas.storage.checkpoint import (
@@ -55,7 +54,7 @@ from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.storage.settings import LogConfig
 from barnabas.wire.errors import ErrorCode, InvariantBroken
-from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, is_intact, stamp
+from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Read", "open_log"]
@@ -320,12 +319,12 @@ class PartitionLog:
 
     # -- search by time, in a thread beside the loop, step by step; SearchDisturbed where the log does not keep still
 
-    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Generator[None, None, RecordTime | None]:
+    def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Steps[RecordTime | None]:
         """The first record as new as this, if it lies below `end_offset`. Blocking: long; beside the loop."""
         found = yield from self.segments.find_time(timestamp_ms, self.log_start_offset)
         return found if found is not None and found.offset < end_offset else None
 
-    def offset_of_largest_timestamp(self) -> Generator[None, None, RecordTime | None]:
+    def offset_of_largest_timestamp(self) -> Steps[RecordTime | None]:
         """The first of the records with the largest timestamp (KIP-734). Blocking: long; beside the loop."""
         return self.segments.find_largest_time(self.log_start_offset)
 

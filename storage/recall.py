@@ -17,11 +17,10 @@ The header is looked for as bytes, in windows, without a step of Python for each
 records of another batch, so the offset index has to confirm that an entry begins there.
 """
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from barnabas.storage.producers import Duplicate
-from barnabas.wire.records import BATCH_OVERHEAD_BYTES, read_batch_header
+from barnabas.wire.records import BATCH_OVERHEAD_BYTES, Steps, read_batch_header
 
 if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
@@ -34,7 +33,7 @@ LIKENESSES_MAX = 8  # inside records: confirming one costs more than a window, a
 MAGIC_AT = 16
 
 
-def find_batch(log: "PartitionLog", wanted: "Batch") -> Generator[None, None, Duplicate | None]:
+def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
     """Where the batch that this one repeats lies. Blocking: long, step by step. StorageError, SearchDisturbed."""
     oldest = log.producers.oldest_remembered(wanted.header.producer_id)
     before = log.log_end_offset if oldest is None else oldest
@@ -47,7 +46,7 @@ def fingerprint_of(batch: "Batch") -> bytes:
     return bytes(batch.data[MAGIC_AT:BATCH_OVERHEAD_BYTES])
 
 
-def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Generator[None, None, Duplicate | None]:
+def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[Duplicate | None]:
     """The search in these segments, backwards, from the entry on that holds the offset `before`."""
     left, likenesses = SEARCHED_BYTES, LIKENESSES_MAX
     for segment in reversed(segments):
@@ -68,7 +67,7 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Generat
                     at = window.find(fingerprint, at + 1)
                 left -= end - start
                 end = start
-                yield
+                yield None
         if left <= 0 or not likenesses:
             return None
     return None

@@ -8,7 +8,7 @@ crash recovery rebuilds the indexes of every segment from the recovery point on,
 
 import struct
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
@@ -44,7 +44,7 @@ from barnabas.storage.index import (
     read_entries,
 )
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import read_times
+from barnabas.wire.records import Steps, read_times
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
@@ -167,9 +167,7 @@ class Segment:
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
             return list(parse_transactions(file.read(0, file.size_bytes())))
 
-    def find_time(
-        self, timestamp: int, start_offset: int, open_file: Opener
-    ) -> Generator[None, None, RecordTime | None]:
+    def find_time(self, timestamp: int, start_offset: int, open_file: Opener) -> Steps[RecordTime | None]:
         """The first record from `start_offset` on that is as new as `timestamp`. Blocking: long, step by step."""
         end_position = self.size_bytes
         first = max(self.start_offset_for_time(timestamp, open_file), start_offset)
@@ -178,11 +176,11 @@ class Segment:
             for span, data in walk_file(file, position, end_position, SEARCH_WINDOW_BYTES):
                 if span.position - stepped_at >= SEARCH_WINDOW_BYTES:
                     stepped_at = span.position
-                    yield
+                    yield None
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
                     for found in read_times(data):
-                        if found is None:
-                            yield
+                        if not isinstance(found, tuple):
+                            yield found
                         elif found[0] >= start_offset and found[1] >= timestamp:
                             return RecordTime(found[1], found[0], leader_epoch_of(span, data))
         return None

@@ -11,7 +11,7 @@ in a thread looks at it: if it is odd or has changed, files changed under the se
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
@@ -31,7 +31,7 @@ from barnabas.storage.index import NO_TIMESTAMP, IndexCorrupt
 from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import CorruptRecords
+from barnabas.wire.records import CorruptRecords, Steps
 
 HITS_REMEMBERED = 64  # readers at different offsets of one log that need no index lookup
 SEGMENTS_AT_A_TIME = 16  # in one step of a search: each may have to open and read the end of an index
@@ -173,11 +173,11 @@ class LogSegments:
 
     # -- searching, in a thread beside the loop, step by step
 
-    def find_time(self, timestamp_ms: int, start_offset: int) -> Generator[None, None, RecordTime | None]:
+    def find_time(self, timestamp_ms: int, start_offset: int) -> Steps[RecordTime | None]:
         """The first record from `start_offset` on that is as new as this. Blocking: long; beside the loop."""
         return self.undisturbed(lambda: self._find_time(timestamp_ms, start_offset))
 
-    def _find_time(self, timestamp_ms: int, start_offset: int) -> Generator[None, None, RecordTime | None]:
+    def _find_time(self, timestamp_ms: int, start_offset: int) -> Steps[RecordTime | None]:
         private = self.store.private
         for number, segment in enumerate(list(self._row), 1):
             if segment.largest(private).timestamp >= timestamp_ms:
@@ -185,14 +185,14 @@ class LogSegments:
                 if found is not None:
                     return found
             if number % SEGMENTS_AT_A_TIME == 0:
-                yield
+                yield None
         return None
 
-    def find_largest_time(self, start_offset: int) -> Generator[None, None, RecordTime | None]:
+    def find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:
         """The first of the records with the largest timestamp. Blocking: long; beside the loop."""
         return self.undisturbed(lambda: self._find_largest_time(start_offset))
 
-    def _find_largest_time(self, start_offset: int) -> Generator[None, None, RecordTime | None]:
+    def _find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:
         private = self.store.private
         latest, newest = NO_TIMESTAMP, None
         for number, segment in enumerate(list(self._row), 1):
@@ -200,18 +200,17 @@ class LogSegments:
             if timestamp > latest:
                 latest, newest = timestamp, segment
             if number % SEGMENTS_AT_A_TIME == 0:
-                yield
+                yield None
         return None if newest is None else (yield from newest.find_time(latest, start_offset, private))
 
-    def undisturbed(self, look: Callable[[], Generator[None, None, Result]]) -> Generator[None, None, Result]:
+    def undisturbed(self, look: Callable[[], Steps[Result]]) -> Steps[Result]:
         """What `look` finds while no segment goes or is replaced: it begins again if one does. SearchDisturbed when
         that happens too often. Blocking: long; beside the loop."""
         for _ in range(SEARCH_ATTEMPTS_MAX):
             generation, steps = self.generation, look()
             try:
                 while generation == self.generation and generation % 2 == 0:
-                    next(steps)
-                    yield
+                    yield next(steps)
             except StopIteration as stop:
                 if generation == self.generation:
                     return stop.value  # type: ignore[no-any-return]  # what `look` returned
@@ -220,7 +219,7 @@ class LogSegments:
                     raise
             finally:
                 steps.close()
-            yield
+            yield None
         raise SearchDisturbed
 
     # -- the end of the row

@@ -15,6 +15,12 @@ What each codec looks like inside a batch, as the Java clients write and read it
 - zstd: any number of frames, with or without content size, a window of at most 128 MiB (KIP-110). Memory is used as a
   window fills, so a stream with a window of more than `HELD_MAX_BYTES` may decompress to so many bytes and no more.
 
+A stream that is read in steps keeps its memory between them, and many streams may be open. `Stream.held_bytes` says how
+much that can become, so that who reads them lets only a few hold much at a time; the libraries allocate it at the first
+read. Neither the windows of zstd nor the blocks of snappy are known before all frames have been looked at, of which a
+megabyte may have 100,000: `opening` does that in steps. Parts that decompress to nothing are passed in one read, and of
+gzip and snappy, where that takes some microseconds each, there may be `EMPTY_MAX` in a row (a known deviation).
+
 Garbage raises `CorruptRecords` with the code that an Apache Kafka 3.9 broker answers a producer for it: a broken or
 truncated stream is UNKNOWN_SERVER_ERROR there, for the exception of the decompressor goes right through. Known
 deviation: where lz4's optional content checksum or content size is wrong, we refuse and Kafka does not look.
@@ -24,7 +30,7 @@ The libraries other than zlib are imported on first use; they would cost tens of
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Generator
 from enum import IntEnum
 from typing import Protocol
 
@@ -34,6 +40,7 @@ CHUNK_BYTES = 64 * 1024  # how much decompressed data is in hand at once
 INPUT_SLICE_BYTES = 16 * 1024  # the libraries copy their unread input at each call: keep that small
 ZSTD_WINDOW_MAX_BYTES = 128 << 20  # the limit of zstd itself and of Java's binding, reached at level 22 only
 HELD_MAX_BYTES = 32 << 20  # what one stream may keep in memory: four times the window of zstd's level 19
+HELD_FREE_BYTES = 512 << 10  # what every stream may hold, and nobody counts: more than gzip and small blocks take
 SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed, for a block is decompressed in one piece
 SNAPPY_MAX_EXPANSION = 22  # the densest snappy element is a copy of 64 bytes in 3
 
@@ -48,10 +55,16 @@ _GZIP_MEMBER_MIN_BYTES = 18
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CHECKSUM_MASK = 0xFF
 _LZ4_HEADER_MAX_BYTES = 19
+_LZ4_BLOCK_BYTES = (0, 0, 0, 0, 64 << 10, 256 << 10, 1 << 20, 4 << 20)  # by bits 4-6 of the second flags
 _LZ4_DEFAULT_LEVEL = 9  # Kafka's number for "the fast compressor"; every other level is high compression
 
 _ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that is one byte, however large it decompresses
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
+EMPTY_MAX = 500  # members of gzip, or blocks of snappy
+_MEASURED_AT_A_TIME = 2000  # blocks in one step, at some 0.3 µs; a frame of zstd counts as `_ZSTD_FRAME_COST` of them
+_ZSTD_FRAME_COST = 4
+_SNAPPY_BLOCK_COST = 4
 _UNLIMITED = 1 << 62
 
 
@@ -80,6 +93,11 @@ class BeyondLimits(CorruptRecords):
 class Stream:
     """Decompressed bytes, in order, once."""
 
+    @property
+    def held_bytes(self) -> int:
+        """What it may come to hold between reads; 0 for no more than `HELD_FREE_BYTES`."""
+        return 0
+
     def read(self, size_bytes: int) -> bytes:
         """Between 1 and `size_bytes` bytes; b"" only at the end. CorruptRecords where the stream is broken."""
         raise NotImplementedError
@@ -107,12 +125,37 @@ def open_stream(codec: int, data: memoryview, magic: int = 2) -> Stream:
 
     `magic` is the message format, for lz4 in format 0 differs. An unknown codec raises CorruptRecords.
     """
-    if codec == Codec.LZ4 and magic == 0:
-        return _Lz4Stream(_repair_lz4_header(data))
-    opener = _OPENERS.get(codec)
-    if opener is None:
-        raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
-    return opener(data)
+    steps = opening(codec, data, magic)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # the generator's result, which mypy takes for Any
+
+
+def open_small_stream(codec: int, data: memoryview) -> Stream | None:
+    """The same in one step; None if it takes more, as for thousands of frames."""
+    try:
+        next(opening(codec, data))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # as above
+    return None
+
+
+def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, None, Stream]:
+    """The same in as many steps as it takes."""
+    match codec:
+        case Codec.NONE:
+            return _PlainStream(data)
+        case Codec.GZIP:
+            return _GzipStream(data)
+        case Codec.SNAPPY:
+            return _SnappyStream(data, (yield from _largest_snappy_block(data)))
+        case Codec.LZ4:
+            return _Lz4Stream(data if magic else _repair_lz4_header(data))
+        case Codec.ZSTD:
+            return _ZstdStream(data, (yield from _largest_zstd_window(data)))
+    raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def open_compressor(codec: Codec, level: int | None = None) -> Compressor:
@@ -130,6 +173,18 @@ def open_compressor(codec: Codec, level: int | None = None) -> Compressor:
             import zstandard
 
             return zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
+
+
+def compressor_bytes(codec: Codec, level: int | None) -> int:
+    """What a compressor comes to hold as it is fed."""
+    if codec != Codec.ZSTD:
+        return 0
+    import zstandard
+
+    size: int = zstandard.ZstdCompressionParameters.from_level(
+        3 if level is None else level
+    ).estimated_compression_context_size()
+    return size
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
@@ -160,12 +215,20 @@ class _PlainStream(Stream):
         return skipped
 
 
+def _count_empty(parts: int) -> int:
+    """One more part is begun since the last byte came."""
+    if parts > EMPTY_MAX:
+        raise BeyondLimits(f"{EMPTY_MAX} parts of the compressed records are empty", ErrorCode.INVALID_RECORD)
+    return parts + 1
+
+
 class _GzipStream(Stream):
     """Members one after another, each with its own checksum and length, which zlib verifies."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._position = 0
+        self._members = 0  # since the last byte came
         self._inflater = zlib.decompressobj(31)
 
     def read(self, size_bytes: int) -> bytes:
@@ -179,6 +242,7 @@ class _GzipStream(Stream):
             except zlib.error as error:
                 raise _broken(f"gzip: {error}") from None
             if chunk:
+                self._members = 0
                 return chunk
             if not unread and not self._inflater.eof:
                 raise _broken("gzip: the stream is truncated")
@@ -191,6 +255,7 @@ class _GzipStream(Stream):
         if left <= _GZIP_MEMBER_MIN_BYTES or self._data[start : start + 3] != _GZIP_MEMBER_START:
             return False
         self._position = start
+        self._members = _count_empty(self._members)
         self._inflater = zlib.decompressobj(31)
         return True
 
@@ -198,19 +263,24 @@ class _GzipStream(Stream):
 class _SnappyStream(Stream):
     """Blocks one after another, each decompressed whole once its own claim of its length is found possible."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, largest_block: int) -> None:
         self._data = data
-        self._position = 0
+        self._largest_block = largest_block
         self._block = memoryview(b"")
-        self._is_framed = len(data) >= len(_XERIAL_HEADER) and data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
-        if self._is_framed:
-            self._position = len(_XERIAL_HEADER)
-        elif not data:
+        self._is_framed = _is_xerial(data)
+        self._position = len(_XERIAL_HEADER) if self._is_framed else 0
+        if not data:
             raise _broken("snappy: no data at all")
 
+    @property
+    def held_bytes(self) -> int:
+        return _held(self._largest_block)
+
     def read(self, size_bytes: int) -> bytes:
+        blocks = 0
         while not self._block:
-            compressed = self._next_block()
+            blocks = _count_empty(blocks)
+            compressed = self.next_block()
             if compressed is None:
                 return b""
             self._block = memoryview(_uncompress_snappy(compressed))
@@ -218,7 +288,8 @@ class _SnappyStream(Stream):
         self._block = self._block[size_bytes:]
         return chunk
 
-    def _next_block(self) -> memoryview | None:
+    def next_block(self) -> memoryview | None:
+        """The next block as it came; None at the end."""
         start, end = self._position, len(self._data)
         if not self._is_framed:
             self._position = end
@@ -235,15 +306,42 @@ class _SnappyStream(Stream):
         return self._data[start : start + length]
 
 
-def _uncompress_snappy(block: memoryview) -> bytes:
-    import snappy  # type: ignore[import-untyped]  # the package has no annotations
+def _is_xerial(data: memoryview) -> bool:
+    return len(data) >= len(_XERIAL_HEADER) and data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
 
+
+def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
+    """What the largest block claims to hold, in steps; a broken one ends the look, and is found when it is read."""
+    if not _is_xerial(data):
+        return _snappy_claim(data)
+    stream, largest, looked_at = _SnappyStream(data, 0), 0, 0
+    try:
+        while (block := stream.next_block()) is not None:
+            largest = max(largest, _snappy_claim(block))
+            looked_at += _SNAPPY_BLOCK_COST
+            if looked_at >= _MEASURED_AT_A_TIME:
+                looked_at = 0
+                yield
+    except CorruptRecords:
+        pass
+    return largest
+
+
+def _snappy_claim(block: memoryview) -> int:
+    """What a block says it decompresses to: a varint at its start."""
     claimed = shift = 0
     for byte in block[:5]:
         claimed |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
+    return claimed
+
+
+def _uncompress_snappy(block: memoryview) -> bytes:
+    import snappy  # type: ignore[import-untyped]  # the package has no annotations
+
+    claimed = _snappy_claim(block)
     if claimed > SNAPPY_MAX_EXPANSION * len(block):
         raise _broken(f"snappy: a block of {len(block)} bytes claims to hold {claimed}")
     if claimed > SNAPPY_BLOCK_MAX_BYTES:
@@ -268,6 +366,10 @@ class _Lz4Stream(Stream):
         self._data = data
         self._position = 0
         self._decompressor = lz4.frame.LZ4FrameDecompressor()
+
+    @property
+    def held_bytes(self) -> int:
+        return _held(2 * _LZ4_BLOCK_BYTES[self._data[5] >> 4 & 7])  # a block as it came, and as it decompresses
 
     def read(self, size_bytes: int) -> bytes:
         decompressor = self._decompressor
@@ -312,15 +414,19 @@ def _repair_lz4_header(data: memoryview) -> memoryview:
 class _ZstdStream(Stream):
     """Frames one after another. The library does not notice a cut-off frame, so the frames are measured first."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, window_bytes: int) -> None:
         import zstandard
 
-        window_bytes = _measure_zstd_frames(data)
+        self._window_bytes = window_bytes
         self._bytes_left = HELD_MAX_BYTES if window_bytes > HELD_MAX_BYTES else _UNLIMITED
         self._error = zstandard.ZstdError
         # A context of its own: contexts are not safe to share between threads.
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX_BYTES)
         self._reader = decompressor.stream_reader(data, read_size=INPUT_SLICE_BYTES, read_across_frames=True)
+
+    @property
+    def held_bytes(self) -> int:
+        return _held(min(self._window_bytes, HELD_MAX_BYTES))
 
     def read(self, size_bytes: int) -> bytes:
         try:
@@ -333,19 +439,37 @@ class _ZstdStream(Stream):
         return chunk
 
 
-def _measure_zstd_frames(data: memoryview) -> int:
-    """The largest window of these frames; looks only at headers (RFC 8878, section 3.1).
+def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
+    """The largest window of these frames, in steps; looks only at headers (RFC 8878, section 3.1).
 
     CorruptRecords unless `data` is a sequence of whole frames.
     """
-    position, end, window_bytes = 0, len(data), 0
+    position, end, window_bytes, looked_at = 0, len(data), 0, 0
     while position < end:
         magic = int.from_bytes(data[position : position + 4], "little")
-        if magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC and end - position >= 8:
-            position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
-        elif magic == _ZSTD_MAGIC and end - position >= 6:
+        looked_at += _ZSTD_FRAME_COST
+        if magic == _ZSTD_MAGIC and end - position >= 6:
+            descriptor = data[position + 4]
             window_bytes = max(window_bytes, _zstd_window_bytes(data, position + 4))
-            position = _zstd_frame_end(data, position + 4)
+            position += _zstd_header_bytes(descriptor)
+            is_last = False
+            while not is_last:
+                if position + 3 > end:
+                    raise _broken("zstd: the stream is truncated")
+                flags = data[position]
+                size_bytes = flags >> 3 | data[position + 1] << 5 | data[position + 2] << 13
+                position += 4 if flags & 6 == _ZSTD_REPEATED_BYTE else 3 + size_bytes
+                is_last = flags & 1 == 1
+                looked_at += 1
+                if looked_at >= _MEASURED_AT_A_TIME:
+                    looked_at = 0
+                    yield
+            position += 4 if descriptor & 4 else 0  # the checksum
+        elif magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC and end - position >= 8:
+            position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
+            if looked_at >= _MEASURED_AT_A_TIME:
+                looked_at = 0
+                yield
         else:
             raise _broken("zstd: the frame header is missing")
     if position > end:
@@ -363,21 +487,15 @@ def _zstd_window_bytes(data: memoryview, position: int) -> int:
     return int.from_bytes(data[start : start + (1, 2, 4, 8)[descriptor >> 6]], "little")
 
 
-def _zstd_frame_end(data: memoryview, position: int) -> int:
-    """Where the frame ends whose descriptor is at `position`; behind the end of `data` when it is cut off."""
-    descriptor = data[position]
+def _zstd_header_bytes(descriptor: int) -> int:
+    """From the magic number of a frame to its first block."""
     is_single_segment = descriptor & 0x20
     content_size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
-    dictionary_id_bytes = (0, 1, 2, 4)[descriptor & 3]
-    position += 1 + (0 if is_single_segment else 1) + dictionary_id_bytes + content_size_bytes
-    end = len(data)
-    while position + 3 <= end:
-        block = int.from_bytes(data[position : position + 3], "little")
-        is_repeated_byte = (block >> 1) & 3 == 1
-        position += 3 + (1 if is_repeated_byte else block >> 3)
-        if block & 1:
-            return position + (4 if descriptor & 4 else 0)
-    return end + 1
+    return 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
+
+
+def _held(size_bytes: int) -> int:
+    return size_bytes if size_bytes > HELD_FREE_BYTES else 0
 
 
 class _PlainCompressor:
@@ -439,12 +557,3 @@ class _Lz4Compressor:
         header, self._header = self._header, b""
         end: bytes = self._frame.flush()
         return header + end
-
-
-_OPENERS: dict[int, Callable[[memoryview], Stream]] = {
-    Codec.NONE: _PlainStream,
-    Codec.GZIP: _GzipStream,
-    Codec.SNAPPY: _SnappyStream,
-    Codec.LZ4: _Lz4Stream,
-    Codec.ZSTD: _ZstdStream,
-}

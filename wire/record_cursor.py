@@ -6,11 +6,12 @@ and small enough that one batch cannot exhaust the machine. Batches that are sto
 have accepted, are read whatever they hold: of a record that is longer than a chunk, the long part streams past.
 
 A `Meter` counts what reading costs, by bytes and fields and not by a clock, so that a run is repeatable. Readers ask it
-after each part whether a step is over, and if so yield: the generators here give None there.
+after each part whether a step is over, and if so yield: the generators here give None there. Between two steps others
+run, so what is held there adds up; who opens streams yields how much it is (`holding`).
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeVar
 
 from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, CorruptRecords, Stream
 from barnabas.wire.errors import ErrorCode
@@ -23,6 +24,10 @@ _READ_COST: Final = 8  # of a call to a codec, and for each ...
 _READ_COST_SHIFT: Final = 6  # ... 64 bytes a unit: 256 MB/s, about what gzip does
 _ZEROS_BYTES: Final = 1024  # empty headers are two zero bytes each, and zeros are counted at the speed of C
 _UNLIMITED: Final = 1 << 62
+
+Result = TypeVar("Result")
+Steps = Generator[int | None, None, Result]
+"""Yields after each step, or before much memory is taken: how many bytes are held from there on, if they are many."""
 
 
 class Meter:
@@ -151,6 +156,18 @@ class RecordCursor:
             raise invalid_records("the batch ends within a record")
         self._dropped_bytes += self._position
         self._buffer, self._position = self.unread + chunk, 0
+
+
+def holding(held_bytes: Callable[[], int], steps: Generator[None, None, Result]) -> Steps[Result]:
+    """These steps; after each, and before the first where it is much already, they yield what is held."""
+    if at_once := held_bytes():
+        yield at_once
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # what `steps` returned
+        yield held_bytes()
 
 
 def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.wire.compression import BeyondLimits, CorruptRecords, open_stream
+from barnabas.wire.compression import BeyondLimits, CorruptRecords, open_stream, opening
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -106,36 +106,41 @@ def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[B
             yield header, record
 
 
-def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | None]:
-    """The head of each record of a format 2 batch, and None where a step is over, in little memory.
+def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | int | None]:
+    """The head of each record of a format 2 batch, and where a step is over what `Steps` yield.
 
     CorruptRecords unless the records fill it exactly. Behind the value's length nothing is looked at.
     """
+    stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
+    if held_bytes := stream.held_bytes:
+        yield held_bytes
     meter = Meter()
-    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), meter)
+    cursor = RecordCursor(stream, meter)
     for index in range(header.record_count):
         length = cursor.read_number()
         end = cursor.consumed_bytes + length
         cursor.read_bytes(1)  # the attributes, which say nothing
         timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
         key_length = cursor.read_number()
-        yield from cursor.skip(key_length)
+        for _ in cursor.skip(key_length):
+            yield stream.held_bytes
         value_length = cursor.read_number()
         if (left := end - cursor.consumed_bytes) < max(value_length, 0):
             raise invalid_records(f"the lengths within record {index} contradict each other")
-        yield from cursor.skip(left)
+        for _ in cursor.skip(left):
+            yield stream.held_bytes
         meter.credit -= _HEAD_COST
         if meter.is_step_over():
-            yield None
+            yield stream.held_bytes
         yield RecordHead(timestamp_delta, offset_delta, key_length, value_length)
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
 
 
-def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int] | None]:
+def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int] | int | None]:
     """Offset and timestamp of each record of the entry at `position`, whatever its format, in little memory.
 
-    None where a step is over. CorruptRecords where the entry is damaged.
+    Where a step is over, what `Steps` yield. CorruptRecords where the entry is damaged.
     """
     entry, magic, offset = _intact_entry(buffer, position)
     if magic < 2:
@@ -144,8 +149,8 @@ def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ite
         return
     header = read_batch_header(entry)
     for head in read_heads(header, entry):
-        if head is None:
-            yield None
+        if not isinstance(head, RecordHead):
+            yield head
         else:
             yield header.base_offset + head.offset_delta, timestamp_of(header, head.timestamp_delta)
 
@@ -157,7 +162,7 @@ def find_offset_by_timestamp(
 
     Looks at the one entry at `position`.
     """
-    for offset, its_timestamp in filter(None, read_times(buffer, position)):
+    for offset, its_timestamp in _all_times(buffer, position):
         if its_timestamp >= timestamp and offset >= starting_offset:
             return offset, its_timestamp
     return None
@@ -166,10 +171,15 @@ def find_offset_by_timestamp(
 def largest_timestamp_in(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
     """Offset and timestamp of the first of the newest records in the entry at `position`; (-1, -1) when it has none."""
     found = -1, NO_TIMESTAMP
-    for offset, timestamp in filter(None, read_times(buffer, position)):
+    for offset, timestamp in _all_times(buffer, position):
         if timestamp > found[1]:
             found = offset, timestamp
     return found
+
+
+def _all_times(buffer: bytes | bytearray | memoryview, position: int) -> Iterator[tuple[int, int]]:
+    """The same, from end to end."""
+    return (found for found in read_times(buffer, position) if isinstance(found, tuple))
 
 
 def read_control_record(record: Record) -> ControlRecord:

@@ -20,7 +20,7 @@ Deviation from Apache Kafka 3.9, which does not look at the length of a *compres
 here, for no consumer could read past it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from barnabas.wire.compression import CHUNK_BYTES, Stream
 from barnabas.wire.record_cursor import (
@@ -110,7 +110,7 @@ def walk_stream(stream: Stream, count: int) -> Walk:
     return walk
 
 
-def walking(stream: Stream, walk: Walk) -> Iterator[None]:
+def walking(stream: Stream, walk: Walk) -> Generator[None, None, None]:
     """The same in steps. `BeyondLimits` where the records cost more than those of a batch may."""
     count = walk.count
     buffer = walk.read(stream)

@@ -14,11 +14,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from barnabas.wire.compression import (
     CHUNK_BYTES,
     Codec,
-    Compressor,
     CorruptRecords,
     compress,
+    compressor_bytes,
     open_compressor,
-    open_stream,
+    opening,
 )
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
@@ -38,6 +38,8 @@ from barnabas.wire.record_cursor import (
     RECORDS_MAX_BYTES,
     Meter,
     RecordCursor,
+    Steps,
+    holding,
     invalid_records,
     null_header_key,
     read_varlong,
@@ -127,30 +129,39 @@ def rebuilding(
     level: int | None,
     append_time_ms: int | None,
     max_bytes: int,
-) -> Generator[None, None, Batch | None]:
+) -> Steps[Batch | None]:
     """The batch's records written again with this codec, in steps; None when that is larger than `max_bytes`.
 
     `append_time_ms` is the broker's time where the topic wants it, else None. Producer id, epoch, sequence and the
     transactional bit stay. A batch that came with a LOG_APPEND_TIME of its own has that one timestamp on all records.
     """
-    meter = Meter(RECORDS_MAX_BYTES)
-    cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), meter)
-    times = Times(header)
-    section = Section(open_compressor(codec, level), meter, max_bytes - BATCH_OVERHEAD_BYTES)
-    for _ in range(header.record_count):
+    stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
+    meter, times = Meter(RECORDS_MAX_BYTES), Times(header)
+    section = Section(codec, level, meter, max_bytes - BATCH_OVERHEAD_BYTES)
+    rewriting = _rewriting(RecordCursor(stream, meter), header.record_count, times, section, meter)
+    if not (yield from holding(lambda: stream.held_bytes + section.held_bytes, rewriting)):
+        return None
+    return finished_batch(header, section, times, codec, append_time_ms)
+
+
+def _rewriting(
+    cursor: RecordCursor, record_count: int, times: "Times", section: "Section", meter: Meter
+) -> Generator[None, None, bool]:
+    """Pass every record on; False if they become too large."""
+    for _ in range(record_count):
         length = cursor.read_number()
         if length > RECORD_IN_HAND_BYTES:
             yield from _copy_long_record(cursor, length, times, section, meter)
         else:
             yield from _rewrite_record(cursor.read_bytes(max(length, 0)), times, section, meter)
         if section.is_too_large:
-            return None
+            return False
         meter.credit -= _RECORD_COST
         if meter.is_step_over():
             yield
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
-    return finished_batch(header, section, times, codec, append_time_ms)
+    return True
 
 
 def finished_batch(
@@ -179,12 +190,18 @@ def finished_batch(
 class Section:
     """The records of a batch on their way through a compressor. Who adds pieces of at most a chunk may stop between."""
 
-    def __init__(self, compressor: Compressor, meter: Meter, bytes_max: int) -> None:
-        self._compressor = compressor
+    def __init__(self, codec: Codec, level: int | None, meter: Meter, bytes_max: int) -> None:
+        self._compressor = open_compressor(codec, level)
+        self._compressor_bytes = compressor_bytes(codec, level)
         self._meter = meter
         self._bytes_max = bytes_max
         self._pending = bytearray()
         self._compressed = bytearray()
+
+    @property
+    def held_bytes(self) -> int:
+        """What the compressor comes to hold, as it is fed."""
+        return self._compressor_bytes
 
     @property
     def is_too_large(self) -> bool:

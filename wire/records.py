@@ -22,7 +22,8 @@ are surprising, and measured on a running 3.9.1:
   the bit is cleared and the header's maximum counts as the timestamp of all records.
 
 Deviations, all on batches that no honest client sends: a batch whose records take more than `RECORDS_MAX_BYTES`, or one
-of which has more than `HEADERS_MAX` headers, is INVALID_RECORD; a compressed record with a false length is refused (see
+of which has more than `HEADERS_MAX` headers, is INVALID_RECORD, as are hundreds of empty members of gzip or blocks of
+snappy; a compressed record with a false length is refused (see
 `record_walk`); a batch that is both malformed and cut off in its compressed stream may be answered with the other of
 the two codes, for we decompress further ahead; a record that is longer than `RECORD_IN_HAND_BYTES` (`record_writer`)
 keeps odd encodings where its batch is rebuilt; an answer names at most `RECORD_ERRORS_MAX` records.
@@ -30,11 +31,17 @@ keeps odd encodings where its batch is rebuilt; an answer names at most `RECORD_
 This file is also the front of its neighbours: everything about records is imported from here.
 """
 
-from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, Codec, CorruptRecords, open_stream
+from barnabas.wire.compression import (
+    CHUNK_BYTES,
+    BeyondLimits,
+    Codec,
+    CorruptRecords,
+    open_small_stream,
+    opening,
+)
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -57,7 +64,7 @@ from barnabas.wire.record_batch import (
     stamp,
     walk_entries,
 )
-from barnabas.wire.record_cursor import HEADERS_MAX, RECORDS_MAX_BYTES, invalid_records
+from barnabas.wire.record_cursor import HEADERS_MAX, RECORDS_MAX_BYTES, Steps, holding, invalid_records
 from barnabas.wire.record_reader import (
     ABORT,
     COMMIT,
@@ -98,6 +105,7 @@ __all__ = [
     "Record",
     "RecordRules",
     "RecordsRefused",
+    "Steps",
     "build_batch",
     "build_control_batch",
     "check_produced",
@@ -219,14 +227,14 @@ def check_small(
 
 def check_produced(
     records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
-) -> Generator[None, None, Checked]:
+) -> Steps[Checked]:
     """The batch in the records of one partition of a Produce request, version 3 or later, checked and corrected.
 
     `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt. What a
     batch costs shows only on the way, so this is a generator, which yields after each step of about a millisecond.
     """
     if len(records) > SMALL_BYTES_MAX:
-        yield  # the checksum, and what codecs do in one call, are in proportion to it
+        yield None  # the checksum, and what codecs do in one call, are in proportion to it
     try:
         opened = _open(records, rules, api_version)
         if isinstance(opened, RecordsRefused):
@@ -235,7 +243,7 @@ def check_produced(
         walk = None if header.codec else _walk_large(header, records)
         if walk is None:
             walk = Walk(header.record_count)
-            yield from walking(open_stream(header.codec, records[BATCH_OVERHEAD_BYTES:]), walk)
+            yield from _walking(header, records, walk)
         times = _find_times(header, walk) or (yield from _find_wrapped_times(header, records))
         if _may_be_refused(header, walk, times, rules, now_ms):
             refused = yield from _find_record_errors(header, records, rules, now_ms, topic_partition)
@@ -312,7 +320,8 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
         return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
     if len(records) > SMALL_COMPRESSED_BYTES_MAX:
         return None
-    stream = open_stream(codec, records[BATCH_OVERHEAD_BYTES:])
+    if (stream := open_small_stream(codec, records[BATCH_OVERHEAD_BYTES:])) is None:
+        return None
     buffer = stream.read(CHUNK_BYTES)
     while more := stream.read(CHUNK_BYTES):
         buffer += more
@@ -333,6 +342,11 @@ def _walk_large(header: BatchHeader, records: memoryview) -> Walk | None:
 
 def _has_large_records(records: memoryview, count: int) -> bool:
     return count < _FEW_RECORDS or len(records) >> _LARGE_RECORD_SHIFT > count
+
+
+def _walking(header: BatchHeader, records: memoryview, walk: Walk) -> Steps[None]:
+    stream = yield from opening(header.codec, records[BATCH_OVERHEAD_BYTES:])
+    yield from holding(lambda: stream.held_bytes, walking(stream, walk))
 
 
 def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:
@@ -390,12 +404,12 @@ def _find_times(header: BatchHeader, walk: Walk) -> Times | None:
     return (lowest, largest, walk.highest_index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
 
 
-def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Generator[None, None, Times]:
+def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Steps[Times]:
     """The same where times wrap around, so that the order of deltas says nothing."""
     lowest, largest, newest_index, index = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX, 0, 0
     for head in read_heads(header, records):
-        if head is None:
-            yield
+        if not isinstance(head, RecordHead):
+            yield head
             continue
         timestamp = timestamp_of(header, head.timestamp_delta)
         lowest = min(lowest, timestamp)
@@ -407,14 +421,14 @@ def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Generator[N
 
 def _find_record_errors(
     header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
-) -> Generator[None, None, RecordsRefused | None]:
+) -> Steps[RecordsRefused | None]:
     """Which records are refused and why, in Kafka's words; None when none is."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.NONE
     index = -1
     for head in read_heads(header, records):
-        if head is None:
-            yield
+        if not isinstance(head, RecordHead):
+            yield head
             continue
         index += 1
         if head.key_length < 0 and rules.compacted:
@@ -455,9 +469,7 @@ def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now
     )
 
 
-def _rebuilt(
-    header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int
-) -> Generator[None, None, Checked]:
+def _rebuilt(header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int) -> Steps[Checked]:
     if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:  # Kafka's builder of batches throws
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {header.producer_id} has no epoch")
     codec = CODEC_NAMES[rules.compression_type]

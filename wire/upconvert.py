@@ -28,9 +28,9 @@ of a set of uncompressed messages, all faults of pass 4 count before those of pa
 import struct
 import zlib
 from collections.abc import Generator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
+from barnabas.wire.compression import CHUNK_BYTES, HELD_FREE_BYTES, Codec, CorruptRecords, Stream, opening
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -46,7 +46,7 @@ from barnabas.wire.record_batch import (
     is_intact,
     walk_entries,
 )
-from barnabas.wire.record_cursor import RECORDS_MAX_BYTES, Meter, beyond_limits, invalid_records
+from barnabas.wire.record_cursor import RECORDS_MAX_BYTES, Meter, Steps, beyond_limits, invalid_records
 from barnabas.wire.record_reader import wrap_timestamp
 from barnabas.wire.record_writer import Section, Times, encode_varint, finished_batch
 from barnabas.wire.records import (
@@ -79,8 +79,6 @@ _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 _NO_PRODUCER = BatchHeader(0, 0, -1, BATCH_MAGIC, 0, 0, 0, 0, NO_TIMESTAMP, NO_PRODUCER_ID, -1, -1, 0)
 
-Result = TypeVar("Result")
-Steps = Generator[None, None, Result]
 Field = memoryview | None
 
 
@@ -92,7 +90,7 @@ def check_old_produced(
     A batch of format 2 is taken as it is, which Kafka does too.
     """
     if len(records) > SMALL_BYTES_MAX:
-        yield  # what a codec does in one call is in proportion to it
+        yield None  # what a codec does in one call is in proportion to it
     meter = Meter(RECORDS_MAX_BYTES)
     try:
         outer = yield from _look_over(records, rules, meter)
@@ -145,7 +143,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
     return _Outer(first_magic, codec, end) if count else None
 
 
-def _is_intact_message(message: memoryview, meter: Meter) -> Steps[bool]:
+def _is_intact_message(message: memoryview, meter: Meter) -> Generator[None, None, bool]:
     """Whether the CRC-32 of a message of format 0 or 1 is right; counts what a look at the message costs."""
     crc = 0
     for position in range(MAGIC_POSITION, len(message), CHUNK_BYTES):
@@ -159,6 +157,8 @@ def _is_intact_message(message: memoryview, meter: Meter) -> Steps[bool]:
 
 def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> Steps[None]:
     """Take messages that are not compressed. Each stands for itself: the first that is refused is the answer."""
+    if conversion.held_bytes:
+        yield conversion.held_bytes
     for position, entry in walk_entries(records):
         if entry.magic != conversion.magic:
             raise invalid_records(f"a message of format {entry.magic} follows one of format {conversion.magic}")
@@ -168,7 +168,7 @@ def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> S
             return
         meter.credit -= _MESSAGE_COST
         if meter.is_step_over():
-            yield
+            yield conversion.held_bytes
 
 
 def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer, meter: Meter) -> Steps[None]:
@@ -178,7 +178,10 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
         raise invalid_records("the compressed message is empty")
     if wrapper[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME:
         conversion.append_time_of_wrapper = timestamp
-    inner = _InnerMessages(content, outer, meter)
+    stream = yield from opening(outer.codec, content, outer.magic)
+    inner = _InnerMessages(stream, meter)
+    if held_bytes := inner.held_bytes + conversion.held_bytes:
+        yield held_bytes
     last_offset = None
     while (message := (yield from inner.read_next())) is not None:
         (last_offset,) = _INT64.unpack_from(message)
@@ -187,7 +190,7 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
             return
         meter.credit -= _MESSAGE_COST
         if meter.is_step_over():
-            yield
+            yield inner.held_bytes + conversion.held_bytes
     if last_offset is None:
         raise invalid_records("the compressed message holds no message")
     (offset,) = _INT64.unpack_from(wrapper)
@@ -198,10 +201,16 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
 class _InnerMessages:
     """Messages as they come out of a stream."""
 
-    def __init__(self, content: memoryview, outer: _Outer, meter: Meter) -> None:
-        self._stream = open_stream(outer.codec, content, outer.magic)
+    def __init__(self, stream: Stream, meter: Meter) -> None:
+        self._stream = stream
         self._meter = meter
         self._buffer = memoryview(b"")
+        self._longest = 0  # bytes of a message, or of the part that has come
+
+    @property
+    def held_bytes(self) -> int:
+        """What the stream holds, and a long message, in pieces and whole."""
+        return self._stream.held_bytes + (2 * self._longest if self._longest > HELD_FREE_BYTES // 2 else 0)
 
     def read_next(self) -> Steps[memoryview | None]:
         """The next whole message; None at the end, which may also be within a message."""
@@ -225,10 +234,11 @@ class _InnerMessages:
         while have < size_bytes and (piece := self._meter.read(self._stream)):
             pieces.append(piece)
             have += len(piece)
+            self._longest = max(self._longest, have)
             if have > INNER_MESSAGE_MAX_BYTES:
                 raise beyond_limits(f"an inner message has more than {INNER_MESSAGE_MAX_BYTES} bytes")
             if self._meter.is_step_over():
-                yield
+                yield self.held_bytes
         self._buffer = memoryview(b"".join(pieces))
         return have >= size_bytes
 
@@ -247,10 +257,15 @@ class _Conversion:
         self._wants_append_time = rules.message_timestamp_type == "LogAppendTime"
         keeps_codec = rules.compression_type == "producer"
         self._codec = Codec(outer.codec) if keeps_codec else CODEC_NAMES[rules.compression_type]
-        compressor = open_compressor(self._codec, None if keeps_codec else level_of(self._codec, rules))
+        level = None if keeps_codec else level_of(self._codec, rules)
         self._meter = meter
-        self._section = Section(compressor, meter, rules.max_message_bytes - BATCH_OVERHEAD_BYTES)
+        self._section = Section(self._codec, level, meter, rules.max_message_bytes - BATCH_OVERHEAD_BYTES)
         self._times = Times(_NO_PRODUCER)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held to write the batch."""
+        return self._section.held_bytes
 
     @property
     def is_too_large(self) -> bool:
@@ -316,7 +331,7 @@ class _Conversion:
         if self.refused != ErrorCode.INVALID_TIMESTAMP:
             self.refused = code
 
-    def _write(self, timestamp: int, key: Field, value: Field) -> Steps[None]:
+    def _write(self, timestamp: int, key: Field, value: Field) -> Generator[None, None, None]:
         """A record of format 2."""
         number, delta = encode_varint(self._times.count), encode_varint(self._times.next_delta(timestamp))
         pieces = (

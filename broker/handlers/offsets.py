@@ -26,7 +26,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import LogDirectory
-from barnabas.broker.pacing import Steps, complete_inline, paced
+from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.partition import Partition
 from barnabas.broker.repeats import counted
 from barnabas.broker.topics import INTERNAL_TOPICS
@@ -37,6 +37,7 @@ from barnabas.storage.segment import RecordTime
 from barnabas.storage.segments import SEGMENTS_AT_A_TIME
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import Steps
 from barnabas.wire.topics import TopicPartition
 
 LATEST = -1
@@ -172,7 +173,7 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
         for number, segment in enumerate(segments, 1):
             written.append(broker.world.disk.modified_ms(segment.path))
             if number % SEGMENTS_AT_A_TIME == 0:
-                yield
+                yield None
         written.append(broker.world.now_ms())
         offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
     return [offset for offset in reversed(offsets) if offset <= end_offset][: max(0, asked.max_num_offsets)]

@@ -222,6 +222,15 @@ ATTACKS: dict[str, Attack] = {
     "zstd, 100 MiB, recompressed": Attack(
         _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.value_batch(bombs.ZSTD, 100 << 20))
     ),
+    "zstd, a window of 8 MiB": Attack(_topic("plain"), _produce("plain", lambda: bombs.window_batch(23, 100 << 20))),
+    "zstd, a window of 32 MiB, recompressed": Attack(
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.window_batch(25, 100 << 20))
+    ),
+    "zstd, 20,000 empty blocks": Attack(_topic("plain"), _produce("plain", lambda: bombs.blocks_batch(20_000))),
+    "zstd, 300,000 empty blocks": Attack(_topic("plain"), _produce("plain", lambda: bombs.blocks_batch(300_000))),
+    "snappy, 12,000 empty blocks": Attack(
+        _topic("plain"), _produce("plain", lambda: bombs.snappy_blocks_batch(12_000))
+    ),
     "search by time, tiny records": Attack(
         _prepare_search,
         _message(lambda: _offsets_by_time("searched"), 5),

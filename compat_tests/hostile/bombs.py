@@ -9,7 +9,7 @@ from barnabas.wire.record_batch import BatchHeader, assemble
 from barnabas.wire.record_writer import encode_varint
 from barnabas.wire.runtime import varint
 
-GZIP, ZSTD = 1, 4
+GZIP, SNAPPY, ZSTD = 1, 2, 4
 CHUNK_BYTES = 1 << 20
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -44,6 +44,24 @@ def value_batch(codec: int, value_bytes: int) -> bytes:
         left -= min(left, CHUNK_BYTES)
     pieces.append(compressor.flush())
     return _batch(b"".join(pieces), codec)
+
+
+def window_batch(window_log: int, value_bytes: int) -> bytes:
+    """One record of so many zeros, in a frame that has its reader keep a large window of them."""
+    options = zstandard.ZstdCompressionParameters(window_log=window_log, strategy=1, chain_log=10, hash_log=10)
+    head = b"\x00\x00\x00\x02k" + encode_varint(value_bytes)
+    size = encode_varint(len(head) + value_bytes + 1)
+    return _batch(_zstd_of_zeros(size + head, value_bytes + 1, options), ZSTD)
+
+
+def blocks_batch(block_count: int) -> bytes:
+    """So many blocks of zstd that hold nothing, three bytes each."""
+    return _batch(b"\x28\xb5\x2f\xfd\x00\x50" + bytes(3 * block_count) + b"\x01\x00\x00", ZSTD)
+
+
+def snappy_blocks_batch(block_count: int) -> bytes:
+    """So many blocks of snappy that hold nothing, five bytes each."""
+    return _batch(b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01" + b"\0\0\0\1\0" * block_count, SNAPPY)
 
 
 def sequenced_batch(producer_id: int, sequence: int, value: bytes) -> bytes:
@@ -91,8 +109,9 @@ def _batch(section: bytes, codec: int, record_count: int = 1, producer_id: int =
     return bytes(assemble(header, section))
 
 
-def _zstd_of_zeros(prefix: bytes, zero_count: int) -> bytes:
-    compressor = zstandard.ZstdCompressor(level=1).compressobj()
+def _zstd_of_zeros(prefix: bytes, zero_count: int, options: zstandard.ZstdCompressionParameters | None = None) -> bytes:
+    level_1 = zstandard.ZstdCompressionParameters.from_level(1)
+    compressor = zstandard.ZstdCompressor(compression_params=options or level_1).compressobj()
     pieces, left, zeros = [compressor.compress(prefix)], zero_count, bytes(CHUNK_BYTES)
     while left:
         pieces.append(compressor.compress(zeros[:left]))

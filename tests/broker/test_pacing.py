@@ -6,6 +6,7 @@ import trio
 from barnabas.broker.pacing import (
     FIRST_SLICE_STEPS,
     INLINE_STEPS,
+    ROOMS,
     ROWS_AT_A_TIME,
     STEPS_AT_A_TIME,
     complete,
@@ -13,6 +14,7 @@ from barnabas.broker.pacing import (
     paced,
     pause_after,
 )
+from barnabas.wire.compression import HELD_FREE_BYTES
 
 
 def steps(count, done):
@@ -90,6 +92,86 @@ async def test_work_whose_caller_is_cancelled_is_closed():
     with trio.move_on_after(0):
         await complete(endless(), Threads())
     assert closed == [True]
+
+
+SOME, MUCH = HELD_FREE_BYTES + 1, 1 << 25
+
+
+class Works:
+    """Works that hold memory between their steps, and how many of them do at once."""
+
+    def __init__(self):
+        self.threads, self.now, self.most, self.ended = Threads(), {}, {}, []
+
+    async def run(self, name, *held_bytes):
+        await complete(self._steps(name, held_bytes), self.threads)
+        self.ended.append(name)
+
+    def _steps(self, name, held_bytes):
+        try:
+            for each in held_bytes:
+                yield each
+                self.now[name] = each
+                for kind in (SOME, MUCH):
+                    count = sum(held >= kind for held in self.now.values())
+                    self.most[kind] = max(self.most.get(kind, 0), count)
+            yield from [None] * 4 * STEPS_AT_A_TIME
+        finally:
+            self.now.pop(name, None)
+
+
+async def test_work_that_asks_for_room_and_is_short_needs_no_thread():
+    works = Works()
+
+    def short():
+        yield MUCH
+        return "result"
+
+    assert await complete(short(), works.threads) == "result"
+    assert works.threads.visits == 0
+
+
+async def test_of_works_that_hold_much_only_a_few_go_on_at_a_time():
+    works = Works()
+    async with trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(works.run, number, (SOME, MUCH)[number % 2])
+    (_, some), (_, much) = ROOMS
+    assert works.most == {MUCH: much, SOME: some + much}
+    assert len(works.ended) == 100
+
+
+async def test_what_holds_little_waits_for_nothing_that_holds_much():
+    works = Works()
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(works.run, number, MUCH)
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(works.run, "small", HELD_FREE_BYTES)
+        nursery.start_soon(works.run, "usual", SOME)
+    assert {"small", "usual"} < set(works.ended[:8])
+
+
+async def test_works_that_come_to_hold_more_all_end():
+    works = Works()
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(works.run, number, SOME, MUCH)
+    assert works.most[MUCH] == ROOMS[1][1]
+    assert len(works.ended) == 50
+
+
+async def test_who_goes_while_it_waits_for_room_or_has_it_leaves_the_room_to_others():
+    works = Works()
+    with trio.move_on_after(0):
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(works.run, number, MUCH)
+    assert not works.now
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(works.run, number, MUCH)
+    assert len(works.ended) == 5
 
 
 def test_in_one_thread_the_work_is_done_at_once():

@@ -1,17 +1,22 @@
 """What requests become when they are decoded, and answers that are not read: bounded in memory, for all clients."""
 
 import struct
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import trio
+import zstandard
 
 from barnabas.broker import answers, connection, decoding, dispatch
 from barnabas.broker.answers import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.connection import STALLED_SECONDS, Connections
 from barnabas.broker.world import run_inline
+from barnabas.wire import compression
 from barnabas.wire import messages as m
+from barnabas.wire.record_batch import BatchHeader, assemble
+from barnabas.wire.record_writer import encode_varint
 from tests.broker.harness import Machine, fetch_request
 from tests.broker.memnet import MemStream, Pipe
 
@@ -129,6 +134,73 @@ async def test_a_small_request_never_waits_for_memory_of_large_ones(nursery, aut
     assert await large.is_quiet(10)
     with trio.fail_after(1):
         assert (await client.ask(m.MetadataRequest(topics=[]))).brokers
+
+
+# -- decompressing
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """What the streams that are open hold, and the most that it ever was."""
+    held = SimpleNamespace(streams=weakref.WeakSet(), most_bytes=0)
+
+    class Watched(compression._ZstdStream):
+        def read(self, size_bytes):
+            held.streams.add(self)
+            chunk = super().read(size_bytes)
+            held.now_bytes = sum(min(each._window_bytes, each._reader.tell()) for each in held.streams)
+            held.most_bytes = max(held.most_bytes, held.now_bytes)
+            return chunk
+
+    monkeypatch.setattr(compression, "_ZstdStream", Watched)
+    return held
+
+
+def batch_with_window(log):
+    """A megabyte more than fills the window, as one value."""
+    options = zstandard.ZstdCompressionParameters(window_log=log, strategy=1, chain_log=10, hash_log=10)
+    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    size_bytes = (1 << log) + (1 << 20)
+    head = b"\0\0\0\x02k" + encode_varint(size_bytes)
+    record = encode_varint(len(head) + size_bytes + 1) + head + bytes(size_bytes + 1)
+    header = BatchHeader(0, 0, -1, 2, 0, 4, 0, 1000, 1000, -1, -1, -1, 1)
+    return assemble(header, compressor.compress(record) + compressor.flush())
+
+
+@pytest.mark.parametrize(("compression_type", "log"), [("producer", 23), ("producer", 24), ("lz4", 23)])
+async def test_many_clients_with_large_windows_hold_a_few_of_them(
+    nursery, autojump_clock, windows, compression_type, log
+):
+    machine = await Machine(nursery).start()
+    client, crowd = await machine.connect(), [await machine.connect() for _ in range(40)]
+    batch, codes = batch_with_window(log), []
+    await client.create_topic("t", 1, compression_type=compression_type)
+
+    async def produce(each):
+        codes.append((await each.produce("t", batch)).error_code)
+
+    async with trio.open_nursery() as crowding:
+        for each in crowd:
+            crowding.start_soon(produce, each)
+    assert codes == [0] * 40
+    assert windows.most_bytes < 150 << 20
+
+
+async def test_many_searches_in_batches_with_large_windows_hold_a_few_of_them(nursery, autojump_clock, windows):
+    machine = await Machine(nursery).start()
+    client, crowd = await machine.connect(), [await machine.connect() for _ in range(40)]
+    await client.create_topic("t")
+    assert (await client.produce("t", batch_with_window(23))).error_code == 0
+    windows.most_bytes, found = 0, []
+
+    async def search(each):
+        found.append((await each.list_offset("t", 1000)).offset)
+
+    async with trio.open_nursery() as crowding:
+        for each in crowd:
+            crowding.start_soon(search, each)
+    assert found == [0] * 40
+    assert 8 << 20 <= windows.most_bytes < 150 << 20
 
 
 # -- answers

@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.wire.compression import (
+    EMPTY_MAX,
     HELD_MAX_BYTES,
     SNAPPY_BLOCK_MAX_BYTES,
     BeyondLimits,
     Codec,
     CorruptRecords,
-    _measure_zstd_frames,
     compress,
     open_compressor,
+    open_small_stream,
     open_stream,
+    opening,
 )
 from barnabas.wire.errors import ErrorCode
 
@@ -201,10 +203,57 @@ def test_what_fills_a_zstd_window_of_more_than_32_MiB_is_limited(log, is_held):
         assert stream.read(10) == b"\0"
 
 
-def test_a_zstd_frame_without_a_window_holds_its_content():
-    data = zstandard.ZstdCompressor().compress(bytes(100_000))
-    assert data[4] & 0x20, "not a single segment"
-    assert _measure_zstd_frames(memoryview(data)) == 100_000
+MUCH = bytes(9 << 20)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "held_bytes"),
+    [
+        (Codec.GZIP, gzip.compress(MUCH), 0),
+        (Codec.SNAPPY, xerial(bytes(32 << 10)) + xerial(bytes(1 << 20))[16:], 1 << 20),
+        (Codec.SNAPPY, xerial(*[bytes(32 << 10)] * 40), 0),
+        (Codec.SNAPPY, snappy.compress(MUCH), len(MUCH)),
+        (Codec.LZ4, lz4_frame(MUCH), 0),
+        (Codec.LZ4, lz4_frame(MUCH, block_size=lz4.frame.BLOCKSIZE_MAX4MB), 8 << 20),
+        (Codec.ZSTD, compress(Codec.ZSTD, MUCH), 2 << 20),
+        (Codec.ZSTD, zstandard.compress(MUCH[:99]) + zstd_with_window(23, MUCH), 8 << 20),
+        (Codec.ZSTD, zstd_with_window(27, MUCH), HELD_MAX_BYTES),
+        (Codec.ZSTD, zstandard.ZstdCompressor().compress(bytes(600_000)), 600_000),  # without a window: its content
+    ],
+)
+def test_a_stream_knows_what_it_may_come_to_hold(codec, data, held_bytes):
+    assert open_stream(codec, memoryview(data)).held_bytes == held_bytes
+
+
+EMPTY_BLOCK, LAST_BLOCK = bytes(3), b"\1\0\0"
+MANY_PARTS = {
+    "zstd blocks": (Codec.ZSTD, b"\x28\xb5\x2f\xfd\x00\x50" + EMPTY_BLOCK * 10_000 + LAST_BLOCK),
+    "zstd blocks of a repeated byte": (
+        Codec.ZSTD,
+        b"\x28\xb5\x2f\xfd\x00\x50" + b"\x0a\0\0x" * 8000 + LAST_BLOCK,
+    ),
+    "zstd frames": (Codec.ZSTD, (b"\x28\xb5\x2f\xfd\x20\x00" + LAST_BLOCK) * 3600),
+    "zstd skippable frames": (Codec.ZSTD, struct.pack("<II", 0x184D2A50, 0) * 4000),
+    "snappy blocks": (Codec.SNAPPY, XERIAL + b"\0\0\0\3\1\0x" * 4600),
+}
+
+
+@pytest.mark.parametrize("kind", MANY_PARTS)
+def test_many_small_parts_are_looked_at_in_steps(kind):
+    codec, data = MANY_PARTS[kind]
+    assert len(data) < 1 << 15
+    assert len(list(opening(codec, memoryview(data)))) >= 4
+    assert open_small_stream(codec, memoryview(data)) is None
+    read_all(codec, data)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [(Codec.GZIP, gzip.compress(b"") * 2 * EMPTY_MAX), (Codec.SNAPPY, XERIAL + b"\0\0\0\1\0" * 2 * EMPTY_MAX)],
+    ids=["gzip", "snappy"],
+)
+def test_what_decompresses_to_nothing_again_and_again_is_refused(codec, data):
+    assert refusal(codec, data) == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])

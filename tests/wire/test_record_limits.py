@@ -34,15 +34,16 @@ TOPICS = [Rules(), Rules(compression_type="lz4"), Rules(compression_type="uncomp
 
 
 def in_steps(batch, rules=None):
-    """What the check says, and after how many steps."""
+    """What the check says, and after how many steps; asking for room is none."""
     steps = check_produced(memoryview(batch), rules or Rules(max_message_bytes=1 << 24), NOW_MS, 9, HERE)
-    count = 1
+    count, room = 1, 0
     while True:
         try:
-            next(steps)
+            held_bytes = next(steps) or 0
         except StopIteration as ended:
             return ended.value, count
-        count += 1
+        count += held_bytes <= room
+        room = max(room, held_bytes)
 
 
 @pytest.mark.parametrize("rules", TOPICS)
@@ -149,14 +150,14 @@ def test_what_takes_one_step_is_checked_at_once_and_what_takes_more_is_left_alon
 
 def test_times_are_read_of_a_record_with_millions_of_headers_in_little_memory() -> None:
     with memory_below(1_000_000):
-        assert list(filter(None, read_times(header_bomb(1 << 22)))) == [(0, 1000)]
+        assert [found for found in read_times(header_bomb(1 << 22)) if isinstance(found, tuple)] == [(0, 1000)]
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_times_are_read_of_a_record_of_any_length_in_little_memory(codec) -> None:
     with memory_below(1_000_000):
         times = list(read_times(value_bomb(RECORDS_MAX_BYTES + 1, codec)))
-    assert [found for found in times if found] == [(0, 1000)]
+    assert [found for found in times if isinstance(found, tuple)] == [(0, 1000)]
     assert len(times) > RECORDS_MAX_BYTES // (8 * CHUNK_BYTES)
 
 
