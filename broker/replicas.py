@@ -25,6 +25,7 @@ import trio
 from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
 from barnabas.broker.partition import FollowerWatch, Partition, Role
+from barnabas.broker.refused_batches import RefusedBatches
 from barnabas.controller.store import SessionExpired
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
@@ -104,6 +105,7 @@ class Replicas:
         self._existing_ids = existing_ids  # of topics by name, as the store has them now
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # of the topics that partitions here belong to, by id
+        self.refused_batches = RefusedBatches()
         self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
 
     # -- lookups

@@ -196,9 +196,7 @@ async def _append(
         return None
     if batch is None:
         return None
-    appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
-    if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        appended = await _find_original(broker, partition, batch)
+    appended = await _append_in_order(broker, partition, batch, acks)
     if isinstance(appended, ErrorCode):
         row.error_code = appended
         _name_first_offset(partition, row)
@@ -207,6 +205,19 @@ async def _append(
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
     return partition, appended.last_offset + 1, partition.leading_since
+
+
+async def _append_in_order(broker: Broker, partition: Partition, batch: "Batch", acks: int) -> "Appended | ErrorCode":
+    """Append the batch, or find it where it was appended before, unless it comes too early."""
+    refused_batches = broker.replicas.refused_batches
+    too_early = refused_batches.code_for(partition, batch.header)
+    if too_early is not None:
+        return too_early
+    appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
+    if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        appended = await _find_original(broker, partition, batch)
+    refused_batches.note(partition, batch.header, appended)
+    return appended
 
 
 async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -> "Appended | ErrorCode":
