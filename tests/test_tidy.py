@@ -119,7 +119,7 @@ MAY_CATCH_EXCEPTION = {
     "broker/dispatch.py",
     "controller/candidate.py",
     "controller/controller.py",
-    "testing/crashes/__main__.py",
+    "testing/crashes/reports.py",
     "testing/simulation/run.py",
 }
 MAY_CATCH_GROUPS = {

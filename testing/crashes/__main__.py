@@ -9,25 +9,16 @@ Ends with status 1 if a promise was broken; each such seed is printed.
 import argparse
 import multiprocessing
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 from barnabas.testing.crashes.bugs import BUGS
 from barnabas.testing.crashes.history import run_history
+from barnabas.testing.crashes.reports import report_of
 from barnabas.testing.simulation.bugs import planted
 
 SEEDS_A_TASK = 50
-
-
-class Report(NamedTuple):
-    """What came of one seed."""
-
-    seed: int
-    counts: "Counter[str]"
-    failure: str | None
 
 
 def main() -> int:
@@ -52,7 +43,7 @@ def _run_many(seeds: range, processes: int, bugs: Sequence[str]) -> int:
     counts: Counter[str] = Counter()
     failures = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for number, report in enumerate(pool.imap_unordered(partial(_report, bugs=bugs), seeds, SEEDS_A_TASK), 1):
+        for number, report in enumerate(pool.imap_unordered(partial(report_of, bugs=bugs), seeds, SEEDS_A_TASK), 1):
             counts += report.counts
             if report.failure is not None:
                 failures += 1
@@ -62,14 +53,6 @@ def _run_many(seeds: range, processes: int, bugs: Sequence[str]) -> int:
     print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(f"{len(seeds)} histories, {failures} with a broken promise")
     return 1 if failures else 0
-
-
-def _report(seed: int, bugs: Sequence[str]) -> Report:
-    try:
-        with planted(bugs, BUGS):
-            return Report(seed, run_history(seed), None)
-    except Exception as error:  # whatever a history ends with is a finding
-        return Report(seed, Counter(), "".join(traceback.format_exception_only(error)).strip())
 
 
 if __name__ == "__main__":

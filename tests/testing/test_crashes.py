@@ -67,10 +67,17 @@ def test_a_compacted_log_keeps_the_last_value_and_no_value_that_was_deleted():
 
 # Seeds whose histories show the bug; when a change of the code makes other histories of them, look for new ones with
 # python -m barnabas.testing.crashes --bug NAME.
-BITES = {"forgotten_name": 580, "eager_compaction": 766, "late_checkpoint": 534, "blind_start": 1}
+BITES = {
+    "early_marker": 2777,
+    "forgotten_name": 580,
+    "eager_compaction": 766,
+    "trusted_sync": 1053,
+    "blind_start": 1,
+    "late_checkpoint": 534,
+}
 
 
-@pytest.mark.parametrize("bug", BITES)
+@pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_breaks_a_promise(bug):
     run_history(BITES[bug])
     with planted([bug], BUGS), pytest.raises(Violated):
