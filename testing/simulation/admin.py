@@ -5,7 +5,7 @@ it asked for may then have happened or not. What the invariants must know before
 now on, topics that may vanish) is told to `Permissions` *before* the request leaves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import trio
@@ -27,6 +27,7 @@ class TopicPlan(NamedTuple):
     replication_factor: int
     configs: dict[str, str]
     is_volatile: bool = False  # it is deleted and made again
+    has_twin: bool = False  # a `Twin` writes to it, so no record is deleted: its producer would be forgotten
 
 
 class Permissions(Protocol):
@@ -48,7 +49,7 @@ class Admin:
         topics: Sequence[TopicPlan],
         permissions: Permissions,
         directories: Sequence[str] = (),
-        move_weight: int = 0,
+        weights: Mapping[str, int] | None = None,
     ) -> None:
         self.party = party
         self.counts: dict[str, int] = {}  # what was answered without an error
@@ -66,8 +67,8 @@ class Admin:
             self.recreate: 2,
         }
         self._directories = directories
-        if directories:
-            self._operations[self.move_between_directories] = move_weight
+        for name, weight in (weights or {}).items():
+            self._operations[getattr(self, name)] = weight
 
     def stop(self) -> None:
         """Begin nothing more; `ended` is set when what was begun is brought to its end."""
@@ -135,6 +136,8 @@ class Admin:
     async def delete_records(self) -> bool:
         """Delete a partition's records up to some offset of the log."""
         topic, partition = await self._any_partition()
+        if self._plans[topic].has_twin:
+            return False
         link = await self.party.leader_of(topic, partition)
         asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
         latest = m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])

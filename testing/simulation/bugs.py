@@ -13,6 +13,13 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     undead_log         resurrect the data of a deleted topic
     early_duplicate    answer a duplicate before its original is committed
     forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
+    recall_by_numbers  know the retry of such a batch by its sequence numbers, whatever it holds
+    empty_log          make an empty log where one was lost with its directory
+    early_clean_marker take every end of a broker for a clean stop
+    forgotten_directory_sync
+                       sync files, and not their names
+    distrusted_all     as a new controller, believe one member of each ISR only
+    trusted_all        as a new controller, believe also whose machine has forgotten something
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,14 +29,17 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker import fetch_plan, fetcher, followed, following, log_directory, logs, partition, replicas
+from barnabas.broker.handlers import produce
 from barnabas.broker.isr import decide_high_watermark
 from barnabas.controller import candidate, leaders, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
+from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
-from barnabas.storage.producers import ProducerStates
+from barnabas.storage.producers import Duplicate, ProducerStates
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import read_batch_header
 
 if TYPE_CHECKING:
     from barnabas.broker.isr import Follower
@@ -43,8 +53,9 @@ if TYPE_CHECKING:
     from barnabas.controller.store import MetadataStore
     from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs
+    from barnabas.storage.log import PartitionLog
     from barnabas.storage.producers import Origin
-    from barnabas.wire.records import Batch
+    from barnabas.wire.records import Batch, BatchHeader, Steps
     from barnabas.wire.topics import TopicPartition
 
 Replacement = tuple[object, str, object]  # whose attribute, its name, what to put there
@@ -254,6 +265,43 @@ def _distrusted_all() -> list[Replacement]:
     return [(leaders, "bounced_members", bounced_members)]
 
 
+def _trusted_all() -> list[Replacement]:
+    def bounced_members(*_: object) -> dict[int, None]:
+        """Who is registered has what it had."""
+        return {}
+
+    def leader_bounced(*_: object) -> bool:
+        """So has the leader."""
+        return False
+
+    return [(leaders, "bounced_members", bounced_members), (leaders, "leader_bounced", leader_bounced)]
+
+
+def _recall_by_numbers() -> list[Replacement]:
+    def find_batch(log: "PartitionLog", wanted: "Batch") -> "Steps[Duplicate | None]":
+        """A batch is known by its producer and its sequence numbers."""
+        numbers = _numbers_of(wanted.header)
+
+        def look() -> "Steps[Duplicate | None]":
+            for segment in log.segments:
+                with segment.store.private(segment.path) as file:
+                    data = memoryview(file.read(0, segment.size_bytes))
+                for _, batch in walk_buffer(data):
+                    header = read_batch_header(batch)
+                    if _numbers_of(header) == numbers:
+                        return Duplicate(header.base_offset, header.last_offset, header.max_timestamp)
+                yield None
+            return None
+
+        return log.segments.undisturbed(look)
+
+    return [(produce, "find_batch", find_batch)]
+
+
+def _numbers_of(header: "BatchHeader") -> tuple[int, int, int, int]:
+    return header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
+
+
 BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "early_ack": _early_ack,
     "high_watermark_cut": _high_watermark_cut,
@@ -268,6 +316,8 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "early_clean_marker": _early_clean_marker,
     "forgotten_directory_sync": _forgotten_directory_sync,
     "distrusted_all": _distrusted_all,
+    "trusted_all": _trusted_all,
+    "recall_by_numbers": _recall_by_numbers,
 }
 
 # Of which kind the histories are that show a bug, if no common one does.
@@ -275,6 +325,8 @@ KIND_OF: dict[str, str] = {
     "empty_log": "directories",
     "forgotten_batches": "directories",
     "distrusted_all": "crowds",
+    "trusted_all": "moments",
+    "recall_by_numbers": "twice",
 }
 
 

@@ -21,7 +21,7 @@ from barnabas.testing.simulation.consumers import Reader
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
-from barnabas.testing.simulation.producers import ACKS_ALL, Writer
+from barnabas.testing.simulation.producers import ACKS_ALL, Twin, Writer
 from barnabas.wire.topics import TopicPartition
 
 
@@ -44,10 +44,11 @@ class Clients:
     writers: list[Writer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
+    twins: list[Twin] = field(default_factory=list)
 
     def everybody(self) -> list[Client]:
         """All of them."""
-        return [*self.writers, *self.readers, *self.members]
+        return [*self.writers, *self.readers, *self.members, *self.twins]
 
     def progress(self) -> list[int]:
         """How far each of those has come that must make progress."""

@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT
+from barnabas.storage.disk import join, parent_of
 from barnabas.testing.simulation.cluster import Cluster
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.store import STORE
@@ -30,6 +32,7 @@ from barnabas.testing.simulation.store import STORE
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 LOOK_SECONDS = 0.5  # how often the supervisor looks
+CUT_LOOK_SECONDS = 0.01
 RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
 
 Undo = Callable[[], None]
@@ -323,6 +326,45 @@ def _directory_error(harm: Harm, fault: Fault) -> Undo | None:
     return undo
 
 
+def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
+    """A broker writes what no other gets, and its session ends: it will have to cut its logs. Its disk is slow then,
+    and while a log is being cut, the checkpoint beside it cannot be written."""
+    node, clock = harm.node(fault.target), harm.cluster.simulation.clock
+    if not node.is_ready:
+        return None
+    others = [each.name for each in harm.cluster.nodes.values() if each is not node]
+    mend = _cut(harm, [pair for other in others for pair in ((node.name, other), (other, node.name))])
+    disk, steps = node.disk, [mend]
+
+    def usurp() -> None:
+        if steps:
+            steps.clear()
+            mend()
+            for session_id in node.session_ids:
+                harm.cluster.store.expire(session_id)
+            disk.slow_seconds = 0.5 + 2.5 * fault.size
+            look()
+
+    def look() -> None:
+        logs = () if node.broker is None or node.disk is not disk else node.broker.replicas.logs
+        cut = next((log for log in logs if log.is_being_cut), None)
+        if cut is not None:
+            disk.fail_next("replace_file", path_part=join(parent_of(cut.directory), HIGH_WATERMARK_CHECKPOINT))
+        elif disk.slow_seconds:
+            clock.call_in(CUT_LOOK_SECONDS, look)
+
+    def undo() -> None:
+        for step in steps:
+            step()
+        steps.clear()
+        disk.heal()
+        if node.has_lost_a_directory and node not in harm.down:
+            node.crash_process()
+
+    clock.call_in(fault.lasts_seconds / 3, usurp)
+    return undo
+
+
 def _all_of(undos: Sequence[Undo | None]) -> Undo | None:
     """Take back whatever happened; None if nothing did."""
     happened = [undo for undo in undos if undo is not None]
@@ -342,6 +384,15 @@ def _restart_two(harm: Harm, fault: Fault) -> Undo | None:
     """Two clean stops at once."""
     two = [node for node in harm.cluster.nodes.values() if node.name in (fault.target, fault.other)]
     return _all_of([harm.take_down(node, node.ask_to_stop) for node in two if node.is_ready and not node.is_paused])
+
+
+def _crash_unseen(harm: Harm, fault: Fault) -> Undo | None:
+    """A machine loses its power while the controller is killed on another one: who sees what it has lost?"""
+    node, controller = harm.node(fault.target), harm.cluster.controller
+    if controller is None or controller is node:
+        return None
+    crash = _crash_machine(harm, fault)
+    return None if crash is None else _all_of([crash, harm.take_down(controller, controller.crash_process)])
 
 
 def _expire_all(harm: Harm, fault: Fault) -> Undo | None:
@@ -430,5 +481,15 @@ KINDS: Mapping[str, Kind] = {
     "crash-all": Kind(8.0, 0.6, _crash_all),
     "restart-two": Kind(5.0, 0.8, _restart_two),
     "pause-long": Kind(25.0, 1.2, _pause),
+    "error-in-a-cut": Kind(15.0, 3.0, _error_in_a_cut),
+    "crash-unseen": Kind(4.0, 3.0, _crash_unseen),
 }
-EXTRAORDINARY = ("directory-error", "expire-all", "crash-all", "restart-two", "pause-long")  # see kinds.py
+EXTRAORDINARY = (  # see kinds.py
+    "directory-error",
+    "expire-all",
+    "crash-all",
+    "restart-two",
+    "pause-long",
+    "error-in-a-cut",
+    "crash-unseen",
+)

@@ -6,19 +6,20 @@ what the administrator does. The rules are the same. Without a kind a seed is th
     directories   two log directories a broker, moves between them; a disk error takes one directory
     levels        inter.broker.protocol.version from 2.3 on: one for all brokers, or two, often on both sides of 2.8
     crowds        what otherwise happens to one broker happens to all, or to two at once; long pauses; quick timeouts
+    moments       faults come when they hurt: power fails while no controller looks, a directory while a log is cut
+    twice         names and ids are given twice: topics are made again all the time; producers have the ids of others
 """
 
 import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from barnabas.testing.simulation.plan import RunPlan
+from barnabas.testing.simulation.plan import SYNCED, RunPlan
 
 DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
 NEW_LEVELS = ("2.8", "3.0", "3.1", "3.2", "3.4", "3.5", "3.7", "3.9")
 LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
-MOVE_WEIGHT = 5  # among the operations of the administrator, which have 17
 
 
 class Kind(NamedTuple):
@@ -27,6 +28,7 @@ class Kind(NamedTuple):
     shape: Callable[[RunPlan, random.Random], RunPlan]
     faults: tuple[str, ...] = ()  # that every history of the kind has
     without: tuple[str, ...] = ()  # that none has
+    operations: Mapping[str, int] = {}  # of the administrator, which come more often or only here; all others have 17
 
 
 def _with_directories(plan: RunPlan, rng: random.Random) -> RunPlan:
@@ -51,8 +53,41 @@ def _crowded(plan: RunPlan, rng: random.Random) -> RunPlan:
     return plan._replace(properties=properties)
 
 
+def _at_moments(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """The checkpoint that fails is often written."""
+    plan = _with_directories(plan, rng)
+    return plan._replace(properties=plan.properties | {"replica.high.watermark.checkpoint.interval.ms": "200"})
+
+
+def _given_twice(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """Where nothing may be lost, a twin is never right. Who is not among a topic's replicas when it is deleted, may be
+    away, keep the old log, and be given a replica of the next one."""
+    topics = [
+        each._replace(
+            has_twin=each.name == SYNCED, replication_factor=2 if each.is_volatile else each.replication_factor
+        )
+        for each in plan.topics
+    ]
+    return plan._replace(topics=topics, admin_pause_seconds=rng.choice((0.3, 0.6)))
+
+
 KINDS: Mapping[str, Kind] = {
-    "directories": Kind(_with_directories, faults=("directory-error", "slow-disk"), without=("disk-error",)),
+    "directories": Kind(
+        _with_directories,
+        faults=("directory-error", "slow-disk"),
+        without=("disk-error",),
+        operations={"move_between_directories": 5},
+    ),
     "levels": Kind(_with_levels, faults=("restart-two", "crash-process")),
     "crowds": Kind(_crowded, faults=("expire-all", "pause-long", "crash-all", "restart-two")),
+    "moments": Kind(
+        _at_moments,
+        faults=("error-in-a-cut", "crash-unseen"),
+        without=("disk-error", "crash-machine"),
+    ),
+    "twice": Kind(
+        _given_twice,
+        faults=("pause-long", "isolate", "crash-process"),
+        operations={"recreate": 12, "reassign": 20},
+    ),
 }

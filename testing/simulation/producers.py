@@ -15,6 +15,9 @@ sending new batches to the new one, which may accept them, for it has the old on
 After anything but "acked" the sequence has a hole, so the writer takes a new producer id, as Kafka's client takes a
 new epoch. Writers with acks=1 and acks=0 have no sequence and try once.
 
+A `Twin` writes under the id of another writer, as a producer does that was given the same one since the metadata store
+was put back from a backup. What it sends has the numbers of a batch in the log and is another one: it must be refused.
+
 Every value is unique, so that a batch is known again wherever it turns up.
 """
 
@@ -33,6 +36,7 @@ from barnabas.wire.records import build_batch
 ACKS_ALL = -1
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
+BATCHES_BETWEEN = 8  # at least, behind the one whose numbers a twin uses: of the last five, brokers know numbers only
 PATIENCE_SECONDS = 0.3  # with a leader, before whoever writes on looks for another one
 
 # Answers after which the client asks again; the first kind are given before the append, so nothing was written.
@@ -97,6 +101,7 @@ class Writer:
         self.party = party
         self.plan = plan
         self.acked = 0  # batches
+        self.delivered: list[Pending] = []  # with acks=all, under the producer id of now
         self._history = history
         self._window: list[Pending] = []
         self._producer_id, self._producer_epoch, self._sequence = -1, -1, 0
@@ -123,26 +128,28 @@ class Writer:
     # -- batches
 
     def _make(self) -> Pending:
-        plan, rng = self.plan, self.party.rng
-        count = rng.randint(1, plan.records_max)
-        records = []
+        count = self.party.rng.randint(1, self.plan.records_max)
+        sequence = self._sequence if self._producer_id >= 0 else -1
+        if sequence >= 0:
+            self._sequence += count
+        return self._batch_of(count, self._producer_id, self._producer_epoch, sequence)
+
+    def _batch_of(self, count: int, producer_id: int, producer_epoch: int, sequence: int) -> Pending:
+        plan, records = self.plan, []
         for _ in range(count):
             self._written += 1
             value = f"{self.party.name}:{self._written}:".encode()
             records.append((None, value.ljust(plan.value_bytes, b".")))
-        sequence = self._sequence if self._producer_id >= 0 else -1
         batch = build_batch(
             records,
             timestamp_ms=self._history.now_ms(),
-            producer_id=self._producer_id,
-            producer_epoch=self._producer_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
             base_sequence=sequence,
         )
-        if sequence >= 0:
-            self._sequence += count
         digest = read_batch_header(batch.data).crc
         now = trio.current_time()
-        return Pending(bytes(batch.data), digest, self._producer_id, self._producer_epoch, sequence, count, now)
+        return Pending(bytes(batch.data), digest, producer_id, producer_epoch, sequence, count, now)
 
     def _request(self, pending: Pending) -> m.ProduceRequest:
         data = m.ProduceRequest.PartitionProduceData(index=self.plan.partition, records=pending.data)
@@ -263,6 +270,7 @@ class Writer:
         code = row.error_code
         if code in DELIVERED:
             self._window.remove(pending)
+            self.delivered.append(pending)
             self.acked += 1
             self._tell(ACKED, pending, row.base_offset)
         elif code in PERHAPS_APPENDED:
@@ -280,6 +288,7 @@ class Writer:
         for pending in self._window:
             self._tell(FAILED if pending.perhaps_appended else REFUSED, pending)
         self._window.clear()
+        self.delivered.clear()
         self._producer_id = -1
 
     def _tell(self, kind: str, pending: Pending, offset: int = NO_OFFSET) -> None:
@@ -300,3 +309,21 @@ class Writer:
                 leader_epoch=-1 if place is None else place.leader_epoch,
             )
         )
+
+
+class Twin(Writer):
+    """A producer with the id of another writer, which has written all that it is going to under these numbers."""
+
+    def __init__(self, party: Party, history: History, plan: WriterPlan, other: Writer) -> None:
+        super().__init__(party, history, plan)
+        self._other = other
+
+    async def run(self) -> None:
+        """Now and then write a batch with the numbers of one that the other wrote long ago."""
+        while not self._stopping:
+            await trio.sleep(self.party.rng.expovariate(1 / self.plan.pause_seconds))
+            old = self._other.delivered[:-BATCHES_BETWEEN]
+            if old and not self._stopping:
+                like = self.party.rng.choice(old)
+                await self._try_once(self._batch_of(like.count, like.producer_id, like.producer_epoch, like.sequence))
+        self.party.close()

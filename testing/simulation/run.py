@@ -29,11 +29,11 @@ from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.invariants import Checks
-from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW, MOVE_WEIGHT
+from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.plan import STEADY, RunPlan, draw_plan
-from barnabas.testing.simulation.producers import Writer, WriterPlan
+from barnabas.testing.simulation.producers import Twin, Writer, WriterPlan
 from barnabas.testing.simulation.schedule import Simulation, SimulationStalled, simulate
 from barnabas.testing.simulation.story import Story
 
@@ -42,7 +42,7 @@ CONVERGE_SECONDS = 30.0
 SETTLE_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
-MACHINE_CRASH = "crash-machine"
+MACHINE_CRASHES = ("crash-machine", "crash-unseen")
 CLIENTS_END_SECONDS = 60.0
 
 
@@ -170,6 +170,9 @@ class Run:
                 writing = WriterPlan(topic.name, partition, pause_seconds=pause, writes_on=writes_on)
                 party = self._party(cluster, f"writer-{topic.name}-{partition}")
                 clients.writers.append(Writer(party, history, writing))
+                if topic.has_twin:
+                    party = self._party(cluster, f"twin-{topic.name}-{partition}")
+                    clients.twins.append(Twin(party, history, writing, clients.writers[-1]))
             for number in range(plan.readers):
                 rack = f"rack-{number}" if plan.racks else ""
                 party = self._party(cluster, f"reader-{topic.name}-{number}")
@@ -189,7 +192,8 @@ class Run:
         history = History(cluster.now_ms)
         history.watchers.append(checks.told)
         await cluster.start()
-        admin = Admin(self._party(cluster, "admin"), plan.topics, checks, plan.directories, MOVE_WEIGHT)
+        weights = None if self.kind is None else self.kind.operations
+        admin = Admin(self._party(cluster, "admin"), plan.topics, checks, plan.directories, weights)
         await admin.create_all()
         clients = self._hire(cluster, plan, checks, history)
         async with trio.open_nursery() as talking:
@@ -228,7 +232,7 @@ class Run:
 
         def on_fault(fault: Fault) -> None:
             story.tell(f"fault: {fault.kind} {fault.target} {fault.other}, for {fault.lasts_seconds:.2f} s")
-            if fault.kind == MACHINE_CRASH:
+            if fault.kind in MACHINE_CRASHES:
                 checks.lost_power(harm.node(fault.target).broker_id)
 
         # Where any number of machines may crash, the rules tell which losses are permitted.
