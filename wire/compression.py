@@ -150,7 +150,8 @@ def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, Non
         case Codec.GZIP:
             return _GzipStream(data)
         case Codec.SNAPPY:
-            return _SnappyStream(data, (yield from _largest_snappy_block(data)))
+            small = len(data) * SNAPPY_MAX_EXPANSION <= HELD_FREE_BYTES
+            return _SnappyStream(data, 0 if small else (yield from _largest_snappy_block(data)))
         case Codec.LZ4:
             return _Lz4Stream(data if magic else _repair_lz4_header(data))
         case Codec.ZSTD:
