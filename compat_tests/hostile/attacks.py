@@ -49,7 +49,8 @@ def _create(port: int, name: str, partitions: int = 1, **configs: str) -> None:
     """The topic, unless another attack has made it already."""
     with RawClient(port) as client:
         asked = m.MetadataRequest.MetadataRequestTopic(name=name)
-        (known,) = client.ask(m.MetadataRequest(topics=[asked]), 9, m.MetadataResponse).topics
+        request = m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False)
+        (known,) = client.ask(request, 9, m.MetadataResponse).topics
     if known.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         create_topic(port, name, partitions, **configs)
 
