@@ -437,9 +437,14 @@ class Checks:
 
     def _told_disorder(self, event: Event) -> None:
         """The oldest sequence that is not acknowledged was refused: something before it is lost. (A broker that has not
-        heard of a newer leader yet may lack what that one was given.)"""
+        heard of a newer leader yet may lack what that one was given.)
+
+        Of the first sequence this is so only if it is committed: a leader that lacks it does not know the producer, and
+        lets it begin with whatever it sent on to this one."""
         truths = self._by_name.get((event.topic, event.partition), [])
         if len(truths) != 1 or truths[0].cuts or event.leader_epoch != max(truths[0].leaders, default=-1):
+            return
+        if event.sequence == 0 and all(batch.crc != event.digest for batch in truths[0].committed):
             return
         where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"
         self.violate("I7", f"{where} is refused, and everything before it was acknowledged")

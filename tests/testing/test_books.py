@@ -11,10 +11,10 @@ from tests.testing.stage import ACKS_ALL, play
 CHECKPOINT_SECONDS = 6.0
 
 
-def told(stage, kind, data, *, offset=-1, leader_epoch=0):
+def told(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0):
     """What a producer says that was answered."""
     digest = read_batch_header(data).crc
-    stage.checks.told(Event(0, kind, "t", 0, offset, "client", -1, -1, -1, digest, -1, leader_epoch=leader_epoch))
+    stage.checks.told(Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, -1, leader_epoch=leader_epoch))
 
 
 def produce(data):
@@ -50,6 +50,25 @@ def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_or
         told(stage, OUT_OF_ORDER, data, leader_epoch=0)
         assert stage.checks.violations == []
         told(stage, OUT_OF_ORDER, data, leader_epoch=stage.replica(2).leader_epoch)
+        assert [violation.rule for violation in stage.checks.violations] == ["I7"]
+        stage.checks.violations.clear()
+
+    play(story)
+
+
+def test_the_first_sequence_is_refused_where_it_is_not_and_later_ones_have_come():
+    """A client that writes on sends new batches to a new leader, while its first ones wait at the old one, alone."""
+
+    async def story(stage):
+        await stage.open("t", replicas=[1, 2])
+        there = bytes(build_batch([(None, b"there")], timestamp_ms=stage.cluster.now_ms()).data)
+        gone = bytes(build_batch([(None, b"gone")], timestamp_ms=stage.cluster.now_ms()).data)
+        link = await stage.client.leader_of("t", 0)
+        await link.send(produce(there))
+        assert not (await link.receive(m.ProduceResponse)).responses[0].partition_responses[0].error_code
+        told(stage, OUT_OF_ORDER, gone, sequence=0)
+        assert stage.checks.violations == []
+        told(stage, OUT_OF_ORDER, there, sequence=0)
         assert [violation.rule for violation in stage.checks.violations] == ["I7"]
         stage.checks.violations.clear()
 
