@@ -88,6 +88,7 @@ class FetchSession:
         self.made_at = self.used_at = now
         self.of_follower = of_follower
         self.uses_topic_ids = False  # Fetch 13 and later; a session keeps to ids or to names
+        self.rack = ""  # of the last request
         self.wanted: dict[Key, Wanted] = {}
         self.waiter = Waiter(sleeps_through_commits=of_follower)
         self.pulse = Pulse()
@@ -104,6 +105,12 @@ class FetchSession:
         """Add or update a partition; it is due at once."""
         self.wanted[wanted.topic, wanted.partition_index] = wanted
         self.due[wanted] = None
+
+    def ask_from(self, rack: str) -> None:
+        """The consumer is in this rack. If it is a new one, another replica may be nearer: all partitions are due."""
+        if rack != self.rack:
+            self.rack = rack
+            self.due.update(dict.fromkeys(self.wanted.values()))
 
     @property
     def is_watching(self) -> bool:

@@ -142,6 +142,7 @@ async def _open(
         if session is None:
             return None, wanted, False
         session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
+        session.rack = request.rack_id
         for number, each in enumerate(wanted, 1):
             session.want(each)
             if number % PARTITIONS_AT_A_TIME == 0:
@@ -152,6 +153,7 @@ async def _open(
     )
     if isinstance(continued, ErrorCode):
         return continued
+    continued.ask_from(request.rack_id)
     size = len(continued.wanted)
     for number, change in enumerate(wanted, 1):
         _update(continued, change)

@@ -432,6 +432,17 @@ async def test_a_session_names_the_preferred_replica_although_nothing_else_is_ne
         assert [row.preferred_read_replica for row in rows.values()] == [OTHER]
 
 
+async def test_a_session_looks_for_a_nearer_replica_when_the_consumer_is_in_another_rack(nursery, autojump_clock):
+    leader = await racked(nursery, RACKS)
+    session = Session(await leader.machine.connect(), 11)
+    await leader.fetch(1)
+    await session.rows([("t", 0, 1)])
+    assert await session.rows([], rack_id="nowhere", max_wait_ms=100) == {}
+    await set_rack(leader, "r2")
+    rows = await session.rows([], rack_id="r2", max_wait_ms=1000)
+    assert [row.preferred_read_replica for row in rows.values()] == [OTHER]
+
+
 async def set_rack(leader: Leader, rack: str) -> None:
     """UpdateMetadata in the controller's name."""
 

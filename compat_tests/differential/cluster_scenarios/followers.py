@@ -35,6 +35,33 @@ def reads_from_followers(side):
         yield f"follower lists v{version}", side.ask_at(2, request, version)
 
 
+@cluster_scenario
+def a_session_names_the_follower_of_the_rack(side):
+    """A replica to read from is news, although the partition has no other; and it is named again and again."""
+    for version in (11, 12, 13, 15, 17):
+        topic = _filled(side, f"{version}", [1, 2])
+        side.wait(lambda topic=topic: _high_watermark(side, 2, topic) == 3)
+        name = topic if version < 13 else side.topic_id(topic)
+        with side.at(1) as client:
+            start = [(name, [(0, 3)])]
+            own = client.ask(fetch(start, session=(0, 0), wait_ms=0), version).session_id
+            yield f"v{version} a session", own > 0
+            steps = [
+                ("nothing new", [], ""),
+                ("a rack without a replica", [], "rack-3"),
+                ("the rack of the leader", [], "rack-1"),
+                ("the rack of the follower", [], "rack-2"),
+                ("the same", [], "rack-2"),
+                ("from the beginning", [(name, [(0, 0)])], "rack-2"),
+                ("beyond the follower", [(name, [(0, 4)])], "rack-2"),
+                ("at the end again", start, "rack-2"),
+                ("no rack", [], ""),
+            ]
+            for epoch, (case, asked, rack) in enumerate(steps, 1):
+                request = fetch(asked, session=(own, epoch), wait_ms=0, rack=rack)
+                yield f"v{version} {case}", client.ask(request, version)
+
+
 def _high_watermark(side, broker, topic):
     answer = side.ask_at(broker, fetch([(topic, [(0, 0)])], wait_ms=0), 11)
     return answer.responses[0].partitions[0].high_watermark
