@@ -11,8 +11,9 @@ be elected. So a new leader may lack committed records only if
   - the election was unclean and the topic allows that, or
   - its machine crashed and forgot them, the topic does not sync before it acknowledges (`flush.messages=1`), and of the
     in-sync replicas that still had them none could be relied on when the leader was elected: registered for
-    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and on a machine that
-    has not crashed since the partition's last state was written, or it may have forgotten as well as the leader.
+    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and back from the last
+    crash of its machine when the partition's last state was written. (A state may name a broker whose machine has
+    crashed, as long as its session lasts.) Otherwise it may have forgotten as well as the leader.
 
 Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and told in the story.
 """
@@ -98,7 +99,7 @@ class Checks:
         self._by_name: dict[tuple[str, int], list[Truth]] = {}
         self._elections: dict[tuple[str, int], list[Election]] = {}
         self._registered: dict[int, float] = {}
-        self._lost_power: dict[int, float] = {}  # when the machine of each broker crashed last
+        self._returned: dict[int, float] = {}  # of machines that crashed: when their broker first registered again
         self._controller_epoch = 0
         self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
         self._owners: dict[tuple[str, int, str, int], str] = {}
@@ -120,7 +121,7 @@ class Checks:
 
     def lost_power(self, broker_id: int) -> None:
         """The machine of this broker crashed."""
-        self._lost_power[broker_id] = self._now()
+        self._returned[broker_id] = math.inf
         for truth in self.truths.values():
             shadow = truth.shadows.get(broker_id)
             if shadow is not None:
@@ -383,6 +384,8 @@ class Checks:
             self._registered.pop(broker_id, None)
             if data is not None:
                 self._registered[broker_id] = self._now()
+                if self._returned.get(broker_id) == math.inf:
+                    self._returned[broker_id] = self._now()
         elif path == paths.CONTROLLER_EPOCH and data is not None:
             self._controller_epoch = int(data)
 
@@ -398,7 +401,7 @@ class Checks:
         reliable = frozenset(
             each
             for each, since in self._registered.items()
-            if since < settled and self._lost_power.get(each, -math.inf) <= written
+            if since < settled and self._returned.get(each, -math.inf) <= written
         )
         if history:
             last = history[-1].state
