@@ -173,7 +173,7 @@ class FetchSessions:
         value = of_follower, partition_count
         if partition_count > slots * PARTITIONS_PER_SLOT:
             return None
-        while len(self._sessions) >= slots or self._partition_count + partition_count > slots * PARTITIONS_PER_SLOT:
+        while len(self._sessions) >= slots or self.partition_count + partition_count > slots * PARTITIONS_PER_SLOT:
             if not self._evict(now, value):
                 return None
         session_id = NO_SESSION_ID
@@ -184,10 +184,11 @@ class FetchSessions:
 
     def has_room_for(self, session: FetchSession, slots: int) -> bool:
         """Whether this session, which may have grown, fits in beside the others."""
-        return session.session_id not in self._sessions or self._partition_count <= slots * PARTITIONS_PER_SLOT
+        return session.session_id not in self._sessions or self.partition_count <= slots * PARTITIONS_PER_SLOT
 
     @property
-    def _partition_count(self) -> int:
+    def partition_count(self) -> int:
+        """How many partitions all sessions together keep."""
         return sum(len(session.wanted) for session in self._sessions.values())
 
     def continue_session(

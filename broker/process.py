@@ -1,10 +1,9 @@
-"""One broker as a process (edge): signals, descriptors, the garbage collector, and the ready line.
+"""One broker as a process (edge): signals, descriptors, and the ready line.
 
 `serve()` knows none of this, so that tests and simulated clusters can run several brokers in one process. The first
 SIGTERM or SIGINT asks for a clean stop; a second one, or one that comes before the broker is ready, stops at once.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -15,19 +14,13 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.heap import freeze_heap, keep_small
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
 from barnabas.broker.world import real_world
 
 logger = logging.getLogger(__name__)
 
-FREEZE_LOOK_SECONDS = 10.0
-FREEZE_LOAD_MIN = 500  # connections and partitions: below, the collector has little to look through
-# A collection of the oldest generation looks through everything that is not frozen, with the loop and all threads at a
-# stand: 28 ms while one large request is in memory, and a request that is being decoded sets off several. The broker's
-# objects die by their reference counts; the few cycles (exceptions, tasks) that outlive the younger generations wait.
-NO_FULL_COLLECTION = (1 << 31) - 1  # how many collections of the middle generation set off one of the oldest
-LOOKS_A_COLLECTION = 30  # five minutes
 STATUS_STOPPED_AT_ONCE = 1
 THREAD_SWITCH_SECONDS = 0.0005  # how long a thread that checks a large batch may keep the loop from running
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -51,7 +44,7 @@ class ReadyReport:
         self.is_ready = True
         self._print_line(value.ready_line)
         freeze_heap()
-        trio.lowlevel.spawn_system_task(_freeze_as_it_grows, value.load)
+        trio.lowlevel.spawn_system_task(keep_small, value.load)
 
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
@@ -106,24 +99,3 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError) as error:  # macOS: the hard limit may say "infinity" while the kernel has another
         logger.info("the limit of open files stays %d: %s", soft, error)
-
-
-async def _freeze_as_it_grows(load: Callable[[], int]) -> None:
-    """Freeze again whenever connections and partitions together have doubled; collect everything now and then."""
-    frozen_at = max(FREEZE_LOAD_MIN, load())
-    while True:
-        for _ in range(LOOKS_A_COLLECTION):
-            await trio.sleep(FREEZE_LOOK_SECONDS)
-            if load() > 2 * frozen_at:
-                freeze_heap()
-                frozen_at = load()
-        gc.collect()
-
-
-def freeze_heap() -> None:
-    """Take what lives now out of the collector's sight: it stays, and looking through it again and again stalls."""
-    gc.collect()
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, NO_FULL_COLLECTION)
-    gc.enable()  # the command line switches it off while everything is imported

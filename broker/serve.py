@@ -93,7 +93,7 @@ class Serving(NamedTuple):
     """What is known once the broker serves."""
 
     ready_line: str
-    load: Callable[[], int]  # connections and partitions
+    load: Callable[[], int]  # connections, partitions, and what fetch sessions keep
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -434,7 +434,7 @@ async def _serve_connections(
     connections = Connections(broker.config, broker.world.in_request_thread)
 
     def load() -> int:
-        return len(connections) + len(broker.replicas)
+        return len(connections) + len(broker.replicas) + broker.fetch_sessions.partition_count
 
     async with trio.open_nursery() as accepted:
         async with trio.open_nursery() as accepting:

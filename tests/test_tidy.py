@@ -40,6 +40,7 @@ EDGE = {
     "broker/world.py",
     "broker/cli.py",
     "broker/process.py",
+    "broker/heap.py",
     "broker/log_output.py",
     "broker/watchdog.py",
     "testing/local.py",

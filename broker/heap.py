@@ -1,0 +1,67 @@
+"""The interpreter's heap while a broker serves (edge): full collections are rare, and free memory goes back.
+
+A collection of the oldest generation looks through everything that is not frozen, with the loop and all threads at a
+stand: 28 ms while one large request is in memory, and a request that is being decoded would set off several. The
+broker's objects die by their reference counts; the few cycles (exceptions, tasks) that outlive the younger generations
+wait for a collection every five minutes. What lives long is frozen as it grows, which takes it out of the collector's
+sight.
+
+What large requests and answers took is free afterwards, but the C library keeps it for the next one. It is asked to
+give it back (glibc only) when the process has grown.
+"""
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+LOOK_SECONDS = 10.0
+LOOKS_A_COLLECTION = 30  # five minutes
+FREEZE_LOAD_MIN = 500  # below, the collector has little to look through
+NO_FULL_COLLECTION = (1 << 31) - 1  # how many collections of the middle generation set off one of the oldest
+TRIM_GROWN_BYTES = 16 << 20
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def freeze_heap() -> None:
+    """Take what lives now out of the collector's sight: it stays, and looking through it again and again stalls."""
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, NO_FULL_COLLECTION)
+    gc.enable()  # the command line switches it off while everything is imported
+
+
+async def keep_small(load: Callable[[], int]) -> None:
+    """Freeze again whenever the load (what lives long: connections, partitions) has doubled; collect now and then; give
+    free memory back."""
+    frozen_at, trimmed_at_bytes = max(FREEZE_LOAD_MIN, load()), resident_bytes()
+    while True:
+        for _ in range(LOOKS_A_COLLECTION):
+            await trio.sleep(LOOK_SECONDS)
+            if load() > 2 * frozen_at:
+                gc.freeze()  # with what garbage there is: to look for it first would be a step of up to 300 ms
+                frozen_at = load()
+            if resident_bytes() > trimmed_at_bytes + TRIM_GROWN_BYTES:
+                await trio.to_thread.run_sync(trim_heap)  # some milliseconds, without the interpreter's lock
+                trimmed_at_bytes = resident_bytes()
+        gc.collect()
+
+
+def trim_heap() -> None:
+    """Give the pages of free memory back to the system, where the C library can. Blocking: short."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def resident_bytes() -> int:
+    """The memory that this process takes; 0 where the system does not say. Blocking: never."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0

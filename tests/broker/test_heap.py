@@ -1,0 +1,47 @@
+"""What is done for the heap while a broker serves."""
+
+import gc
+
+import trio
+
+from barnabas.broker import heap
+
+
+async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_then(
+    nursery, autojump_clock, monkeypatch
+):
+    done, load = [], heap.FREEZE_LOAD_MIN
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
+    monkeypatch.setattr(heap, "resident_bytes", lambda: 0)
+    nursery.start_soon(heap.keep_small, lambda: load)
+    await trio.sleep(2.5 * heap.LOOK_SECONDS)
+    assert done == []
+    load = 2 * heap.FREEZE_LOAD_MIN + 1
+    await trio.sleep(2 * heap.LOOK_SECONDS)
+    assert done == ["frozen"]
+    await trio.sleep(heap.LOOKS_A_COLLECTION * heap.LOOK_SECONDS)
+    assert done == ["frozen", "collected"]
+
+
+async def test_free_memory_is_given_back_when_the_process_has_grown(nursery, autojump_clock, monkeypatch):
+    trimmed, resident = [], 100 << 20
+    monkeypatch.setattr(heap, "trim_heap", lambda: trimmed.append(resident))
+    monkeypatch.setattr(heap, "resident_bytes", lambda: resident)
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    nursery.start_soon(heap.keep_small, lambda: 0)
+    await trio.sleep(2.5 * heap.LOOK_SECONDS)
+    assert trimmed == []
+    resident += heap.TRIM_GROWN_BYTES + 1
+    with trio.fail_after(1000 * heap.LOOK_SECONDS):
+        while not trimmed:  # it runs in a thread, for which the clock does not wait
+            await trio.sleep(heap.LOOK_SECONDS)
+    assert trimmed == [resident]
+
+
+def test_memory_is_given_back():
+    kept = [bytes(1000) for _ in range(100_000)]
+    grown = heap.resident_bytes()
+    del kept
+    heap.trim_heap()
+    assert heap.resident_bytes() < grown
