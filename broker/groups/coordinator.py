@@ -8,7 +8,7 @@ change while a request waits, and the client is then told to look for the coordi
 A waiting request is its connection's task. When that is cancelled, the group forgets the answer but not the member.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -46,11 +46,11 @@ from barnabas.broker.groups.events import (
     Waiting,
 )
 from barnabas.broker.groups.forgetting import deletion_records
-from barnabas.broker.groups.offsets import ReadOffset, commit_records, offsets_view, read_offsets
+from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_records, offsets_view, rests_on
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
-from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after
+from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.partition import ACKS_ALL
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.broker.waiting import resting
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 LEAVING_AT_A_TIME = 100
 GROUP_COST = 2  # rows that take as long as to list one
 DELETED_AT_A_TIME = 200  # offsets, in one batch of tombstones
+Wanted = Mapping[str, Sequence[int]]  # partitions by topic, each once
 
 
 class GroupCoordinator:
@@ -208,27 +209,29 @@ class GroupCoordinator:
         return answer
 
     async def fetch_offsets(
-        self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool
-    ) -> Sequence[ReadOffset] | ErrorCode:
+        self, group_id: str, wanted: Wanted | None, *, require_stable: bool
+    ) -> OffsetsView | ErrorCode:
         """OffsetFetch, whatever the state of the group; `wanted` None means all."""
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.by_id.get(group_id)
         if group is None:
-            return [ReadOffset(topic_partition, None) async for topic_partition in paced(wanted or ())]
-        count = len(group.recorded.offsets) if wanted is None else len(wanted)
-        view = offsets_view(group, require_stable=require_stable, copied=count > ROWS_AT_A_TIME)
-        after_offset = view.forgotten_offset if wanted is None else NO_OFFSET
-        wanted = list(view.offsets) if wanted is None else wanted
-        rows: list[ReadOffset] = []
-        for start in range(0, count, ROWS_AT_A_TIME):
-            read = read_offsets(view, wanted[start : start + ROWS_AT_A_TIME])
-            after_offset = max(after_offset, read.after_offset)
-            rows += read.rows
-            if count > ROWS_AT_A_TIME:
-                await pause_after(len(read.rows))
-        return await self._readable(shard, after_offset) or rows
+            return NO_OFFSETS
+        if wanted is None:
+            view = offsets_view(group, require_stable=require_stable)
+            after_offset = view.forgotten_offset
+            async for stored in paced(view.offsets.values()):
+                after_offset = max(after_offset, stored.at_offset)
+            return await self._readable(shard, after_offset) or view
+        few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
+        view = offsets_view(group, few, require_stable=require_stable)
+        after_offset = NO_OFFSET
+        for topic, indexes in wanted.items():
+            for some in portions(indexes, ROWS_AT_A_TIME):
+                after_offset = max(after_offset, rests_on(view, [TopicPartition(topic, each) for each in some]))
+                await pause_after(len(some))
+        return await self._readable(shard, after_offset) or view
 
     async def describe(self, group_id: str) -> Description | ErrorCode:
         """DescribeGroups, one group; one that does not exist is Dead."""
@@ -367,6 +370,10 @@ class GroupCoordinator:
         if outcome is ErrorCode.REQUEST_TIMED_OUT:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
+
+
+def _named(wanted: Wanted) -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for topic, indexes in wanted.items() for index in indexes]
 
 
 def _given(waiting: Waiting[Answer]) -> Answer:

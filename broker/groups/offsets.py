@@ -32,13 +32,6 @@ class ReadOffset(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
 
 
-class OffsetsRead(NamedTuple):
-    """Offsets, and the last record that they rest on."""
-
-    rows: list[ReadOffset]
-    after_offset: int
-
-
 class OffsetsView(NamedTuple):
     """The offsets of a group at one moment."""
 
@@ -95,26 +88,34 @@ def java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def offsets_view(group: Group, *, require_stable: bool, copied: bool) -> OffsetsView:
-    """What the group has committed now; a copy where the group may change before all of it is read."""
+NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset())
+
+
+def offsets_view(group: Group, wanted: Iterable[TopicPartition] | None = None, *, require_stable: bool) -> OffsetsView:
+    """What the group has committed now, for these partitions or for all; it stays so while the group changes."""
     recorded = group.recorded
     unstable: set[TopicPartition] = set()
     if require_stable:
         unstable.update(*recorded.pending.values())
-    return OffsetsView(dict(recorded.offsets) if copied else recorded.offsets, recorded.forgotten_offset, unstable)
+    if wanted is None:
+        return OffsetsView(dict(recorded.offsets), recorded.forgotten_offset, unstable)
+    offsets = {each: stored for each in wanted if (stored := recorded.offsets.get(each)) is not None}
+    return OffsetsView(offsets, recorded.forgotten_offset, unstable)
 
 
-def read_offsets(view: OffsetsView, wanted: Iterable[TopicPartition]) -> OffsetsRead:
-    """What is committed for these partitions."""
-    offsets, forgotten_offset, unstable = view
-    rows: list[ReadOffset] = []
+def read_offset(view: OffsetsView, topic_partition: TopicPartition) -> ReadOffset:
+    """What is committed for this partition."""
+    if view.unstable and topic_partition in view.unstable:
+        return ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    stored = view.offsets.get(topic_partition)
+    return ReadOffset(topic_partition, None if stored is None else stored.commit)
+
+
+def rests_on(view: OffsetsView, wanted: Iterable[TopicPartition]) -> int:
+    """The last record that an answer about these partitions rests on."""
+    offsets, forgotten_offset, _ = view
     after_offset = NO_OFFSET
     for topic_partition in wanted:
         stored = offsets.get(topic_partition)
-        commit, at_offset = (None, forgotten_offset) if stored is None else stored
-        after_offset = max(after_offset, at_offset)
-        if unstable and topic_partition in unstable:
-            rows.append(ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-        else:
-            rows.append(ReadOffset(topic_partition, commit))
-    return OffsetsRead(rows, after_offset)
+        after_offset = max(after_offset, forgotten_offset if stored is None else stored.at_offset)
+    return after_offset

@@ -10,15 +10,17 @@ Versions: version 0 of both keeps offsets in the metadata store, as the clients 
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
-from barnabas.broker.groups.offsets import ReadOffset, java_length
+from barnabas.broker.groups.offsets import ReadOffset, java_length, read_offset
 from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
-from barnabas.broker.pacing import paced, pause_after
+from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats
+from barnabas.broker.rows import Rows
 from barnabas.controller.paths import consumer_offset
 from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
 from barnabas.wire import messages as m
@@ -135,15 +137,13 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
             repeats.note(asked.group_id)
             groups.append(await _fetch_group(broker, call, request, asked))
         return m.OffsetFetchResponse(groups=groups)
-    wanted = await _wanted(request.topics)
-    read = await _fetch(broker, call, request.group_id, wanted, require_stable=request.require_stable)
+    read = await _fetch(broker, call, request, request.group_id, request.topics)
     if isinstance(read, ErrorCode):
         raise Refuse(read)
     return m.OffsetFetchResponse(
-        topics=[
-            FetchTopic(name=name, partitions=[_fetched(FetchRow, row) async for row in paced(rows)])
-            async for name, rows in paced((await _by_topic(read)).items())
-        ]
+        topics=Rows(
+            list(read.topics), lambda name: FetchTopic(name=name, partitions=Rows(*read.rows_of(name, FetchRow)))
+        )
     )
 
 
@@ -153,61 +153,82 @@ async def _fetch_group(
     request: m.OffsetFetchRequest,
     asked: m.OffsetFetchRequest.OffsetFetchRequestGroup,
 ) -> GroupResult:
-    wanted = await _wanted(asked.topics)
-    read = await _fetch(broker, call, asked.group_id, wanted, require_stable=request.require_stable)
+    read = await _fetch(broker, call, request, asked.group_id, asked.topics)
     if isinstance(read, ErrorCode):
         return GroupResult(group_id=asked.group_id, error_code=read)
     return GroupResult(
         group_id=asked.group_id,
-        topics=[
-            GroupTopic(name=name, partitions=[_fetched(GroupRow, row) async for row in paced(rows)])
-            async for name, rows in paced((await _by_topic(read)).items())
-        ],
+        topics=Rows(
+            list(read.topics), lambda name: GroupTopic(name=name, partitions=Rows(*read.rows_of(name, GroupRow)))
+        ),
     )
 
 
+class _Read(NamedTuple):
+    """What is answered about a group: partitions by topic, and what is committed for each."""
+
+    topics: Mapping[str, Sequence[int]]
+    read: Callable[[TopicPartition], ReadOffset]
+
+    def rows_of(self, topic: str, kind: type[FetchedRow]) -> tuple[Sequence[int], Callable[[int], FetchedRow]]:
+        """The partitions of a topic, and how their rows are made."""
+        return self.topics[topic], lambda index: _fetched(kind, self.read(TopicPartition(topic, index)))
+
+
 async def _fetch(
-    broker: Broker, call: Call, group_id: str, wanted: list[TopicPartition] | None, *, require_stable: bool
-) -> Sequence[ReadOffset] | ErrorCode:
-    """The rows that are asked for, or all; those of topics that the caller may not see are refused, or left out."""
+    broker: Broker,
+    call: Call,
+    request: m.OffsetFetchRequest,
+    group_id: str,
+    topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
+    | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics]
+    | None,
+) -> _Read | ErrorCode:
+    """What is asked for, or all; topics that the caller may not see are refused, or left out."""
     if not call.authorize("Describe", "Group", group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if wanted is None:
-        read = await broker.groups.fetch_offsets(group_id, None, require_stable=require_stable)
-        if isinstance(read, ErrorCode):
-            return read
-        return [row async for row in paced(read) if call.authorize("Describe", "Topic", row.topic_partition.topic)]
-    seen = [key async for key in paced(wanted) if call.authorize("Describe", "Topic", key.topic)]
+    if topics is None:
+        view = await broker.groups.fetch_offsets(group_id, None, require_stable=request.require_stable)
+        if isinstance(view, ErrorCode):
+            return view
+        committed = await _by_topic(view.offsets)
+        seen = {name: committed[name] async for name in paced(committed) if call.authorize("Describe", "Topic", name)}
+        return _Read(seen, partial(read_offset, view))
+    wanted = await _wanted(topics)
+    seen = {name: wanted[name] async for name in paced(wanted) if call.authorize("Describe", "Topic", name)}
     if call.version == STORE_VERSION:
-        read = [await _fetch_from_store(broker, group_id, key) async for key in paced(seen)]
+        keys = [TopicPartition(name, index) for name, indexes in seen.items() async for index in paced(indexes)]
+        stored = {key: await _fetch_from_store(broker, group_id, key) async for key in paced(keys)}
+        read = stored.__getitem__
     else:
-        read = await broker.groups.fetch_offsets(group_id, seen, require_stable=require_stable)
-    if isinstance(read, ErrorCode) or len(seen) == len(wanted):
-        return read
-    known = {row.topic_partition: row async for row in paced(read)}
+        view = await broker.groups.fetch_offsets(group_id, seen, require_stable=request.require_stable)
+        if isinstance(view, ErrorCode):
+            return view
+        read = partial(read_offset, view)
+    if len(seen) == len(wanted):
+        return _Read(wanted, read)
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return [known.get(key) or ReadOffset(key, None, refused) async for key in paced(wanted)]
+    return _Read(wanted, lambda key: read(key) if key.topic in seen else ReadOffset(key, None, refused))
 
 
 async def _wanted(
     topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
-    | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics]
-    | None,
-) -> list[TopicPartition] | None:
-    if topics is None:
-        return None
-    named: dict[TopicPartition, None] = {}  # a partition that is named twice is answered once
+    | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics],
+) -> dict[str, list[int]]:
+    """Partitions by topic; one that is named twice is answered once, and a topic without any is not."""
+    named: dict[str, dict[int, None]] = {}
     for topic in topics:
-        async for index in paced(topic.partition_indexes):
-            named[TopicPartition(topic.name, index)] = None
+        for some in portions(topic.partition_indexes, ROWS_AT_A_TIME):
+            named.setdefault(topic.name, {}).update(dict.fromkeys(some))
+            await pause_after(len(some))
         await pause_after(1)
-    return list(named)
+    return {name: list(indexes) async for name, indexes in paced(named.items())}
 
 
-async def _by_topic(rows: Iterable[ReadOffset]) -> dict[str, list[ReadOffset]]:
-    topics: dict[str, list[ReadOffset]] = {}
-    async for row in paced(rows):
-        topics.setdefault(row.topic_partition.topic, []).append(row)
+async def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    async for topic, index in paced(keys):
+        topics.setdefault(topic, []).append(index)
     return topics
 
 

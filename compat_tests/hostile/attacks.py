@@ -116,6 +116,18 @@ def _committed_of_many() -> m.Message:
     return m.OffsetFetchRequest(group_id="hostile", topics=topics)
 
 
+def _committed_of_one_topic(count: int) -> m.Message:
+    topics = [m.OffsetFetchRequest.OffsetFetchRequestTopic(name="wide", partition_indexes=range(count))]
+    return m.OffsetFetchRequest(group_id="hostile", topics=topics)
+
+
+def _commit_of_many(count: int) -> m.Message:
+    row = m.OffsetCommitRequest.OffsetCommitRequestPartition
+    rows = [row(partition_index=n, committed_offset=n) for n in range(count)]
+    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name="wide", partitions=rows)]
+    return m.OffsetCommitRequest(group_id="hostile", generation_id_or_member_epoch=-1, topics=topics)
+
+
 def _fetch_for_ever(topic: str) -> m.Message:
     rows = [m.FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
     topics = [m.FetchRequest.FetchTopic(topic=topic, partitions=rows)]
@@ -253,6 +265,8 @@ ATTACKS: dict[str, Attack] = {
         _nothing, _message(lambda: m.DeleteGroupsRequest(groups_names=[f"g{n}" for n in range(64_000)]), 1)
     ),
     "OffsetFetch of 60,000 topics": Attack(_nothing, _message(_committed_of_many, 5)),
+    "OffsetFetch of 200,000 partitions": Attack(_nothing, _message(lambda: _committed_of_one_topic(200_000), 5)),
+    "OffsetCommit of 10,000 partitions": Attack(_topic("wide", 10_000), _message(lambda: _commit_of_many(10_000), 8)),
     "Fetch of 50,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(50_000), 11)),
     "Fetch of 200,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(200_000), 11)),
     "ListOffsets of 50,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(50_000), 5)),

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.broker.groups.events import DeleteGroup, DeleteOffsets, DeletionAnswer, Expire, Waiting
-from barnabas.broker.groups.offsets import offsets_view, read_offsets
+from barnabas.broker.groups.offsets import offsets_view, read_offset
 from barnabas.broker.groups.records import Commit, OffsetRecord
 from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.broker.groups.state import GroupState
@@ -17,8 +17,8 @@ SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def read(scene, *wanted):
-    view = offsets_view(scene.group, require_stable=False, copied=False)
-    rows = read_offsets(view, wanted or view.offsets).rows
+    view = offsets_view(scene.group, require_stable=False)
+    rows = [read_offset(view, each) for each in wanted or view.offsets]
     return {row.topic_partition: row.commit.offset if row.commit else None for row in rows}
 
 

@@ -6,11 +6,15 @@ Requests and responses go through the codec of their version, so a field out of 
 import pytest
 import trio
 
+from barnabas.broker.call import Call
+from barnabas.broker.dispatch import answer
 from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import PartitionInfo
+from barnabas.broker.pacing import complete_inline
 from barnabas.controller.sqlitestore import IN_MEMORY, open_sqlite_store
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from tests.wire.bombs import memory_below
 
 NOT_ASKED = -(1 << 31)
 
@@ -325,6 +329,28 @@ async def test_partitions_that_do_not_exist_are_refused_alone(house, autojump_cl
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows = [(topic.name, row.partition_index, row.error_code) for topic in answer.topics for row in topic.partitions]
     assert rows == [("t", 9, unknown), ("t", 0, 0), ("no", 0, unknown)]
+
+
+def commit_of_many(count):
+    """One offset for each partition of "t"; those of the first two come twice."""
+    rows = [
+        m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=number)
+        for number, index in enumerate([0, 1, *range(count)])
+    ]
+    topics = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=rows)]
+    return m.OffsetCommitRequest(group_id="g", topics=topics, generation_id_or_member_epoch=-1)
+
+
+async def test_an_answer_about_many_offsets_takes_the_memory_of_its_bytes(house, autojump_clock):
+    house.know_topic("t", 3500)
+    await house.ask(commit_of_many(3500))
+    request = fetch(8, *range(100_000))
+    call = Call(request.API_KEY, 8, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+    with memory_below(12_000_000):  # a list of all that was asked for, and three megabytes of answer
+        response, encoded = await answer(house, call, request), []
+        complete_inline(m.encode_steps(response, 8, encoded))
+    decoded = m.decode(type(response), 8, b"".join(encoded))
+    assert [row.committed_offset for row in rows_of(decoded, 8)[:3501]] == [*range(2, 3502), -1]
 
 
 async def test_a_group_without_name_may_keep_offsets(house, autojump_clock):

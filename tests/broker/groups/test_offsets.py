@@ -3,7 +3,8 @@
 import pytest
 
 from barnabas.broker.groups.events import NO_OFFSET, PartitionsDeleted
-from barnabas.broker.groups.offsets import offsets_view, read_offsets
+from barnabas.broker.groups.offsets import offsets_view, read_offset
+from barnabas.broker.groups.offsets import rests_on as rests_on_records
 from barnabas.broker.groups.records import Commit, OffsetRecord
 from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.wire.errors import ErrorCode
@@ -13,14 +14,14 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def read(scene, *wanted, require_stable=False):
-    view = offsets_view(scene.group, require_stable=require_stable, copied=False)
-    rows = read_offsets(view, wanted or view.offsets).rows
+    view = offsets_view(scene.group, wanted or None, require_stable=require_stable)
+    rows = [read_offset(view, each) for each in wanted or view.offsets]
     return {row.topic_partition: row.error or (row.commit.offset if row.commit else None) for row in rows}
 
 
 def rests_on(scene, *wanted):
-    view = offsets_view(scene.group, require_stable=False, copied=False)
-    shown = read_offsets(view, wanted or view.offsets).after_offset
+    view = offsets_view(scene.group, require_stable=False)
+    shown = rests_on_records(view, wanted or view.offsets)
     return shown if wanted else max(shown, view.forgotten_offset)
 
 
