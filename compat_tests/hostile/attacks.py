@@ -15,10 +15,21 @@ from typing import NamedTuple
 
 from barnabas.wire import messages as m
 from barnabas.wire.asking import request_frame
+from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
-from compat_tests.hostile import bombs
+from compat_tests.hostile import frames
 from compat_tests.raw import RawClient, create_topic, produce_request
+from tests.wire.bombs import (
+    TIME_MS,
+    batch_of,
+    empty_snappy_blocks,
+    empty_zstd_blocks,
+    header_bomb,
+    tiny_records_bomb,
+    value_bomb,
+    window_bomb,
+)
 
 PATIENCE_SECONDS = 300.0
 UNREAD_PARTITIONS = 600
@@ -101,7 +112,7 @@ def _offsets_of_many(count: int) -> m.Message:
 
 
 def _offsets_by_time(topic: str) -> m.Message:
-    row = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=bombs.TIMESTAMP_MS + 1)
+    row = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=TIME_MS + 1)
     topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[row])]
     return m.ListOffsetsRequest(replica_id=-1, topics=topics)
 
@@ -139,7 +150,7 @@ def _fetch_for_ever(topic: str) -> m.Message:
 
 def _prepare_unread(port: int) -> None:
     _create(port, "unread", UNREAD_PARTITIONS)
-    batch = bytes(build_batch([(None, os.urandom(UNREAD_BYTES))], timestamp_ms=bombs.TIMESTAMP_MS).data)
+    batch = bytes(build_batch([(None, os.urandom(UNREAD_BYTES))], timestamp_ms=TIME_MS).data)
     with RawClient(port, timeout=60) as client:
         for number in range(UNREAD_PARTITIONS):
             client.ask(produce_request("unread", batch, acks=1, partition=number), 9, m.ProduceResponse)
@@ -197,67 +208,73 @@ def _claim_a_frame(port: int, kept: list[socket.socket]) -> None:
 
 def _prepare_search(port: int) -> None:
     _create(port, "searched")
-    _produce("searched", lambda: bombs.tiny_records_batch(1 << 20))(port, [])
+    _produce("searched", lambda: tiny_records_bomb(1 << 20))(port, [])
+
+
+def _sequenced(sequence: int, value: bytes) -> bytes:
+    """One record, as an idempotent producer sends it."""
+    numbers = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": sequence}
+    return bytes(build_batch([(None, value)], timestamp_ms=TIME_MS, **numbers).data)
 
 
 def _prepare_retries(port: int) -> None:
     _create(port, "retries")
     with RawClient(port, timeout=60) as client:
         for sequence in range(RETRY_TOPIC_BATCHES):
-            batch = bombs.sequenced_batch(PRODUCER_ID, sequence, b"v")
+            batch = _sequenced(sequence, b"v")
             client.request(produce_request("retries", batch, acks=0), 9)
         client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
 
 
 ATTACKS: dict[str, Attack] = {
-    "2^20 headers": Attack(_topic("plain"), _produce("plain", lambda: bombs.headers_batch(1 << 20))),
-    "2^22 headers": Attack(_topic("plain"), _produce("plain", lambda: bombs.headers_batch(1 << 22))),
-    "2^27 headers": Attack(_topic("plain"), _produce("plain", lambda: bombs.headers_batch(1 << 27))),
+    "2^20 headers": Attack(_topic("plain"), _produce("plain", lambda: header_bomb(1 << 20))),
+    "2^22 headers": Attack(_topic("plain"), _produce("plain", lambda: header_bomb(1 << 22))),
+    "2^27 headers": Attack(_topic("plain"), _produce("plain", lambda: header_bomb(1 << 27))),
     "2^22 headers, recompressed": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.headers_batch(1 << 22))
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: header_bomb(1 << 22))
     ),
     "2^16 headers, recompressed": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.headers_batch(1 << 16))
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: header_bomb(1 << 16))
     ),
     "2^21 headers, compacted topic": Attack(
-        _topic("compacted", cleanup_policy="compact"), _produce("compacted", lambda: bombs.headers_batch(1 << 21))
+        _topic("compacted", cleanup_policy="compact"), _produce("compacted", lambda: header_bomb(1 << 21))
     ),
-    "2^21 tiny records": Attack(_topic("plain"), _produce("plain", lambda: bombs.tiny_records_batch(1 << 21))),
+    "2^21 tiny records": Attack(_topic("plain"), _produce("plain", lambda: tiny_records_bomb(1 << 21))),
     "2^20 tiny records, recompressed": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.tiny_records_batch(1 << 20))
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: tiny_records_bomb(1 << 20))
     ),
-    "gzip, 256 MiB in a value": Attack(
-        _topic("plain"), _produce("plain", lambda: bombs.value_batch(bombs.GZIP, 256 << 20))
-    ),
-    "zstd, 100 MiB in a value": Attack(
-        _topic("plain"), _produce("plain", lambda: bombs.value_batch(bombs.ZSTD, 100 << 20))
-    ),
+    "gzip, 256 MiB in a value": Attack(_topic("plain"), _produce("plain", lambda: value_bomb(256 << 20, Codec.GZIP))),
+    "zstd, 100 MiB in a value": Attack(_topic("plain"), _produce("plain", lambda: value_bomb(100 << 20, Codec.ZSTD))),
     "zstd, 100 MiB, recompressed": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.value_batch(bombs.ZSTD, 100 << 20))
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: value_bomb(100 << 20, Codec.ZSTD))
     ),
-    "zstd, a window of 8 MiB": Attack(_topic("plain"), _produce("plain", lambda: bombs.window_batch(23, 100 << 20))),
+    "zstd, a window of 8 MiB": Attack(_topic("plain"), _produce("plain", lambda: window_bomb(23, 100 << 20))),
     "zstd, a window of 32 MiB, recompressed": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: bombs.window_batch(25, 100 << 20))
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: window_bomb(25, 100 << 20))
     ),
-    "zstd, 20,000 empty blocks": Attack(_topic("plain"), _produce("plain", lambda: bombs.blocks_batch(20_000))),
-    "zstd, 300,000 empty blocks": Attack(_topic("plain"), _produce("plain", lambda: bombs.blocks_batch(300_000))),
+    "zstd, 20,000 empty blocks": Attack(
+        _topic("plain"), _produce("plain", lambda: batch_of(empty_zstd_blocks(20_000), Codec.ZSTD))
+    ),
+    "zstd, 300,000 empty blocks": Attack(
+        _topic("plain"), _produce("plain", lambda: batch_of(empty_zstd_blocks(300_000), Codec.ZSTD))
+    ),
     "snappy, 12,000 empty blocks": Attack(
-        _topic("plain"), _produce("plain", lambda: bombs.snappy_blocks_batch(12_000))
+        _topic("plain"), _produce("plain", lambda: batch_of(empty_snappy_blocks(12_000), Codec.SNAPPY))
     ),
     "search by time, tiny records": Attack(
         _prepare_search,
         _message(lambda: _offsets_by_time("searched"), 5),
     ),
-    "Produce of 3 M empty topics": Attack(_nothing, _frame(lambda: bombs.empty_topics_frame(3_000_000))),
-    "Produce of 20,000 empty topics": Attack(_nothing, _frame(lambda: bombs.empty_topics_frame(20_000))),
-    "10 M tags in a header": Attack(_nothing, _frame(lambda: bombs.header_tags_frame(10_000_000))),
-    "30,000 tags in a header": Attack(_nothing, _frame(lambda: bombs.header_tags_frame(30_000))),
-    "10 M tags in a body": Attack(_nothing, _frame(lambda: bombs.body_tags_frame(10_000_000))),
-    "Metadata of 20 M names": Attack(_nothing, _frame(lambda: bombs.metadata_frame(20_000_000))),
-    "Metadata of 30,000 names": Attack(_nothing, _frame(lambda: bombs.metadata_frame(30_000))),
+    "Produce of 3 M empty topics": Attack(_nothing, _frame(lambda: frames.empty_topics(3_000_000))),
+    "Produce of 20,000 empty topics": Attack(_nothing, _frame(lambda: frames.empty_topics(20_000))),
+    "10 M tags in a header": Attack(_nothing, _frame(lambda: frames.header_tags(10_000_000))),
+    "30,000 tags in a header": Attack(_nothing, _frame(lambda: frames.header_tags(30_000))),
+    "10 M tags in a body": Attack(_nothing, _frame(lambda: frames.body_tags(10_000_000))),
+    "Metadata of 20 M names": Attack(_nothing, _frame(lambda: frames.metadata(20_000_000))),
+    "Metadata of 30,000 names": Attack(_nothing, _frame(lambda: frames.metadata(30_000))),
     "DescribeConfigs, a broker 8,000 times": Attack(_nothing, _message(lambda: _configs(4, "1001", 8000), 4)),
     "DescribeConfigs, a topic 8,000 times": Attack(_topic("plain"), _message(lambda: _configs(2, "plain", 8000), 4)),
-    "FindCoordinator of 64,000 keys": Attack(_nothing, _frame(lambda: bombs.coordinators_frame(64_000))),
+    "FindCoordinator of 64,000 keys": Attack(_nothing, _frame(lambda: frames.coordinators(64_000))),
     "DescribeGroups of 64,000": Attack(
         _nothing, _message(lambda: m.DescribeGroupsRequest(groups=[f"g{n}" for n in range(64_000)]), 4)
     ),
@@ -277,7 +294,5 @@ ATTACKS: dict[str, Attack] = {
     "clients that go while they wait": Attack(_topic("empty"), _leave_while_it_waits),
     "fetch sessions left behind": Attack(_topic("empty"), _leave_sessions_behind),
     "frames of 90 MB, half sent": Attack(_nothing, _claim_a_frame),
-    "retries that are not in the log": Attack(
-        _prepare_retries, _produce("retries", lambda: bombs.sequenced_batch(PRODUCER_ID, 1, b"w"))
-    ),
+    "retries that are not in the log": Attack(_prepare_retries, _produce("retries", lambda: _sequenced(1, b"w"))),
 }

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-import zstandard
 
 from barnabas.broker import answers, connection, decoding, dispatch
 from barnabas.broker.answers import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
@@ -15,10 +14,9 @@ from barnabas.broker.connection import STALLED_SECONDS, Connections
 from barnabas.broker.world import run_inline
 from barnabas.wire import compression
 from barnabas.wire import messages as m
-from barnabas.wire.record_batch import BatchHeader, assemble
-from barnabas.wire.record_writer import encode_varint
 from tests.broker.harness import Machine, fetch_request
 from tests.broker.memnet import MemStream, Pipe
+from tests.wire.bombs import window_bomb
 
 SMALL = 1 << 18  # for the limits of these tests
 
@@ -156,24 +154,13 @@ def windows(monkeypatch):
     return held
 
 
-def batch_with_window(log):
-    """A megabyte more than fills the window, as one value."""
-    options = zstandard.ZstdCompressionParameters(window_log=log, strategy=1, chain_log=10, hash_log=10)
-    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
-    size_bytes = (1 << log) + (1 << 20)
-    head = b"\0\0\0\x02k" + encode_varint(size_bytes)
-    record = encode_varint(len(head) + size_bytes + 1) + head + bytes(size_bytes + 1)
-    header = BatchHeader(0, 0, -1, 2, 0, 4, 0, 1000, 1000, -1, -1, -1, 1)
-    return assemble(header, compressor.compress(record) + compressor.flush())
-
-
 @pytest.mark.parametrize(("compression_type", "log"), [("producer", 23), ("producer", 24), ("lz4", 23)])
 async def test_many_clients_with_large_windows_hold_a_few_of_them(
     nursery, autojump_clock, windows, compression_type, log
 ):
     machine = await Machine(nursery).start()
     client, crowd = await machine.connect(), [await machine.connect() for _ in range(40)]
-    batch, codes = batch_with_window(log), []
+    batch, codes = window_bomb(log, (1 << log) + (1 << 20)), []
     await client.create_topic("t", 1, compression_type=compression_type)
 
     async def produce(each):
@@ -190,7 +177,7 @@ async def test_many_searches_in_batches_with_large_windows_hold_a_few_of_them(nu
     machine = await Machine(nursery).start()
     client, crowd = await machine.connect(), [await machine.connect() for _ in range(40)]
     await client.create_topic("t")
-    assert (await client.produce("t", batch_with_window(23))).error_code == 0
+    assert (await client.produce("t", window_bomb(23, 9 << 20))).error_code == 0
     windows.most_bytes, found = 0, []
 
     async def search(each):

@@ -2,8 +2,7 @@
 
 import gzip
 import struct
-import tracemalloc
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import aiokafka.codec
 import kafka.codec
@@ -28,20 +27,10 @@ from barnabas.wire.compression import (
     opening,
 )
 from barnabas.wire.errors import ErrorCode
+from tests.wire.bombs import XERIAL, empty_snappy_blocks, empty_zstd_blocks, memory_below, zstd_with_window
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
-XERIAL = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
 TEXT = b"Even a friend, if he were here, could not help you. " * 400
-
-
-@contextmanager
-def memory_below(limit_bytes: int):
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
 
 
 def read_all(codec: int, data: bytes, piece: int = 1000, magic: int = 2) -> bytes:
@@ -130,12 +119,6 @@ def test_variants_that_java_reads_are_read(codec, data) -> None:
     assert read_all(codec, data) == TEXT
 
 
-def zstd_with_window(log: int, data: bytes = b"small") -> bytes:
-    options = zstandard.ZstdCompressionParameters(window_log=log, strategy=1, chain_log=10, hash_log=10)
-    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
-    return compressor.compress(data) + compressor.flush()
-
-
 @pytest.mark.parametrize(
     ("codec", "data"),
     [
@@ -165,7 +148,7 @@ def zstd_with_window(log: int, data: bytes = b"small") -> bytes:
         (Codec.ZSTD, zstandard.compress(TEXT) + b"ab"),
         (Codec.ZSTD, struct.pack("<II", 0x184D2A50, 100) + b"abc"),
         (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1] + b"\x55"),
-        (Codec.ZSTD, zstd_with_window(28)),
+        (Codec.ZSTD, zstd_with_window(28, [b"small"])),
         (5, b"no such codec"),
     ],
 )
@@ -174,7 +157,7 @@ def test_garbage_is_an_unknown_server_error_as_from_kafka(codec, data) -> None:
 
 
 def test_the_largest_zstd_window_that_java_reads_is_read() -> None:
-    assert read_all(Codec.ZSTD, zstd_with_window(27)) == b"small"
+    assert read_all(Codec.ZSTD, zstd_with_window(27, [b"small"])) == b"small"
 
 
 def test_an_empty_zstd_stream_is_empty() -> None:
@@ -197,7 +180,7 @@ def test_a_snappy_block_is_decompressed_whole_up_to_32_MiB():
 
 @pytest.mark.parametrize(("log", "is_held"), [(21, False), (25, False), (26, True), (27, True)])
 def test_what_fills_a_zstd_window_of_more_than_32_MiB_is_limited(log, is_held):
-    stream = open_stream(Codec.ZSTD, memoryview(zstd_with_window(log, bytes(HELD_MAX_BYTES + 1))))
+    stream = open_stream(Codec.ZSTD, memoryview(zstd_with_window(log, [bytes(HELD_MAX_BYTES + 1)])))
     assert stream.skip(HELD_MAX_BYTES) == HELD_MAX_BYTES
     with pytest.raises(BeyondLimits) if is_held else nullcontext():
         assert stream.read(10) == b"\0"
@@ -216,8 +199,8 @@ MUCH = bytes(9 << 20)
         (Codec.LZ4, lz4_frame(MUCH), 0),
         (Codec.LZ4, lz4_frame(MUCH, block_size=lz4.frame.BLOCKSIZE_MAX4MB), 8 << 20),
         (Codec.ZSTD, compress(Codec.ZSTD, MUCH), 2 << 20),
-        (Codec.ZSTD, zstandard.compress(MUCH[:99]) + zstd_with_window(23, MUCH), 8 << 20),
-        (Codec.ZSTD, zstd_with_window(27, MUCH), HELD_MAX_BYTES),
+        (Codec.ZSTD, zstandard.compress(MUCH[:99]) + zstd_with_window(23, [MUCH]), 8 << 20),
+        (Codec.ZSTD, zstd_with_window(27, [MUCH]), HELD_MAX_BYTES),
         (Codec.ZSTD, zstandard.ZstdCompressor().compress(bytes(600_000)), 600_000),  # without a window: its content
     ],
 )
@@ -225,9 +208,9 @@ def test_a_stream_knows_what_it_may_come_to_hold(codec, data, held_bytes):
     assert open_stream(codec, memoryview(data)).held_bytes == held_bytes
 
 
-EMPTY_BLOCK, LAST_BLOCK = bytes(3), b"\1\0\0"
+LAST_BLOCK = b"\1\0\0"
 MANY_PARTS = {
-    "zstd blocks": (Codec.ZSTD, b"\x28\xb5\x2f\xfd\x00\x50" + EMPTY_BLOCK * 10_000 + LAST_BLOCK),
+    "zstd blocks": (Codec.ZSTD, empty_zstd_blocks(10_000)),
     "zstd blocks of a repeated byte": (
         Codec.ZSTD,
         b"\x28\xb5\x2f\xfd\x00\x50" + b"\x0a\0\0x" * 8000 + LAST_BLOCK,
@@ -249,7 +232,7 @@ def test_many_small_parts_are_looked_at_in_steps(kind):
 
 @pytest.mark.parametrize(
     ("codec", "data"),
-    [(Codec.GZIP, gzip.compress(b"") * 2 * EMPTY_MAX), (Codec.SNAPPY, XERIAL + b"\0\0\0\1\0" * 2 * EMPTY_MAX)],
+    [(Codec.GZIP, gzip.compress(b"") * 2 * EMPTY_MAX), (Codec.SNAPPY, empty_snappy_blocks(2 * EMPTY_MAX))],
     ids=["gzip", "snappy"],
 )
 def test_what_decompresses_to_nothing_again_and_again_is_refused(codec, data):
