@@ -12,6 +12,7 @@ KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's
 WITHOUT_REPLICAS = "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code."
 KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
 JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours says what is wrong with the value."
+LIMITED = "What one client may cost the others is bounded here; broker/README.md says how."
 
 KNOWN_DIFFERENCES = [
     *(
@@ -36,6 +37,20 @@ KNOWN_DIFFERENCES = [
         "*.records",
         "The limit holds for what is sent, message by message; one is sent always, or a reader would stand still.",
     ),
+    Known("batches_that_decompress_to_much", "beyond: *", "*", LIMITED),
+    Known("records_with_many_headers", "* 65537 headers*", "*", LIMITED),
+    *(Known("requests_with_many_tags", f"{count} in the *", "", LIMITED) for count in (101, 1000)),
+    Known("requests_that_name_one_thing_often", "*, 12 times", "*", LIMITED),
+    Known("members_that_bring_much", "beyond: *", "*", LIMITED),
+    Known("requests_for_many_partitions", "and 40,000 more", "has a session", LIMITED),
+    Known("requests_for_many_partitions", "100,000", "", LIMITED),
+    Known(
+        "a_client_that_sends_no_more",
+        "while it waits",
+        "",
+        "What waits for a client that has hung up is given up within seconds, also if it still reads.",
+    ),
+    Known("much_for_an_old_consumer", "from 0", "2", LIMITED),
     Known("new_batches_in_old_requests", "null", "", KAFKA_IS_SILENT),
     Known(
         "create_topics_on_brokers_that_are_not_there",

@@ -17,6 +17,8 @@ ABOUT_ONE_BROKER: dict[str, str] = {
     **dict.fromkeys(("api_versions*", "client_software_names", "sasl_on_a_plain_listener"), ONE_CONNECTION),
     **dict.fromkeys(("old_messages_*", "new_batches_in_old_requests"), ONE_CONNECTION),
     **dict.fromkeys(("*_in_old_formats", "codecs", "zstd_for_old_consumers", "fetch_*s"), ONE_CONNECTION),
+    **dict.fromkeys(("*_to_much", "*_with_many_*", "*_for_many_partitions", "*_thing_often"), ONE_CONNECTION),
+    **dict.fromkeys(("much_for_an_old_consumer", "a_client_that_sends_no_more"), ONE_CONNECTION),
     **dict.fromkeys(("keys_on_a_compacted_topic", "times_of_records", "sizes_of_batches"), ONE_CONNECTION),
     **dict.fromkeys(("every_*_with_every_value", "what_is_*", "broker_configs_*", "topic_configs_*"), OWN_CONFIGS),
     **dict.fromkeys(("metadata_creates_topics", "log_directories", "largest_names"), DRAWN),

@@ -22,7 +22,7 @@ from compat_tests.differential.plain import Names
 
 ANSWER_SECONDS = 8.0
 CLOSED, SILENT = "the connection is closed", "no answer"
-LOADING = (14, 15, 16)  # what a coordinator says that is not yet there
+UNKNOWN_MEMBER = 25
 
 Answer = Any  # a response, or a string that says what came instead
 
@@ -198,6 +198,13 @@ class Side:
         """Delete a topic that would be in the way of other scenarios."""
         self.ask(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=15_000), 5)
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until another one may have its name."""
+        self.give_up_topic(name)
+        new = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = m.CreateTopicsRequest(topics=[new], timeout_ms=1000, validate_only=True)
+        self.wait(lambda: self.ask(request, 7).topics[0].error_code == 0)
+
     def topic_id(self, name: str) -> bytes:
         """The id of a topic that exists."""
         asked = [m.MetadataRequest.MetadataRequestTopic(name=name)]
@@ -215,7 +222,7 @@ class Side:
         """Wait until the coordinator of this group serves."""
         beat = m.HeartbeatRequest(group_id=group, generation_id=1, member_id="x")
         self.wait(lambda: self.ask(m.FindCoordinatorRequest(key=group), 2).error_code == 0)
-        self.wait(lambda: self.ask(beat, 2).error_code not in LOADING)
+        self.wait(lambda: self.ask(beat, 2).error_code == UNKNOWN_MEMBER)  # while it loads, Kafka says that all is well
 
     def wait(self, is_there: Callable[[], object], seconds: float = 20.0) -> None:
         """Look until it is there."""

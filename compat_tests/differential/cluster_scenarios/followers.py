@@ -2,7 +2,7 @@
 
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, produce_one
-from compat_tests.differential.asking_clusters import end_of_epoch
+from compat_tests.differential.asking_clusters import end_of_epoch, reassign
 from compat_tests.differential.scenario import cluster_scenario
 
 
@@ -36,30 +36,54 @@ def reads_from_followers(side):
 
 
 @cluster_scenario
-def a_session_names_the_follower_of_the_rack(side):
-    """A replica to read from is news, although the partition has no other; and it is named again and again."""
+def sessions_of_consumers_that_should_read_from_a_follower(side):
+    """The replica to read from is told again and again, although nothing else is new, until the consumer goes there."""
+    two, quiet = _filled(side, "one", [1, 2]), _filled(side, "quiet", [1, 3])
+    side.wait(lambda: _high_watermark(side, 2, two) == 3)
+    ids = side.topic_id(two), side.topic_id(quiet)
     for version in (11, 12, 13, 15, 17):
-        topic = _filled(side, f"{version}", [1, 2])
-        side.wait(lambda topic=topic: _high_watermark(side, 2, topic) == 3)
-        name = topic if version < 13 else side.topic_id(topic)
-        with side.at(1) as client:
-            start = [(name, [(0, 3)])]
-            own = client.ask(fetch(start, session=(0, 0), wait_ms=0), version).session_id
-            yield f"v{version} a session", own > 0
-            steps = [
-                ("nothing new", [], ""),
-                ("a rack without a replica", [], "rack-3"),
-                ("the rack of the leader", [], "rack-1"),
-                ("the rack of the follower", [], "rack-2"),
-                ("the same", [], "rack-2"),
-                ("from the beginning", [(name, [(0, 0)])], "rack-2"),
-                ("beyond the follower", [(name, [(0, 4)])], "rack-2"),
-                ("at the end again", start, "rack-2"),
-                ("no rack", [], ""),
-            ]
-            for epoch, (case, asked, rack) in enumerate(steps, 1):
-                request = fetch(asked, session=(own, epoch), wait_ms=0, rack=rack)
-                yield f"v{version} {case}", client.ask(request, version)
+        one, other = (two, quiet) if version < 13 else ids
+        for offset in (0, 3):
+            case = f"v{version} from {offset}"
+            with side.at(1) as client:
+
+                def ask(topics, session, client=client, version=version, **options):
+                    options = {"wait_ms": 50, "rack": "rack-2"} | options
+                    return client.ask(fetch(topics, session=session, **options), version)
+
+                opened = ask([(one, [(0, offset)]), (other, [(0, 3)])], (0, 0))
+                yield f"{case}: opened", opened
+                own = opened.session_id
+                yield f"{case}: nothing is new", ask([], (own, 1))
+                yield f"{case}: nothing is new, again", ask([], (own, 2))
+                yield f"{case}: asked for again", ask([(one, [(0, offset)])], (own, 3))
+                yield f"{case}: another rack", ask([], (own, 4), rack="rack-1")
+                yield f"{case}: the rack again", ask([(one, [(0, offset)])], (own, 5))
+                yield f"{case}: gone there", ask([], (own, 6), forgotten=[(one, [0])])
+                yield f"{case}: back again", ask([(one, [(0, offset)])], (own, 7))
+                yield f"{case}: where no follower is", ask([(one, [(0, offset)])], (own, 8), rack="nowhere")
+
+
+@cluster_scenario
+def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
+    """A consumer works through a topic that nobody writes to; then a replica in its rack comes into sync."""
+    topic = _filled(side, "one", [1])
+    topic_id = side.topic_id(topic)
+    sessions = {}
+    for version in (12, 13):
+        for offset in (0, 3):
+            name = topic if version < 13 else topic_id
+            request = fetch([(name, [(0, offset)])], session=(0, 0), rack="rack-2", wait_ms=0)
+            opened = side.ask_at(1, request, version)
+            yield f"v{version} from {offset}: alone", opened
+            sessions[version, offset] = opened.session_id
+    yield "a replica is added", side.ask(reassign({topic: {0: [1, 2]}}), 0)
+    side.await_isr(topic, (1, 2))
+    side.wait(lambda: _high_watermark(side, 2, topic) == 3)
+    for (version, offset), session in sessions.items():
+        for epoch in (1, 2):
+            request = fetch([], session=(session, epoch), rack="rack-2", wait_ms=0)
+            yield f"v{version} from {offset}: epoch {epoch}", side.ask_at(1, request, version)
 
 
 def _high_watermark(side, broker, topic):

@@ -1,7 +1,7 @@
 """Sequence numbers and producer epochs: what is new, what is a repetition, what is out of order."""
 
 from barnabas.wire import messages as m
-from compat_tests.differential.asking import PAST_MS, batch, produce, produce_one
+from compat_tests.differential.asking import PAST_MS, batch, fetch, produce, produce_one
 from compat_tests.differential.scenario import scenario
 
 TOP = 2**31 - 1  # the largest sequence number; 0 follows
@@ -132,3 +132,21 @@ def producer_ids(side):
             )
         with side.connect() as client:
             yield from client.ask_all(version, cases)
+
+
+@scenario
+def other_records_under_numbers_that_were_used(side):
+    """As by a producer whose id was given out before: numbers far back are no repetition of what was written then."""
+    topic, producer = side.create_topic("one"), side.new_producer()
+    last_five = range(5, 10)
+
+    def written(sequence, value):
+        records = batch(value, producer_id=producer, producer_epoch=0, base_sequence=sequence, at=PAST_MS)
+        return client.ask(produce_one(topic, records), 9)
+
+    with side.connect() as client:
+        for sequence in range(10):
+            yield f"old {sequence}", written(sequence, b"old")
+        for sequence in (*range(5), *last_five):
+            yield f"new {sequence}", written(sequence, b"new %d" % sequence)
+        yield "the log", client.ask(fetch([(topic, [(0, 0)])]), 12)

@@ -165,3 +165,50 @@ def sessions_of_topics_that_come_later(side):
         yield "created", client.ask(fetch([], session=(opened.session_id, 1)), 12)
         client.ask(produce_one(topic, batch(b"x", at=PAST_MS)), 9)
         yield "filled", client.ask(fetch([], session=(opened.session_id, 2)), 12)
+
+
+@scenario
+def a_session_whose_consumer_has_gone(side):
+    """It stays, and is told of what came meanwhile, by whichever connection goes on with it."""
+    topic = side.create_topic("one", 2)
+    own = side.ask(fetch([(topic, [(0, 0), (1, 0)])], session=FRESH), 12).session_id
+    for number in range(3):
+        side.ask(produce_one(topic, batch(b"%d" % number, at=PAST_MS)), 9)
+    yield "what came meanwhile", side.ask(fetch([], session=(own, 1)), 12)
+    yield "not read yet", side.ask(fetch([], session=(own, 2)), 12)
+    yield "read", side.ask(fetch([(topic, [(0, 3)])], session=(own, 3)), 12)
+    side.ask(produce_one(topic, batch(b"later", at=PAST_MS), partition=1), 9)
+    yield "of the other partition", side.ask(fetch([], session=(own, 4)), 12)
+
+
+@scenario
+def sessions_by_id_of_topics_that_are_created_again(side):
+    """The old id in a session: deleted, created again, beside the new one, forgotten."""
+    for version in (13, 17):
+        topic, other = side.create_topic(f"{version}"), side.create_topic(f"{version}-other")
+        first_id, other_id = side.topic_id(topic), side.topic_id(other)
+        with side.connect() as client:
+
+            def ask(topics, session, client=client, version=version, **options):
+                return client.ask(fetch(topics, session=session, wait_ms=50, **options), version)
+
+            client.ask(produce_one(topic, batch(b"old", at=PAST_MS)), 9)
+            own = ask([(first_id, [(0, 0)]), (other_id, [(0, 0)])], FRESH).session_id
+            quiet = ask([(first_id, [(0, 1)]), (other_id, [(0, 0)])], FRESH).session_id
+            side.delete_topic(topic)
+            yield f"v{version} deleted", ask([], (own, 1))
+            yield f"v{version} still deleted", ask([], (own, 2))
+            yield f"v{version} deleted, had nothing new", ask([], (quiet, 1))
+            side.create_topic(f"{version}")
+            new_id = side.topic_id(topic)
+            client.ask(produce_one(topic, batch(b"new", at=PAST_MS)), 9)
+            yield f"v{version} created again", ask([], (own, 3))
+            yield f"v{version} created again, had nothing new", ask([], (quiet, 2))
+            yield f"v{version} the old id anew", ask([(first_id, [(0, 0)])], FRESH)
+            yield f"v{version} both ids anew", ask([(first_id, [(0, 0)]), (new_id, [(0, 0)])], FRESH)
+            yield f"v{version} the new id beside it", ask([(new_id, [(0, 0)])], (own, 4))
+            yield f"v{version} both stay", ask([], (own, 5))
+            yield f"v{version} the old one forgotten", ask([], (own, 6), forgotten=[(first_id, [0])])
+            yield f"v{version} the new one goes on", ask([(new_id, [(0, 1)])], (own, 7))
+            client.ask(produce_one(topic, batch(b"newer", at=PAST_MS)), 9)
+            yield f"v{version} and is told of records", ask([], (own, 8))
