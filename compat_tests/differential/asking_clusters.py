@@ -96,3 +96,62 @@ def place(path: object, topics: Mapping[str, Sequence[int]]) -> m.AlterReplicaLo
     Request = m.AlterReplicaLogDirsRequest
     rows = [Request.AlterReplicaLogDirTopic(name=name, partitions=list(of)) for name, of in topics.items()]
     return Request(dirs=[Request.AlterReplicaLogDir(path=str(path), topics=rows)])
+
+
+def role(  # the state's own fields, by keyword
+    topic: str,
+    topic_id: bytes,
+    replicas: Sequence[int],
+    *,
+    leader_epoch: int,
+    partition_epoch: int = 0,
+    is_new: bool = False,
+) -> m.LeaderAndIsrRequest:
+    """The first of the replicas leads, all are in sync; whoever says it has to name its epoch."""
+    Request = m.LeaderAndIsrRequest
+    state = Request.LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=replicas[0],
+        leader_epoch=leader_epoch,
+        isr=list(replicas),
+        partition_epoch=partition_epoch,
+        replicas=list(replicas),
+        is_new=is_new,
+    )
+    named = Request.LeaderAndIsrTopicState(topic_name=topic, topic_id=topic_id, partition_states=[state])
+    return Request(controller_id=-1, controller_epoch=-1, broker_epoch=-1, topic_states=[named])
+
+
+def stop_replica(topic: str) -> m.StopReplicaRequest:
+    """Stop it and delete its log, as at the deletion of its topic."""
+    Request = m.StopReplicaRequest
+    state = Request.StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+    named = Request.StopReplicaTopicState(topic_name=topic, partition_states=[state])
+    return Request(controller_id=-1, controller_epoch=-1, broker_epoch=-1, topic_states=[named])
+
+
+def alter_partition(  # noqa: PLR0913  # the request's own fields
+    topic: str,
+    topic_id: bytes,
+    broker: int,
+    broker_epoch: int,
+    isr: Mapping[int, int],
+    *,
+    partition: int = 0,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+    recovering: bool = False,
+) -> m.AlterPartitionRequest:
+    """The in-sync replicas {broker: its epoch} that this broker wants."""
+    Request = m.AlterPartitionRequest
+    row = Request.PartitionData(
+        partition_index=partition,
+        leader_epoch=leader_epoch,
+        new_isr=list(isr),
+        new_isr_with_epochs=[Request.BrokerState(broker_id=each, broker_epoch=epoch) for each, epoch in isr.items()],
+        leader_recovery_state=int(recovering),
+        partition_epoch=partition_epoch,
+    )
+    changed = Request.TopicData(topic_name=topic, topic_id=topic_id, partitions=[row])
+    return Request(broker_id=broker, broker_epoch=broker_epoch, topics=[changed])

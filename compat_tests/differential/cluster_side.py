@@ -8,6 +8,9 @@ a group's coordinator to that one, and everything else home. A scenario about cl
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kazoo.client import KazooClient
 
 from barnabas.wire import messages as m
 from barnabas.wire.topics import java_string_hash
@@ -29,6 +32,13 @@ TO_THE_CONTROLLER = (
     m.AllocateProducerIdsRequest,
 )
 METADATA_VERSION = 12
+
+
+class Node(NamedTuple):
+    """A node of the store."""
+
+    data: bytes
+    created: int  # the number of the transaction
 
 
 def coordinator_of(group: str) -> int:
@@ -128,6 +138,25 @@ class ClusterSide(Side):
     def ask_at(self, broker: int, request: m.Message, version: int, seconds: float = ANSWER_SECONDS) -> Answer:
         with self.at(broker) as client:
             return client.ask(request, version, seconds)
+
+    def node(self, path: str) -> Node:
+        """What ZooKeeper holds there."""
+        client = KazooClient(self.cluster.zookeeper.bootstrap)
+        client.start()
+        try:
+            data, stat = client.get(path)
+        finally:
+            client.stop()
+            client.close()
+        return Node(data, stat.czxid)
+
+    def broker_epoch(self, broker: int) -> int:
+        return self.node(f"/brokers/ids/{broker}").created
+
+    def tell(self, broker: int, request: m.LeaderAndIsrRequest | m.StopReplicaRequest) -> Answer:
+        """Say this as the controller would."""
+        request.controller_id, request.controller_epoch = self.controller(), int(self.node("/controller_epoch").data)
+        return self.ask_at(broker, request, 7 if isinstance(request, m.LeaderAndIsrRequest) else 4)
 
     def controller(self) -> int:
         """Who controls now, as a broker that is up says."""

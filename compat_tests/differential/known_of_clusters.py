@@ -31,6 +31,24 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
         "topics",
         "Kafka forgets to say it in version 1, as if nothing had been committed; ours names the error.",
     ),
+    Known(
+        "a_log_of_an_earlier_topic_of_that_name",
+        "v* by the earlier id*",
+        "*",
+        "Ours knows the ids of what it hosts from LeaderAndIsr on, Kafka from UpdateMetadata on.",
+    ),
+    Known(
+        "a_log_of_an_earlier_topic_of_that_name",
+        "the topic's id",
+        "topics.*.error_code",
+        "Ours looks into the store: the topic that took the name exists, so the one before it was deleted.",
+    ),
+    Known(
+        "in_sync_replicas_in_every_version",
+        "v* from the follower",
+        "*",
+        "Kafka's controller believes that whoever asks leads; in KRaft mode it refuses with the same code as ours.",
+    ),
     Known("topics_are_placed_by_hand", "v* empty", "*", WITHOUT_REPLICAS),
     Known(
         "levels_of_loggers_are_refused",
@@ -44,6 +62,7 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
             ("replicas_are_reassigned", "*, then", "partitions.*.leader_epoch"),
             ("a_broker_is_dead", "after cancelling", "partitions.0.leader_epoch"),
             ("a_broker_is_dead", "*back: *", "*leader_epoch"),
+            ("a_log_directory_is_lost", "back: *", "*leader_epoch"),
             ("the_controller_is_dead", "*", "partitions.0.leader_epoch"),
         )
     ),

@@ -54,7 +54,7 @@ class Names:
         if isinstance(answer, m.InitProducerIdResponse) and answer.producer_id >= 0:
             self._producers.setdefault(answer.producer_id, f"producer {len(self._producers) + 1}")
         for topic in getattr(answer, "topics", None) or ():
-            if getattr(topic, "topic_id", NO_ID) != NO_ID and topic.name:
+            if getattr(topic, "topic_id", NO_ID) != NO_ID and getattr(topic, "name", ""):
                 self.learn_topic(bytes(topic.topic_id), topic.name)
 
     def learn_topic(self, topic_id: bytes, name: str) -> None:
