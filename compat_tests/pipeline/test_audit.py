@@ -181,7 +181,7 @@ def test_an_archive_holds_what_the_topic_held_when_it_was_made(verified, tmp_pat
     ran = run_with_spark("-m", "barnabas.pipeline", "audit", said, *where)
     assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
     assert f"{2 * VERIFIED} records" in ran.stdout and "nothing is wrong" in ran.stdout
-    assert "archive" in ran.stdout and "verified-1" in ran.stdout
+    assert "archive" in ran.stdout and "verified-" in ran.stdout  # a fast producer may fill one partition alone
 
 
 def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, tmp_path):
