@@ -426,7 +426,14 @@ async def _answer_frame(
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send every piece, and forget it; the slices are given back whether or not that works."""
-    connection.sending, connection.progress_at = True, trio.current_time()
+    connection.progress_at = trio.current_time()
+    first = pieces[0]
+    if len(pieces) == 1 and not isinstance(first, FileSlice):  # the usual answer: it waits for nobody
+        sent_bytes = connection.stream.send_now(first)
+        if sent_bytes == len(first):
+            return
+        pieces[0] = memoryview(first)[sent_bytes:]
+    connection.sending = True
     connection.answer_began_at = connection.moved_at = connection.progress_at
     connections.hold_answer(connection, sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)))
     pieces.reverse()

@@ -236,6 +236,8 @@ def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
 def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, body: Pieces) -> Pieces:
     """Length, header and body; small neighbours in memory are joined, file slices stand for themselves."""
     prefix = response_prefix(size_bytes, correlation_id, response_header_version(api_key, version))
+    if len(body) == 1 and not isinstance(body[0], FileSlice) and len(body[0]) <= PIECE_BYTES:
+        return [prefix + body[0]]
     joined: list[bytes | bytearray | memoryview] = [prefix]
     joined_bytes = 0
     pieces: Pieces = []

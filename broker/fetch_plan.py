@@ -285,11 +285,12 @@ class FetchPlan:
         size = piece.size_bytes
         may_be_inline = size <= min(INLINE_READ_BYTES_MAX, INLINE_TOTAL_BYTES_MAX - self._inline_bytes)
         try:
-            row.records = piece.read() if may_be_inline and piece.file.resident(piece.position, size) else piece
+            data = piece.file.read_resident(piece.position, size) if may_be_inline else None
         except StorageError:
             piece.release()
             raise
-        if row.records is not piece:
+        row.records = piece if data is None else data
+        if data is not None:
             piece.release()
             self._inline_bytes += size
         elif piece.file is not log.segments.active.file:

@@ -86,6 +86,9 @@ class Stream(Protocol):
         Cancelled, it has taken nothing.
         """
 
+    def send_now(self, data: bytes | bytearray | memoryview) -> int:
+        """Send what the network takes at once, and return its size, 0 at worst. ConnectionLost as below."""
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything. ConnectionLost when the other side is gone."""
 
@@ -166,6 +169,12 @@ class OsStream:
         if not waited:
             await trio.lowlevel.cancel_shielded_checkpoint()  # what was received may not be lost
         return data
+
+    def send_now(self, data: bytes | bytearray | memoryview) -> int:
+        try:
+            return self._send_some(data)
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         try:

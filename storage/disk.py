@@ -45,6 +45,7 @@ TEMPORARY_SUFFIX = ".tmp"
 _LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _READ_IF_RESIDENT: int | None = getattr(os, "RWF_NOWAIT", None)
+CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # a file system that does not know what is resident
 
 
 class InThread(Protocol):
@@ -145,6 +146,9 @@ class File(Protocol):
 
     def resident(self, position: int, size_bytes: int) -> bool:
         """Whether reading there is likely to find the page cache warm; True if unknown. Blocking: never."""
+
+    def read_resident(self, position: int, size_bytes: int) -> bytes | bytearray | None:
+        """What `read` returns, if the page cache has all of it or nobody knows; else None. Blocking: never."""
 
     def will_need(self, position: int, size_bytes: int) -> None:
         """Start reading ahead. Blocking: short."""
@@ -407,10 +411,26 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                return True  # this file system cannot tell
+            if error.errno in CANNOT_TELL:
+                return True
             raise self._error("read", error) from error
         return True
+
+    def read_resident(self, position: int, size_bytes: int) -> bytes | bytearray | None:
+        if _READ_IF_RESIDENT is None:
+            return self.read(position, size_bytes)
+        data = bytearray(size_bytes)
+        try:
+            size_read = os.preadv(self._descriptor, [data], position, _READ_IF_RESIDENT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in CANNOT_TELL:
+                return self.read(position, size_bytes)
+            raise self._error("read", error) from error
+        if size_read == size_bytes:
+            return data
+        return None if position + size_read < self._size else data[:size_read]
 
     def will_need(self, position: int, size_bytes: int) -> None:
         if hasattr(os, "posix_fadvise"):

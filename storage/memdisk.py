@@ -184,6 +184,9 @@ class MemFile:
     def resident(self, position: int, size_bytes: int) -> bool:
         return True
 
+    def read_resident(self, position: int, size_bytes: int) -> bytes:
+        return self.read(position, size_bytes)
+
     def will_need(self, position: int, size_bytes: int) -> None:
         self._check_open()
 

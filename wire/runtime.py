@@ -361,13 +361,18 @@ def _encode_on(
 
 def _take(parts: list[Any], marks: list[int], out: list[Any]) -> int:
     """Append these parts to `out`, joined but for those at the marks; their size in bytes."""
+    if not marks:
+        whole = b"".join(parts)
+        if whole:
+            out.append(whole)
+        return len(whole)
     size_bytes = start = 0
     for mark in marks:
         head = b"".join(parts[start:mark])
         out += (head, parts[mark])
         size_bytes += len(head) + size_of(parts[mark])
         start = mark + 1
-    tail = b"".join(parts[start:] if start else parts)
+    tail = b"".join(parts[start:])
     if tail:
         out.append(tail)
     return size_bytes + len(tail)

@@ -94,7 +94,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
     """The same error for every partition, and for the whole where the version has a place for it."""
     topics = _Topics()
-    for wanted in {_key(wanted): wanted for wanted in _named(request, version)}.values():
+    every = (_wanted(topic, partition, version) for topic in request.topics for partition in topic.partitions)
+    for wanted in {(wanted.topic, wanted.partition_index): wanted for wanted in every}.values():
         row = failed_row(wanted, code)
         row.aborted_transactions = [] if code in NOT_FOUND else None
         topics.add(wanted, row)
@@ -125,20 +126,14 @@ async def _open(
     broker: Broker, call: Call, request: m.FetchRequest
 ) -> tuple[FetchSession | None, Collection[Wanted], bool] | ErrorCode:
     """(session or None, partitions of a request without session, whether it is incremental)."""
-    sessions, now = broker.fetch_sessions, trio.current_time()
-    slots = broker.config.max_incremental_fetch_session_cache_slots
-    named: dict[Key, Wanted] = {}  # of a partition that is named twice, the last counts
-    for number, each in enumerate(_named(request, call.version), 1):
-        named[_key(each)] = each
-        if number % PARTITIONS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
-    wanted = named.values()
+    sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
+    wanted = (await _named(request, call.version)).values()
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
             return None, wanted, False
-        session = sessions.create(now, slots, len(wanted), of_follower=replica_id(call, request) >= 0)
+        session = sessions.create(trio.current_time(), slots, len(wanted), of_follower=replica_id(call, request) >= 0)
         if session is None:
             return None, wanted, False
         session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
@@ -149,7 +144,7 @@ async def _open(
                 await trio.lowlevel.checkpoint()
         return session, (), False
     continued = sessions.continue_session(
-        request.session_id, request.session_epoch, now, uses_topic_ids=call.version >= TOPIC_ID_VERSION
+        request.session_id, request.session_epoch, trio.current_time(), uses_topic_ids=call.version >= TOPIC_ID_VERSION
     )
     if isinstance(continued, ErrorCode):
         return continued
@@ -239,7 +234,6 @@ async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) ->
 
 async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchRequest) -> None:
     """Plan everything; while too little is there, wait for changes and plan those again."""
-    deadline = trio.current_time() + request.max_wait_ms / 1000
     found: dict[Watched, Wanted] = {}
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
@@ -250,7 +244,10 @@ async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchReque
                 waiter.register([partition])  # in the step that planned it: no change in between is missed
             if number % PARTITIONS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        while found and not _enough(plan, request) and await waiter.wait(deadline):
+        if not found or _enough(plan, request):
+            return
+        deadline = trio.current_time() + request.max_wait_ms / 1000
+        while not _enough(plan, request) and await waiter.wait(deadline):
             plan.has_waited = True
             async for changed in paced(waiter.take_dirty()):
                 plan.plan(found[changed])
@@ -265,18 +262,29 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 # -- requests and rows
 
 
-def _named(request: m.FetchRequest, version: int) -> Iterator[Wanted]:
-    """What the request names, one after the other; it may name a partition twice."""
+async def _named(request: m.FetchRequest, version: int) -> dict[Key, Wanted]:
+    """What the request names; of a partition that is named twice, the last counts."""
+    named: dict[Key, Wanted] = {}
+    left = PARTITIONS_AT_A_TIME
     for topic in request.topics:
-        name = topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic
         for partition in topic.partitions:
-            wanted = Wanted(name, partition.partition)
-            wanted.fetch_offset = partition.fetch_offset
-            wanted.max_bytes = partition.partition_max_bytes
-            wanted.current_leader_epoch = partition.current_leader_epoch
-            wanted.last_fetched_epoch = partition.last_fetched_epoch
-            wanted.log_start_offset = partition.log_start_offset
-            yield wanted
+            wanted = _wanted(topic, partition, version)
+            named[wanted.topic, wanted.partition_index] = wanted
+            left -= 1
+            if not left:
+                await trio.lowlevel.checkpoint()
+                left = PARTITIONS_AT_A_TIME
+    return named
+
+
+def _wanted(topic: m.FetchRequest.FetchTopic, partition: m.FetchRequest.FetchPartition, version: int) -> Wanted:
+    wanted = Wanted(topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic, partition.partition)
+    wanted.fetch_offset = partition.fetch_offset
+    wanted.max_bytes = partition.partition_max_bytes
+    wanted.current_leader_epoch = partition.current_leader_epoch
+    wanted.last_fetched_epoch = partition.last_fetched_epoch
+    wanted.log_start_offset = partition.log_start_offset
+    return wanted
 
 
 def _forgotten(request: m.FetchRequest, version: int) -> Iterator[Key]:
@@ -285,10 +293,6 @@ def _forgotten(request: m.FetchRequest, version: int) -> Iterator[Key]:
         topic = forgotten.topic_id if version >= TOPIC_ID_VERSION else forgotten.topic
         for index in forgotten.partitions or (NO_PARTITION,):
             yield topic, index
-
-
-def _key(wanted: Wanted) -> Key:
-    return wanted.topic, wanted.partition_index
 
 
 class _Topics:

@@ -98,6 +98,13 @@ class SimStream:
         self._other.was_read(len(data))
         return data
 
+    def send_now(self, data: bytes | bytearray | memoryview) -> int:
+        self._check()
+        taken = bytes(data[: max(0, BUFFER_BYTES - self._unread)])
+        if taken:
+            self._send(taken)
+        return len(taken)
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         rest: bytes | memoryview = bytes(data)
         while True:

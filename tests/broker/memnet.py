@@ -57,20 +57,25 @@ class MemStream:
             await pipe.changed.wait()
         raise ConnectionLost("this end was closed")
 
+    def send_now(self, data: bytes | bytearray | memoryview) -> int:
+        pipe = self._outgoing
+        if self._closed or pipe.abandoned:
+            raise ConnectionLost("the other end is closed")
+        taken = memoryview(data)[: max(0, PIPE_BYTES - len(pipe.data))]
+        if taken:
+            pipe.data += taken
+            self.sent_bytes += len(taken)
+            pipe.note()
+        return len(taken)
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
-        pipe, rest = self._outgoing, memoryview(data)
+        rest = memoryview(data)
         while rest:
-            if self._closed or pipe.abandoned:
-                raise ConnectionLost("the other end is closed")
-            space = PIPE_BYTES - len(pipe.data)
-            if space <= 0:
-                await pipe.changed.wait()
-                continue
-            pipe.data += rest[:space]
-            self.sent_bytes += len(rest[:space])
-            rest = rest[space:]
-            pipe.note()
+            sent = self.send_now(rest)
+            rest = rest[sent:]
+            if not sent:
+                await self._outgoing.changed.wait()
 
     async def send_slice(self, piece: FileSlice) -> None:
         """In steps, as sendfile does: each reads the file as it then is."""

@@ -72,6 +72,20 @@ async def test_more_than_fits_waits_for_the_reader(ends, nursery):
     assert await read_all(there, len(data)) == data
 
 
+async def test_what_the_network_takes_at_once_is_sent_at_once(ends):
+    here, there = await ends[2]()
+    assert here.send_now(b"small") == 5
+    assert await read_all(there, 5) == b"small"
+    taken = []
+    while not taken or taken[-1]:
+        taken.append(here.send_now(bytes(1_000_000)))
+    assert 0 < sum(taken) == here.sent_bytes - 5
+    assert await read_all(there, sum(taken)) == bytes(sum(taken))
+    here.close()
+    with pytest.raises(ConnectionLost):
+        here.send_now(b"x")
+
+
 async def test_the_end_comes_after_what_was_sent(ends):
     here, there = await ends[2]()
     await here.send_all(b"bye")

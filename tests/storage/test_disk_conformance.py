@@ -107,6 +107,7 @@ def test_a_file_can_be_synced_and_read_ahead(disk, root):
     file.will_need(0, 300_000)
     assert file.resident(0, 300_000)
     assert file.resident(300_000, 1)  # nothing to read is no slow read
+    assert file.read_resident(299_990, 20) == bytes(10)
 
 
 # -- references
@@ -368,8 +369,10 @@ def test_a_cold_file_is_not_resident_until_it_was_read(tmp_path):
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if file.resident(0, 600_000):
         pytest.skip("this file system keeps its pages")
+    assert file.read_resident(500_000, 100) is None
     file.read(0, 300_000)
     assert file.resident(0, 200_000)
+    assert file.read_resident(100, 2000) == bytes(2000)
 
 
 def test_a_lock_held_by_another_process_is_respected(tmp_path):
