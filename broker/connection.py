@@ -340,7 +340,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader, owed = FrameReader(broker.config.socket_request_max_bytes), connection.owed
-    turn_began = trio.current_time()
+    charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
@@ -358,7 +358,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             await _pay(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
-        answer = await _answer_frame(broker, connections, connection, frame)
+        answer = await _answer_frame(broker, connection, charged, frame)
         frame = None
         if connection.decoded_bytes:
             connections.decoded.hold(connection, 0)
@@ -404,9 +404,7 @@ async def _pay(connections: Connections, connection: Connection) -> None:
         await connection.owed.wait_for_due()
 
 
-async def _answer_frame(
-    broker: Broker, connections: Connections, connection: Connection, frame: memoryview
-) -> Pieces | Owed:
+async def _answer_frame(broker: Broker, connection: Connection, charged: Charged, frame: memoryview) -> Pieces | Owed:
     """The answer's pieces; none when there is no answer."""
     try:
         header = read_request_header(frame)
@@ -421,7 +419,7 @@ async def _answer_frame(
         client_address=connection.address,
         listener=connection.listener,
     )
-    return await respond(broker, call, header, frame, Charged(connections.decoded, connection))
+    return await respond(broker, call, header, frame, charged)
 
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:

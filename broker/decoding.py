@@ -98,9 +98,7 @@ class _Decoding:
 async def decode(
     cls: type[m.Message], version: int, frame: memoryview, position: int, charged: Charged, in_thread: InThread
 ) -> m.Message:
-    """The request in this frame; ProtocolViolation when it is none, or too large."""
-    if len(frame) <= SMALL_FRAME_BYTES:
-        return m.decode(cls, version, frame, position)
+    """The request in this frame, which is not small; ProtocolViolation when it is none, or too large."""
     is_controllers = cls.API_KEY in CONTROLLER_KEYS
     steps = m.decode_steps(cls, version, frame, position)
     decoding = _Decoding(steps, CONTROLLER_BYTES_MAX if is_controllers else DECODED_BYTES_MAX)

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.decoding import Charged, decode
+from barnabas.broker.decoding import SMALL_FRAME_BYTES, Charged, decode
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.handlers import (
     acls,
@@ -155,7 +155,10 @@ async def respond(
     """
     in_thread = broker.world.in_request_thread
     cls = _request_class(APIS[call.api_key])
-    request = await decode(cls, call.version, frame, header.position, charged, in_thread)
+    if len(frame) <= SMALL_FRAME_BYTES:
+        request = m.decode(cls, call.version, frame, header.position)
+    else:
+        request = await decode(cls, call.version, frame, header.position, charged, in_thread)
     response = await _handle(broker, call, request, len(frame))
     if isinstance(response, Later):
         return Owed(response, call, header.correlation_id)

@@ -267,9 +267,10 @@ async def _named(request: m.FetchRequest, version: int) -> dict[Key, Wanted]:
     named: dict[Key, Wanted] = {}
     left = PARTITIONS_AT_A_TIME
     for topic in request.topics:
-        for partition in topic.partitions:
-            wanted = _wanted(topic, partition, version)
-            named[wanted.topic, wanted.partition_index] = wanted
+        for partition in topic.partitions or (None,):
+            if partition is not None:
+                wanted = _wanted(topic, partition, version)
+                named[wanted.topic, wanted.partition_index] = wanted
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()

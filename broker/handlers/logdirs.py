@@ -15,7 +15,7 @@ Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of t
 Not done: nothing that is known.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.log_directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
@@ -100,7 +100,12 @@ async def alter_replica_log_dirs(
     """Keep each wish that can be kept."""
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    places = {key: path async for key, path in paced(_asked_places(request))}
+    places = {
+        TopicPartition(topic.name, index): directory.path
+        async for directory in paced(request.dirs)
+        async for topic in paced(directory.topics)
+        async for index in paced(topic.partitions)
+    }
     topics: dict[str, list[AlteredRow]] = {}
     async for key, path in paced(places.items(), PARTITION_COST):
         _note(topics, key, await _place(broker, key, path))
@@ -114,18 +119,17 @@ def refuse_alter_replica_log_dirs(
 ) -> m.AlterReplicaLogDirsResponse:
     """The same error for every partition."""
     topics: dict[str, list[AlteredRow]] = {}
-    for key in dict(_asked_places(request)):
+    named = {
+        TopicPartition(topic.name, index): None
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    for key in named:
         _note(topics, key, code)
     return m.AlterReplicaLogDirsResponse(
         results=[AlteredTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
     )
-
-
-def _asked_places(request: m.AlterReplicaLogDirsRequest) -> Iterator[tuple[TopicPartition, str]]:
-    for directory in request.dirs:
-        for topic in directory.topics:
-            for index in topic.partitions:
-                yield TopicPartition(topic.name, index), directory.path
 
 
 async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:

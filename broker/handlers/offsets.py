@@ -20,8 +20,6 @@ Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation
     9+ -5. OffsetForLeaderEpoch 0-4 (2+ the asker's leader epoch), DeleteRecords 0-2 are all alike.
 """
 
-from collections.abc import Iterator
-
 import trio
 
 from barnabas.broker.call import Broker, Call
@@ -254,7 +252,11 @@ def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.
 async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse:
     """Let each partition start where it is asked to, and wait until its replicas have followed."""
     deadline = trio.current_time() + request.timeout_ms / 1000
-    offsets = {key: offset async for key, offset in paced(_asked_deletions(request))}
+    offsets = {
+        TopicPartition(topic.name, asked.partition_index): asked.offset
+        async for topic in paced(request.topics)
+        async for asked in paced(topic.partitions)
+    }
     topics: dict[str, DeletionTopic] = {}
     waiting: list[tuple[Partition, int, DeletionRow]] = []
     async for key, offset in paced(offsets.items()):
@@ -274,15 +276,14 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
 def refuse_delete_records(request: m.DeleteRecordsRequest, version: int, code: ErrorCode) -> m.DeleteRecordsResponse:
     """The same error for every partition."""
     topics: dict[str, DeletionTopic] = {}
-    for key in dict(_asked_deletions(request)):
+    named = {
+        TopicPartition(topic.name, asked.partition_index): None
+        for topic in request.topics
+        for asked in topic.partitions
+    }
+    for key in named:
         _deletion_row(topics, key).error_code = code
     return m.DeleteRecordsResponse(topics=list(topics.values()))
-
-
-def _asked_deletions(request: m.DeleteRecordsRequest) -> Iterator[tuple[TopicPartition, int]]:
-    for topic in request.topics:
-        for asked in topic.partitions:
-            yield TopicPartition(topic.name, asked.partition_index), asked.offset
 
 
 def _deletion_row(topics: dict[str, DeletionTopic], key: TopicPartition) -> DeletionRow:

@@ -15,13 +15,14 @@ Not done: transactional batches: nobody coordinates a transaction yet, so the id
 """
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.leader_hints import LeaderHints
-from barnabas.broker.pacing import complete
+from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
 from barnabas.broker.partition import Partition, acknowledgements
 from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.broker.waiting import Later
@@ -37,6 +38,8 @@ from barnabas.wire.upconvert import check_old_produced
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
+PARTITION_COST = 2  # rows that take as long as to refuse one
+LOOKED_AT_A_TIME = 200  # partitions, or topics without one, at 3 µs each
 TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
@@ -59,22 +62,26 @@ EXPECTED_ERRORS = (
 logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
+Asked = dict[str, dict[int, m.ProduceRequest.PartitionProduceData]]  # by topic and partition
 Waiting = tuple[Partition, int, int]  # partition, end offset of the append, and since when the partition was led then
 
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | Later | None:
     """Append each partition's batch; the answer waits for the acknowledgement that is asked for."""
-    refused, message = _refuse_request(call, request)
+    asked, refused, message = await _look_through(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     waiting: list[Waiting] = []
-    waiting_rows: list[Row] = []
+    waiting_rows: list[tuple[str, Row]] = []
+    led_elsewhere: list[tuple[str, Row]] = []
     turn_began = trio.current_time()
-    for topic, partitions in _by_topic(request).items():
+    for topic, partitions in asked.items():
         rows: list[Row] = []
-        for data in partitions:
-            if trio.current_time() - turn_began > TURN_SECONDS:
-                await trio.lowlevel.checkpoint()
-                turn_began = trio.current_time()
+        for data in partitions.values():
+            if rows or topics:
+                if trio.current_time() - turn_began > TURN_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    turn_began = trio.current_time()
+                await pause_after(PARTITION_COST)
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
             if refused:
@@ -83,19 +90,23 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             appended = await _append(broker, call, request.acks, topic, data, row)
             if appended is not None:
                 waiting.append(appended)
-                waiting_rows.append(row)
+                waiting_rows.append((topic, row))
+            elif row.error_code == NOT_LEADER:
+                led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
     if request.acks == 0:
-        _close_if_refused(topics)
+        await _close_if_refused(topics)
         return None
     response = m.ProduceResponse(responses=topics)
     outcomes = acknowledgements(waiting, request.acks)
 
     def acknowledged() -> m.ProduceResponse:
-        for row, outcome in zip(waiting_rows, outcomes.decided, strict=True):  # beside the offsets, which Kafka leaves
-            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
-        if call.version >= CURRENT_LEADER_VERSION:
-            _name_leaders(broker, call, response)
+        for (topic, row), outcome in zip(waiting_rows, outcomes.decided, strict=True):
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome  # Kafka leaves the offsets
+            if outcome is NOT_LEADER:
+                led_elsewhere.append((topic, row))
+        if led_elsewhere and call.version >= CURRENT_LEADER_VERSION:
+            _name_leaders(broker, call, response, led_elsewhere)
         return response
 
     if outcomes.look():
@@ -115,37 +126,43 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
         for topic in request.topic_data
     ]
     if request.acks == 0:
-        _close_if_refused(topics)
+        for topic in topics:
+            _close_if_any_is_refused(topic.name, topic.partition_responses)
         return None
     return m.ProduceResponse(responses=topics)
 
 
-def _by_topic(request: m.ProduceRequest) -> dict[str, list[m.ProduceRequest.PartitionProduceData]]:
-    """The partitions of each topic that has some; of a partition that is named twice, the last counts, as in Kafka."""
-    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
-        return {request.topic_data[0].name: list(request.topic_data[0].partition_data)}
-    topics: dict[str, dict[int, m.ProduceRequest.PartitionProduceData]] = {}
+async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None]:
+    """The partitions of each topic that has some; what is wrong with the request as a whole, and what is said about it.
+
+    Of a partition that is named twice, the last counts, as in Kafka.
+    """
+    asked: Asked = {}
+    refused: tuple[ErrorCode, str | None] | None = None
+    left = LOOKED_AT_A_TIME
     for topic in request.topic_data:
-        if topic.partition_data:
-            topics.setdefault(topic.name, {}).update((data.index, data) for data in topic.partition_data)
-    return {name: list(partitions.values()) for name, partitions in topics.items()}
+        for data in topic.partition_data or (None,):
+            if data is not None:
+                asked.setdefault(topic.name, {})[data.index] = data
+                if refused is None:
+                    refused = _refuse_request(call, request, data.records)
+            left -= 1
+            if not left:
+                await trio.lowlevel.checkpoint()
+                left = LOOKED_AT_A_TIME
+    return (asked, *(refused or (ErrorCode.NONE, None)))
 
 
-def _refuse_request(call: Call, request: m.ProduceRequest) -> tuple[ErrorCode, str | None]:
-    """What is wrong with the request as a whole, and what is said about it."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
-                continue
-            header = read_batch_header(records) if len(records) >= BATCH_OVERHEAD_BYTES else None
-            if header is None or header.magic != BATCH_MAGIC or not _is_entry_size(header.batch_length):
-                unreadable = _why_unreadable(records)
-                if unreadable is not None:
-                    return unreadable
-            elif header.is_transactional:
-                return _refuse_transaction(call, request.transactional_id), None
-    return ErrorCode.NONE, None
+def _refuse_request(
+    call: Call, request: m.ProduceRequest, records: memoryview | None
+) -> tuple[ErrorCode, str | None] | None:
+    """Why these records of one partition fail the whole request."""
+    if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
+        return None
+    header = read_batch_header(records) if len(records) >= BATCH_OVERHEAD_BYTES else None
+    if header is None or header.magic != BATCH_MAGIC or not _is_entry_size(header.batch_length):
+        return _why_unreadable(records)
+    return (_refuse_transaction(call, request.transactional_id), None) if header.is_transactional else None
 
 
 def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
@@ -271,25 +288,29 @@ async def _checked_batch(
     return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)
 
 
-def _close_if_refused(topics: list[m.ProduceResponse.TopicProduceResponse]) -> None:
+async def _close_if_refused(topics: Sequence[m.ProduceResponse.TopicProduceResponse]) -> None:
     """acks=0: no answer; closing the connection is the only way to tell of an error."""
     for topic in topics:
-        for row in topic.partition_responses:
-            if row.error_code:
-                raise ProtocolViolation(
-                    f"produce with acks=0 to {TopicPartition(topic.name, row.index)} failed: "
-                    f"{error_name(row.error_code)}"
-                )
+        for rows in portions(topic.partition_responses, ROWS_AT_A_TIME):
+            _close_if_any_is_refused(topic.name, rows)
+            await pause_after(len(rows))
 
 
-def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse) -> None:
+def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
+    for row in rows:
+        if row.error_code:
+            raise ProtocolViolation(
+                f"produce with acks=0 to {TopicPartition(topic, row.index)} failed: {error_name(row.error_code)}"
+            )
+
+
+def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
     """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that nobody has to ask again."""
     hints = LeaderHints(broker, call.listener)
-    for topic in response.responses:
-        for row in topic.partition_responses:
-            leader = hints.leader_of(topic.name, row.index) if row.error_code == NOT_LEADER else None
-            if leader is not None:
-                row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    for topic, row in rows:
+        leader = hints.leader_of(topic, row.index)
+        if leader is not None:
+            row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
     response.node_endpoints = [
         m.ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
         for node in hints.nodes.values()

@@ -104,6 +104,12 @@ def _fetch_of_many(count: int) -> m.Message:
     return m.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_id=0, session_epoch=0, topics=topics)
 
 
+def _produce_to_many(count: int, acks: int) -> m.Message:
+    row = m.ProduceRequest.PartitionProduceData
+    topics = [m.ProduceRequest.TopicProduceData(name="none", partition_data=[row(index=n) for n in range(count)])]
+    return m.ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+
+
 def _offsets_of_many(count: int) -> m.Message:
     row = m.ListOffsetsRequest.ListOffsetsPartition
     rows = [row(partition_index=1_000_000 + n, timestamp=-1) for n in range(count)]
@@ -286,6 +292,8 @@ ATTACKS: dict[str, Attack] = {
     "OffsetCommit of 10,000 partitions": Attack(_topic("wide", 10_000), _message(lambda: _commit_of_many(10_000), 8)),
     "Fetch of 50,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(50_000), 11)),
     "Fetch of 200,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(200_000), 11)),
+    "Produce to 50,000 partitions": Attack(_nothing, _message(lambda: _produce_to_many(50_000, 1), 9)),
+    "Produce to 50,000 partitions, acks 0": Attack(_nothing, _message(lambda: _produce_to_many(50_000, 0), 9)),
     "ListOffsets of 50,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(50_000), 5)),
     "ListOffsets of 300,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(300_000), 5)),
     "Metadata of all topics": Attack(_prepare_topics, _message(lambda: m.MetadataRequest(topics=None), 9)),

@@ -38,6 +38,7 @@ class StepMeter(trio.abc.Instrument):
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
         trio.lowlevel.remove_instrument(self)
+        self.after_task_step(trio.lowlevel.current_task())  # the step that ends the block is one, too
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._lines.clear()
