@@ -5,10 +5,12 @@ import trio
 
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import CorruptRecords
 from tests.broker.harness import (
     Machine,
     batch_of,
@@ -355,6 +357,25 @@ async def test_without_transactions_read_committed_reads_up_to_the_high_watermar
     row = await client.fetch("t", isolation_level=1)
     assert len(records_in(row)) == row.last_stable_offset == row.high_watermark == 3
     assert row.aborted_transactions == []
+
+
+async def test_a_damaged_transaction_index_fails_readers_of_committed_records_of_that_partition(
+    nursery, autojump_clock, monkeypatch
+):
+    machine, client, _ = await with_records(nursery, partitions=2)
+    damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_transactions
+
+    def read_if_whole(log, *offsets):
+        if log is damaged:
+            raise CorruptRecords("the index is damaged")
+        return read(log, *offsets)
+
+    monkeypatch.setattr(PartitionLog, "aborted_transactions", read_if_whole)
+    answer = await client.ask(fetch_request([("t", 0, 0), ("t", 1, 0)], isolation_level=1), 12)
+    rows = [row for _, row in fetched(answer)]
+    assert [row.error_code for row in rows] == [ErrorCode.CORRUPT_MESSAGE, 0]
+    assert len(records_in(rows[1])) == 3
+    assert (await client.fetch("t", 0)).error_code == 0
 
 
 async def test_read_committed_long_polls_are_woken_as_others_are(nursery, autojump_clock):

@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from barnabas.broker.log_directory import future_name
 from barnabas.broker.logs import AllDirectoriesOffline
 from barnabas.storage.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
@@ -257,6 +258,22 @@ async def test_a_start_that_lacks_a_descriptor_fails_rather_than_skip_what_is_th
         await Scene(scene.disk, "/d1").start()
     assert "EMFILE" in repr(caught.value)
     assert (await Scene(scene.disk, "/d1").start()).logs.get(T0) is not None
+
+
+@pytest.mark.parametrize("operation", ["rename", "sync_directory"])
+async def test_a_start_that_cannot_finish_a_move_for_a_shortage_fails_and_the_next_one_finishes_it(
+    operation, autojump_clock
+):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    scene.append(T0)
+    await scene.logs.close()
+    scene.disk.rename("/d1/t-0", f"/d1/{future_name(T0, bytes(16))}")
+    scene.disk.fail_next(operation, "ENOMEM", path_part="/d1")
+    with pytest.raises((StorageError, ExceptionGroup)) as caught:
+        await Scene(scene.disk, "/d1").start()
+    assert "ENOMEM" in repr(caught.value)
+    assert (await Scene(scene.disk, "/d1").start()).logs.get(T0).log_end_offset > 0
 
 
 async def test_a_deletion_that_lacks_a_descriptor_is_carried_out_a_little_later(autojump_clock, nursery):

@@ -30,6 +30,17 @@ async def test_work_waits_for_a_thread_where_none_can_be_started(autojump_clock,
     assert no_threads == []
 
 
+async def test_the_disk_does_not_wait_for_work_that_clients_choose(nursery):
+    in_request_thread, goes_on = request_threads(), threading.Event()
+    for _ in range(100):
+        nursery.start_soon(in_request_thread, goes_on.wait)
+    try:
+        with trio.fail_after(60):
+            assert await in_worker_thread(sum, [1, 2]) == 3
+    finally:
+        goes_on.set()
+
+
 async def test_a_failure_of_the_work_itself_is_its_own(autojump_clock):
     with pytest.raises(RuntimeError, match="ours"):
         await in_worker_thread(fail)
