@@ -248,7 +248,7 @@ class Shards:
 
     async def make(self, records: Callable[[], list[GroupRecord]]) -> Made | None:
         """The batch of what `records` gives, made in a thread; None when it cannot be written, as the step will say."""
-        return await self._world.in_thread(_make, records, self._world.now_ms(), self._codec)
+        return await self._world.in_request_thread(_make, records, self._world.now_ms(), self._codec)
 
     def _set_timers(self, shard: Shard, group: Group, timers: dict[Timer, int | None]) -> None:
         now = trio.current_time()
