@@ -15,14 +15,14 @@ SPARK := .venv-spark
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
-# Both use two cores. A file of compat_tests stays in one process: its tests share brokers, clusters and Spark.
+# Two cores: the unit tests use them up; the others wait for their brokers much of the time. A file of compat_tests stays in one process: its tests share brokers, clusters and Spark.
 # PySpark is half a gigabyte: whatever needs it is tested once it is there (make spark), and in continuous integration.
 test: $(VENV)/made-dev $(KIO)/made $(if $(CI),$(SPARK)/made)
 ifdef ARGS
 	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest $(ARGS)
 else
 	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest --numprocesses 2 tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile compat_tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile compat_tests
 endif
 
 check: $(VENV)/made-dev

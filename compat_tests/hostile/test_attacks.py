@@ -12,7 +12,12 @@ from compat_tests.hostile.process import MIB, WatchedBroker
 from compat_tests.raw import RawClient, create_topic
 
 MEMORY_BYTES_MAX = 64 * MIB
-SLOW_TO_PREPARE = {"Metadata of all topics", "Metadata of all topics, unread", "retries that are not in the log"}
+SLOW_TO_PREPARE = {
+    "Metadata of all topics",
+    "Metadata of all topics, unread",
+    "OffsetCommit of 10,000 partitions",
+    "retries that are not in the log",
+}
 
 
 @pytest.fixture(scope="module")

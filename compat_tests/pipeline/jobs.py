@@ -119,9 +119,9 @@ class Commands:
                 env=spark_environment(**more),
             )
 
-    def run(self, *words: str) -> Ran:
+    def run(self, *words: str | pathlib.Path) -> Ran:
         stdin, stdout = self._pipes()
-        stdin.write(json.dumps(words) + "\n")
+        stdin.write(json.dumps(list(map(str, words))) + "\n")
         stdin.flush()
         line = stdout.readline()
         assert line, self.log.read_text()[-6000:]

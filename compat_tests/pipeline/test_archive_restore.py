@@ -7,7 +7,7 @@ import pytest
 
 from compat_tests.brokers import BrokerProcess
 from compat_tests.pipeline import letters
-from compat_tests.pipeline.jobs import SHORT_LIVED_JVM, Commands, Job, archive_arguments, restore_arguments
+from compat_tests.pipeline.jobs import SHORT_LIVED_JVM, Job, archive_arguments, restore_arguments
 from compat_tests.pipeline.scenes import (
     archived_records,
     batches_on_disk,
@@ -15,20 +15,10 @@ from compat_tests.pipeline.scenes import (
     differences,
     kill_archiving_five_times,
 )
-from compat_tests.spark.environment import spark_python
 
 TOPICS = letters.topics()
 RECORDS = 10_000  # a topic
 SMALL = "letters-zstd"
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory):
-    """A warm process for the commands that are not killed."""
-    spark_python()
-    process = Commands(tmp_path_factory.mktemp("commands"), **SHORT_LIVED_JVM)
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")

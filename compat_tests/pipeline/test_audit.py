@@ -14,7 +14,7 @@ from compat_tests.cluster.run import TOPIC as CLUSTER_TOPIC
 from compat_tests.cluster.run import run
 from compat_tests.kafka import run_java_tool
 from compat_tests.pipeline.histories import FAULTS, TOPIC, History, expected
-from compat_tests.pipeline.jobs import Job, archive_arguments
+from compat_tests.pipeline.jobs import archive_arguments
 from compat_tests.raw import create_topic
 from compat_tests.spark.environment import run_with_spark, spark_environment, spark_python
 from compat_tests.tools import require_tool
@@ -131,16 +131,16 @@ def test_the_command_prints_json_writes_a_page_and_ends_with_status_1(tmp_path):
     assert "lies nowhere" in text and text.count("<svg") == 3 and "<script" not in text and " src=" not in text
 
 
-def test_what_cannot_be_looked_at_ends_with_status_2(tmp_path):
-    ran = run_with_spark("-m", "barnabas.pipeline", "audit", tmp_path, "--replica", tmp_path / "nowhere")
-    assert ran.returncode == 2
+def test_what_cannot_be_looked_at_ends_with_status_2(commands, tmp_path):
+    ran = commands.run("audit", tmp_path, "--replica", tmp_path / "nowhere")
+    assert ran.status == 2
     assert "barnabas: " in ran.stderr
 
 
-def test_the_segments_command_names_a_batch_that_cannot_be_read(tmp_path):
+def test_the_segments_command_names_a_batch_that_cannot_be_read(commands, tmp_path):
     history = History(tmp_path / "history", RECORDS, ["flipped"]).write()
-    ran = run_with_spark("-m", "barnabas.pipeline", "segments", history.replicas[1], "--json")
-    assert ran.returncode == 1, ran.stderr[-4000:]
+    ran = commands.run("segments", history.replicas[1], "--json")
+    assert ran.status == 1, ran.stderr[-4000:]
     *partitions, problem = map(json.loads, ran.stdout.splitlines())
     assert [row["records"] for row in partitions] == [RECORDS // 4 - 100, *[RECORDS // 4] * 3]
     assert (problem["partition"], problem["base_offset"], problem["problem"]) == (0, 4000, "the checksum is wrong")
@@ -162,36 +162,36 @@ def verified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerP
         yield broker, said
 
 
-def test_what_kafkas_verifiable_tools_say_is_true_of_the_segments_and_of_the_topic(verified):
+def test_what_kafkas_verifiable_tools_say_is_true_of_the_segments_and_of_the_topic(verified, commands):
     broker, said = verified
     where = ("--replica", broker.data_dir, "--bootstrap-server", broker.bootstrap, "--topic", "verified", "--live")
-    ran = run_with_spark("-m", "barnabas.pipeline", "audit", said, *where, "--json")
+    ran = commands.run("audit", said, *where, "--json")
     found = json.loads(ran.stdout)
-    assert (ran.returncode, found["totals"]) == (0, {}), found["examples"]
+    assert (ran.status, found["totals"]) == (0, {}), found["examples"]
     assert (found["events"]["acked"], found["events"]["read"]) == (VERIFIED, VERIFIED)
     assert len({held["replica"] for held in found["held"]}) == 2
     assert sum(held["records"] for held in found["held"]) == 2 * VERIFIED
 
 
-def test_an_archive_holds_what_the_topic_held_when_it_was_made(verified, tmp_path):
+def test_an_archive_holds_what_the_topic_held_when_it_was_made(verified, commands, tmp_path):
     broker, said = verified
     place = tmp_path / "archive"
-    Job(tmp_path, *archive_arguments(place, broker.bootstrap, ["verified"])).finish()
+    commands.events(*archive_arguments(place, broker.bootstrap, ["verified"]))
     where = ("--archive", place, "--replica", broker.data_dir, "--topic", "verified", "--live")
-    ran = run_with_spark("-m", "barnabas.pipeline", "audit", said, *where)
-    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    ran = commands.run("audit", said, *where)
+    assert ran.status == 0, ran.stdout + ran.stderr[-4000:]
     assert f"{2 * VERIFIED} records" in ran.stdout and "nothing is wrong" in ran.stdout
     assert "archive" in ran.stdout and "verified-" in ran.stdout  # a fast producer may fill one partition alone
 
 
-def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, tmp_path):
+def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, commands, tmp_path):
     broker, said = verified
     lines = (said / "Producer.json").read_text().splitlines()
     number = next(at for at, line in enumerate(lines) if '"7.17"' in line)
     lines[number] = lines[number].replace('"7.17"', '"7.100017"')
     (tmp_path / "Producer.json").write_text("\n".join(lines))
-    ran = run_with_spark("-m", "barnabas.pipeline", "audit", tmp_path, "--replica", broker.data_dir, "--live", "--json")
-    assert (ran.returncode, json.loads(ran.stdout)["totals"]) == (1, {"lost": 1, "reordered": 1})
+    ran = commands.run("audit", tmp_path, "--replica", broker.data_dir, "--live", "--json")
+    assert (ran.status, json.loads(ran.stdout)["totals"]) == (1, {"lost": 1, "reordered": 1})
 
 
 def test_histories_of_clusters_under_faults_are_clean(tmp_path):
