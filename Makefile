@@ -15,7 +15,8 @@ SPARK := .venv-spark
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
-# Two cores: the unit tests use them up; the others wait for their brokers much of the time. A file of compat_tests stays in one process: its tests share brokers, clusters and Spark.
+# For two cores: unit tests use them up, the others wait for their brokers much of the time. A file of compat_tests stays
+# in one process: its tests share brokers, clusters and Spark.
 # PySpark is half a gigabyte: whatever needs it is tested once it is there (make spark), and in continuous integration.
 test: $(VENV)/made-dev $(KIO)/made $(if $(CI),$(SPARK)/made)
 ifdef ARGS
