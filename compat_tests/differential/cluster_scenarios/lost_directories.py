@@ -1,6 +1,6 @@
 """One of a broker's two log directories is lost: what it answers, and what it does with roles that it had."""
 
-from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, metadata, produce_one
+from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, produce_one
 from compat_tests.differential.asking_clusters import log_dirs, place, role
 from compat_tests.differential.clusters import LOG_DIRS
 from compat_tests.differential.scenario import cluster_scenario
@@ -26,7 +26,6 @@ def _asked(side, topic):
         "fetch by id": (13, fetch([(side.topic_id(topic), [(0, 0)])], wait_ms=0)),
         "end": (7, list_offsets({topic: [(0, -1)]})),
         "debugging": (7, list_offsets({topic: [(0, -1)]}, replica=-2)),
-        "metadata": (12, metadata(topic, create=False)),
     }
 
 
@@ -50,6 +49,7 @@ def a_log_directory_is_lost(side):
             for broker in (LOSER, 1):
                 for case, (version, request) in _asked(side, topic).items():
                     yield f"lost: {case} of {name} at {broker}", side.ask_at(broker, request, version)
+                yield f"lost: {name} as {broker} sees it", side.topic_seen_by(broker, topic)
         replicas = {"copied": [LOSER, 1], "alone": [LOSER], "kept": [LOSER, 1]}
         for name, topic in topics.items():
             for leader_epoch in (0, 1, 9):
@@ -69,3 +69,4 @@ def a_log_directory_is_lost(side):
         leader = side.topic_seen_by(1, topic).partitions[0].leader_id
         for case, (version, request) in _asked(side, topic).items():
             yield f"back: {case} of {name}", side.ask_at(leader, request, version)
+        yield f"back: {name}", side.topic_seen_by(leader, topic)
