@@ -27,7 +27,7 @@ DECODED_BYTES_MAX = 1 << 24
 CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetadata
 CONTROLLER_BYTES_MAX = 1 << 28  # a controller speaks of every partition of its cluster at once, of 400,000 for example
 LARGE_BYTES = 1 << 20  # from here on it is one of the large ones
-DECODED_BYTES_ALL = 1 << 27
+DECODED_BYTES_ALL = 1 << 25  # handling one takes several times as much: rows of answers, what is kept by partition
 
 
 class Holder(Protocol):

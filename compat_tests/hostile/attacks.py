@@ -289,7 +289,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "OffsetFetch of 60,000 topics": Attack(_nothing, _message(_committed_of_many, 5)),
     "OffsetFetch of 200,000 partitions": Attack(_nothing, _message(lambda: _committed_of_one_topic(200_000), 5)),
-    "OffsetCommit of 10,000 partitions": Attack(_topic("wide", 10_000), _message(lambda: _commit_of_many(10_000), 8)),
+    "OffsetCommit of 4,000 partitions": Attack(_topic("wide", 4_000), _message(lambda: _commit_of_many(4_000), 8)),
     "Fetch of 50,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(50_000), 11)),
     "Fetch of 200,000 partitions": Attack(_nothing, _message(lambda: _fetch_of_many(200_000), 11)),
     "Produce to 50,000 partitions": Attack(_nothing, _message(lambda: _produce_to_many(50_000, 1), 9)),

@@ -15,7 +15,7 @@ MEMORY_BYTES_MAX = 64 * MIB
 SLOW_TO_PREPARE = {
     "Metadata of all topics",
     "Metadata of all topics, unread",
-    "OffsetCommit of 10,000 partitions",
+    "OffsetCommit of 4,000 partitions",
     "retries that are not in the log",
 }
 
