@@ -39,13 +39,17 @@ class Fetchers:
         self._followed: dict[TopicPartition, Fetcher] = {}
         self._leaderless: dict[TopicPartition, Followable] = {}  # their leader is not alive, as far as metadata knows
         self._nursery: trio.Nursery | None = None
+        self._is_stopping = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch for ever."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._is_stopping = True
 
     def __len__(self) -> int:
         """How many partitions are followed."""
@@ -67,6 +71,8 @@ class Fetchers:
 
     def _place(self, followed: Followed) -> None:
         """Give it to the fetcher that it belongs to, made if need be."""
+        if self._is_stopping:
+            return  # a LeaderAndIsr request may still be at work while the broker stops
         index = fetcher_index(followed.key, self._surroundings.fetcher_count)
         leader_id = followed.partition.leader_id
         fetcher = self._fetchers.get((leader_id, index))

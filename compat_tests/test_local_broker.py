@@ -207,5 +207,5 @@ def test_nothing_is_left_behind(options):
         assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
         broker.kill()
         broker.restart()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # an idle thread of an earlier test's Trio may have ended by itself
     assert sorted(os.listdir("/proc/self/fd")) == descriptors
