@@ -9,7 +9,7 @@ itself its connections, and neither delays an ordinary client's answer nor ends 
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
-ANSWER_BYTES_ALL = 1 << 27
+ANSWER_BYTES_ALL = 1 << 26
 UNREAD_SECONDS = 2.0  # a client that took nothing for so long does not read
 MOVED_BYTES = 1 << 14  # less is not reading
 SLOW_SECONDS = 30.0  # one that has not read all of an answer after so long is slow

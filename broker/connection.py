@@ -360,8 +360,6 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connections.hold(connection, len(frame) + reader.pending_bytes)
         answer = await _answer_frame(broker, connection, charged, frame)
         frame = None
-        if connection.decoded_bytes:
-            connections.decoded.hold(connection, 0)
         connections.hold(connection, reader.pending_bytes)
         if isinstance(answer, Owed) or (owed and answer):
             owed.add(answer)

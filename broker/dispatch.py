@@ -15,8 +15,9 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.decoding import SMALL_FRAME_BYTES, Charged, decode
+from barnabas.broker.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
 from barnabas.broker.encoded import Encoded
+from barnabas.broker.freeing import take_apart
 from barnabas.broker.handlers import (
     acls,
     cluster,
@@ -153,16 +154,24 @@ async def respond(
 
     `Owed` where the answer waits. ProtocolViolation when the frame is not the request that it says.
     """
-    in_thread = broker.world.in_request_thread
     cls = _request_class(APIS[call.api_key])
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
-    else:
-        request = await decode(cls, call.version, frame, header.position, charged, in_thread)
-    response = await _handle(broker, call, request, len(frame))
+        return await _respond_to(broker, call, header, request, len(frame))
+    in_thread = broker.world.in_request_thread
+    async with decoded(cls, call.version, frame, header.position, charged, in_thread) as request:
+        return await _respond_to(broker, call, header, request, len(frame))
+
+
+async def _respond_to(
+    broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
+) -> Pieces | Owed:
+    response = await _handle(broker, call, request, request_bytes)
     if isinstance(response, Later):
         return Owed(response, call, header.correlation_id)
-    return [] if response is None else await _encode(call, header.correlation_id, response, in_thread)
+    if response is None:
+        return []
+    return await _encode(call, header.correlation_id, response, broker.world.in_request_thread)
 
 
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
@@ -225,6 +234,8 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
         else:
             with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
                 size_bytes = await complete(begun, in_thread)
+                if call.api_key in NOT_KEPT_KEYS:
+                    await complete(take_apart(response), in_thread)
     except Exception as error:
         raise _cut_off(call, error) from error
     return _framed(call.api_key, call.version, correlation_id, size_bytes, body)

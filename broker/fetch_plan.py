@@ -165,7 +165,7 @@ class FetchPlan:
         """Answer at once; but what is not there from the start must not keep a client from waiting for the rest."""
         row = self.rows[wanted] = failed_row(wanted, code)
         if code in NOT_FOUND and not self.has_waited:
-            row.aborted_transactions = []
+            row.aborted_transactions = ()
         else:
             self.urgent = True
 
@@ -343,7 +343,7 @@ def _row_at(partition: Partition, log: PartitionLog, wanted: Wanted, read_commit
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=[] if read_committed else None,
+        aborted_transactions=() if read_committed else None,
         records=b"",
     )
 

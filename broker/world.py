@@ -95,12 +95,35 @@ async def _in_thread(
     """`function(*args)` in a worker thread, as soon as there is one: a shortage delays work and fails none."""
     while True:
         try:
-            return await trio.to_thread.run_sync(function, *args, limiter=limiter)
+            value = await trio.to_thread.run_sync(_tried, function, args, limiter=limiter)
+            break
         except RuntimeError as error:
             if str(error) != NO_THREAD:
                 raise
         logger.warning("work waits: the operating system starts no further thread", extra={"peer": "threads"})
         await trio.sleep(THREAD_PAUSE_SECONDS)
+    if isinstance(value, _Failed):
+        try:
+            raise value.error
+        finally:
+            del value
+    return value
+
+
+class _Failed(NamedTuple):
+    error: Exception
+
+
+def _tried(function: Callable[[*Arguments], Result], args: tuple[*Arguments]) -> Result | _Failed:
+    """What the function returns or raises.
+
+    An exception that Trio carries out of a thread refers to itself by way of Trio's frames. It would stay until the
+    next full collection, and with it all that the frames hold on its way, such as the bytes of a request.
+    """
+    try:
+        return function(*args)
+    except Exception as error:
+        return _Failed(error)
 
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:

@@ -118,6 +118,7 @@ MAY_CATCH_EXCEPTION = {
     "broker/connection.py",
     "broker/containment.py",
     "broker/dispatch.py",
+    "broker/world.py",
     "controller/candidate.py",
     "controller/controller.py",
     "testing/crashes/reports.py",

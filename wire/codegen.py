@@ -188,16 +188,18 @@ class _DecodeEmitter(_Emitter):
             runtime.skip_tags,
         ):
             self.names[function.__name__] = function
-        with self.block(f"def {self.verb}(buf, pos):"):
+        with self.block(f"def {self.verb}({'o, ' if self.stepped else ''}buf, pos):"):
             wanted = "memoryview" if self.in_place else "bytes"
             self.put(f"if type(buf) is not {wanted}: buf = {wanted}(buf)")
             self.put("end = len(buf)")
             if self.stepped:
                 self.put(f"cost, mark = 0, {runtime.STEP_BYTES}")
-            self._struct("o", self.schema.name, self.schema.fields)
+            if not self.stepped:
+                self.put(f"o = new({self.schema.name})")
+            self._fill("o", self.schema.name, self.schema.fields)
             self._flush()
             self._end_step()
-            self.put("return o, cost" if self.stepped else "return o, pos")
+            self.put("return cost" if self.stepped else "return o, pos")
         while self._tagged:
             name, known = self._tagged.popitem()
             with self.block(f"def tags_{name}(o, buf, pos, end, count{', cost' if self.stepped else ''}):"):
@@ -220,6 +222,9 @@ class _DecodeEmitter(_Emitter):
 
     def _struct(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
         self.put(f"{var} = new({name})")
+        self._fill(var, name, fields)
+
+    def _fill(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
         self._cost += runtime.STRUCT_BYTES + runtime.SLOT_BYTES * len(fields)
         for field in fields:
             if field.tag is not None or not field.exists_in(self.version):
@@ -322,12 +327,15 @@ class _DecodeEmitter(_Emitter):
         items, item = var + "_items", var + "i"
         self.put(f"{target} = {items} = []")
         with self.block("for _ in range(n):"):
-            if field.is_struct:
-                self._struct(item, field.element, self.schema.fields_of(field))
+            if field.is_struct:  # appended first: where decoding ends early, the message holds all that was made
+                self.put(f"{item} = new({field.element})")
+                self.put(f"{items}.append({item})")
+                self._fill(item, field.element, self.schema.fields_of(field))
+                self._flush()
             else:
                 self._field(item, Field(field.name, field.element), var)
-            self._flush()
-            self.put(f"{items}.append({item})")
+                self._flush()
+                self.put(f"{items}.append({item})")
             self._cost += runtime.SLOT_BYTES
             self._end_step()
 
@@ -355,7 +363,7 @@ class _DecodeEmitter(_Emitter):
 
 
 class _DecodeStepsEmitter(_DecodeEmitter):
-    """Emits `decode_steps(buf, pos)`: the same as a generator, which returns (message, bytes of the objects made).
+    """Emits `decode_steps(o, buf, pos)`: a generator that fills `o`, and returns how many bytes of objects it made.
 
     It yields these bytes as they are so far, after each `runtime.STEP_BYTES` or so of them: that is what decoding costs
     in memory and, near enough, in time.

@@ -287,14 +287,15 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int) -> tu
         raise _violation(cls, version, buffer, error) from None
 
 
-def decode_steps(cls: type[M], version: int, buffer: Buffer, position: int) -> Generator[int, None, tuple[M, int]]:
-    """The same in bounded steps, for a buffer of unknown content: returns the message, and what it takes in memory.
+def decode_steps(message: Message, version: int, buffer: Buffer, position: int) -> Generator[int, None, int]:
+    """Fill the message in bounded steps, from a buffer of unknown content: returns what it takes in memory.
 
-    Yields what it takes so far, after each step.
+    Yields what it takes so far, after each step. Where the steps end early, the message holds what was decoded so far.
     """
+    cls = type(message)
     try:
-        decoded: tuple[M, int] = yield from cls.DECODE_STEPS[version](buffer, position)
-        return decoded
+        taken_bytes: int = yield from cls.DECODE_STEPS[version](message, buffer, position)
+        return taken_bytes
     except (struct.error, IndexError, Malformed) as error:
         raise _violation(cls, version, buffer, error) from None
 

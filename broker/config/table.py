@@ -72,7 +72,7 @@ DEVIATIONS = (
     Deviation("group.initial.rebalance.delay.ms", 0, True, "A consumer in a test or on a laptop gets records at once."),
     Deviation(
         "queued.max.request.bytes",
-        268435456,
+        104857600,
         False,
         "Requests of many connections together must not exhaust memory; Kafka has no limit.",
     ),

@@ -192,7 +192,7 @@ class GroupCoordinator:
         """OffsetCommit: answered when the offsets are replicated."""
         if len(commit.offsets) > RECORDS_INLINE_MAX:
             limit = self._config.offset_metadata_max_bytes
-            commit.made = await self._shards.make(lambda: commit_records(group_id, commit.offsets, limit)[0])
+            commit.made = await self._shards.make(lambda: commit_records(group_id, commit.offsets, limit))
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
@@ -312,7 +312,7 @@ class GroupCoordinator:
         if group is None or len(group.recorded.offsets) <= RECORDS_INLINE_MAX:
             return None
         records = deletion_records(group)
-        return await self._shards.make(lambda: records)
+        return await self._shards.make(lambda: (records, frozenset()))
 
     # -- finding and waiting
 

@@ -106,6 +106,7 @@ class Made(NamedTuple):
 
     records: list[GroupRecord]
     batch: "Batch"
+    too_large: frozenset[TopicPartition]  # what a commit leaves out of its records
 
 
 # -- events

@@ -49,9 +49,13 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
     member = group.members.get(event.member_id)
     if member is not None:
         decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
-    records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
+    made = event.made
+    if made is not None:
+        records, too_large = made.records, made.too_large
+    else:
+        records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
     if records:
-        decision.store(records, StoreOffsets(event.waiting, too_large), event.made)
+        decision.store(records, StoreOffsets(event.waiting, too_large), made)
     else:
         decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, too_large))
 

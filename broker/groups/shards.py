@@ -63,6 +63,8 @@ MS_PER_MINUTE = 60_000
 GROUPS_AT_A_TIME = 50  # between two checkpoints: a step over all groups must not hold the loop
 PARTITIONS_AT_A_TIME = 400  # offsets that expire in one step
 REPLIES_AT_A_TIME = 200  # sleepers that are woken in one step
+RecordsAndTooLarge = tuple[list[GroupRecord], frozenset[TopicPartition]]
+
 RECORDS_INLINE_MAX = 100  # a request with more is encoded in a thread
 TIMERS_AT_A_TIME = 25
 LOGGED_LENGTH_MAX = 300  # ids and reasons are the client's, and may be as long as a request
@@ -246,7 +248,7 @@ class Shards:
             replay(shard.groups, record, offset)
         return appended.last_offset
 
-    async def make(self, records: Callable[[], list[GroupRecord]]) -> Made | None:
+    async def make(self, records: Callable[[], RecordsAndTooLarge]) -> Made | None:
         """The batch of what `records` gives, made in a thread; None when it cannot be written, as the step will say."""
         return await self._world.in_request_thread(_make, records, self._world.now_ms(), self._codec)
 
@@ -422,10 +424,10 @@ def _build(records: Sequence[GroupRecord], now_ms: int, codec: Codec) -> Batch:
     return build_batch([encode_record(record) for record in records], timestamp_ms=now_ms, codec=codec)
 
 
-def _make(records: Callable[[], list[GroupRecord]], now_ms: int, codec: Codec) -> Made | None:
-    listed = records()
+def _make(records: Callable[[], RecordsAndTooLarge], now_ms: int, codec: Codec) -> Made | None:
+    listed, too_large = records()
     try:
-        return Made(listed, _build(listed, now_ms, codec)) if listed else None
+        return Made(listed, _build(listed, now_ms, codec), too_large) if listed else None
     except ValueError:
         return None
 

@@ -15,7 +15,7 @@ Versions: 0-3 get their records in the message formats of before 0.11, unless `m
 Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import trio
 
@@ -38,6 +38,7 @@ from barnabas.broker.fetch_sessions import (
     Key,
     Wanted,
 )
+from barnabas.broker.freeing import emptied
 from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.pacing import paced
 from barnabas.broker.waiting import Waiter, Watched
@@ -60,6 +61,23 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         return m.FetchResponse(error_code=opened)
     session, wanted, incremental = opened
     plan = FetchPlan(broker, call, request)
+    try:
+        return await _answer(plan, request, session, wanted, incremental=incremental)
+    finally:
+        await emptied(plan.partitions)
+        await emptied(plan.rows)
+        await emptied(wanted)
+
+
+async def _answer(
+    plan: FetchPlan,
+    request: m.FetchRequest,
+    session: FetchSession | None,
+    wanted: Iterable[Wanted],
+    *,
+    incremental: bool,
+) -> m.FetchResponse:
+    broker, call = plan.broker, plan.call
     try:
         if session is not None:
             await _fill_from_session(plan, session, request)
@@ -97,7 +115,7 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
     every = (_wanted(topic, partition, version) for topic in request.topics for partition in topic.partitions)
     for wanted in {(wanted.topic, wanted.partition_index): wanted for wanted in every}.values():
         row = failed_row(wanted, code)
-        row.aborted_transactions = [] if code in NOT_FOUND else None
+        row.aborted_transactions = () if code in NOT_FOUND else None
         topics.add(wanted, row)
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
     return m.FetchResponse(error_code=top, responses=topics.rows)
@@ -124,10 +142,10 @@ async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.Fetc
 
 async def _open(
     broker: Broker, call: Call, request: m.FetchRequest
-) -> tuple[FetchSession | None, Collection[Wanted], bool] | ErrorCode:
+) -> tuple[FetchSession | None, list[Wanted], bool] | ErrorCode:
     """(session or None, partitions of a request without session, whether it is incremental)."""
     sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
-    wanted = (await _named(request, call.version)).values()
+    wanted = await _named(request, call.version)
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
@@ -142,7 +160,7 @@ async def _open(
             session.want(each)
             if number % PARTITIONS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        return session, (), False
+        return session, [], False
     continued = sessions.continue_session(
         request.session_id, request.session_epoch, trio.current_time(), uses_topic_ids=call.version >= TOPIC_ID_VERSION
     )
@@ -160,11 +178,11 @@ async def _open(
             await trio.lowlevel.checkpoint()
     if not continued.wanted:
         sessions.close(continued.session_id)
-        return None, (), False
+        return None, [], False
     if len(continued.wanted) > size and not sessions.has_room_for(continued, slots):
         sessions.close(continued.session_id)
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # so the client names everything again
-    return continued, (), True
+    return continued, [], True
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
@@ -262,20 +280,22 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 # -- requests and rows
 
 
-async def _named(request: m.FetchRequest, version: int) -> dict[Key, Wanted]:
+async def _named(request: m.FetchRequest, version: int) -> list[Wanted]:
     """What the request names; of a partition that is named twice, the last counts."""
     named: dict[Key, Wanted] = {}
     left = PARTITIONS_AT_A_TIME
     for topic in request.topics:
         for partition in topic.partitions or (None,):
             if partition is not None:
-                wanted = _wanted(topic, partition, version)
-                named[wanted.topic, wanted.partition_index] = wanted
+                each = _wanted(topic, partition, version)
+                named[each.topic, each.partition_index] = each
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = PARTITIONS_AT_A_TIME
-    return named
+    wanted = list(named.values())
+    await emptied(named)
+    return wanted
 
 
 def _wanted(topic: m.FetchRequest.FetchTopic, partition: m.FetchRequest.FetchPartition, version: int) -> Wanted:

@@ -10,16 +10,18 @@ Versions: version 0 of both keeps offsets in the metadata store, as the clients 
 """
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.freeing import emptied
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
 from barnabas.broker.groups.offsets import ReadOffset, java_length, read_offset
 from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.repeats import Repeats
+from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
 from barnabas.controller.paths import consumer_offset
 from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
@@ -192,8 +194,8 @@ async def _fetch(
         if isinstance(view, ErrorCode):
             return view
         committed = await _by_topic(view.offsets)
-        seen = {name: committed[name] async for name in paced(committed) if call.authorize("Describe", "Topic", name)}
-        return _Read(seen, partial(read_offset, view))
+        shown = {name: committed[name] async for name in paced(committed) if call.authorize("Describe", "Topic", name)}
+        return _Read(shown, partial(read_offset, view))
     wanted = await _wanted(topics)
     seen = {name: wanted[name] async for name in paced(wanted) if call.authorize("Describe", "Topic", name)}
     if call.version == STORE_VERSION:
@@ -214,15 +216,19 @@ async def _fetch(
 async def _wanted(
     topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
     | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics],
-) -> dict[str, list[int]]:
+) -> "dict[str, array[int]]":
     """Partitions by topic; one that is named twice is answered once, and a topic without any is not."""
-    named: dict[str, dict[int, None]] = {}
+    named: dict[str, array[int]] = {}
+    known: dict[str, Seen] = {}
     for topic in topics:
         for some in portions(topic.partition_indexes, ROWS_AT_A_TIME):
-            named.setdefault(topic.name, {}).update(dict.fromkeys(some))
+            if topic.name not in named:
+                named[topic.name], known[topic.name] = array("i"), Seen()
+            named[topic.name].extend(known[topic.name].take_new(some))
             await pause_after(len(some))
         await pause_after(1)
-    return {name: list(indexes) async for name, indexes in paced(named.items())}
+    await emptied(known)
+    return named
 
 
 async def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:

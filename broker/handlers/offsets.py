@@ -23,6 +23,7 @@ Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.freeing import emptied
 from barnabas.broker.log_directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.partition import Partition
@@ -82,6 +83,7 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
             else:
                 await _fill(broker, call, request, topic.name, asked, row)
         topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    await emptied(named)
     return m.ListOffsetsResponse(topics=topics)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
 from barnabas.broker.partition import Partition, acknowledgements
@@ -94,10 +95,15 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             elif row.error_code == NOT_LEADER:
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
-    if request.acks == 0:
-        await _close_if_refused(topics)
-        return None
+    await emptied(asked)
     response = m.ProduceResponse(responses=topics)
+    if request.acks == 0:
+        try:
+            await _close_if_refused(topics)
+        except ProtocolViolation:
+            await complete(take_apart(response), broker.world.in_request_thread)
+            raise
+        return None
     outcomes = acknowledgements(waiting, request.acks)
 
     def acknowledged() -> m.ProduceResponse:

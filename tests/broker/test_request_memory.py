@@ -90,12 +90,12 @@ OF_CONTROLLERS = {
 
 
 def size_when_decoded(request, version):
-    steps = m.decode_steps(type(request), version, m.encode(request, version), 0)
+    steps = m.decode_steps(type(request)(), version, m.encode(request, version), 0)
     while True:
         try:
             next(steps)
         except StopIteration as stop:
-            return stop.value[1]
+            return stop.value
 
 
 @pytest.mark.parametrize("kind", LEGITIMATE)

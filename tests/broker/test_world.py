@@ -1,9 +1,12 @@
 """The real world: its threads."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 import trio
+import trio.testing
 
 from barnabas.broker.world import in_worker_thread, request_threads
 
@@ -48,3 +51,27 @@ async def test_a_failure_of_the_work_itself_is_its_own(autojump_clock):
 
 def fail():
     raise RuntimeError("ours")
+
+
+@pytest.mark.parametrize("make", [lambda: in_worker_thread, request_threads], ids=["disk", "requests"])
+async def test_what_a_failed_work_held_is_freed_at_once(make):
+    gc.collect()
+    gc.disable()  # an exception that refers to itself would wait for it
+    try:
+        held = weakref.ref(data := Bytes(1000))
+        try:
+            await make()(fail_on, data)
+        except RuntimeError:
+            del data
+        await trio.testing.wait_all_tasks_blocked()
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+class Bytes(bytearray):
+    """To which a reference can be weak."""
+
+
+def fail_on(data):
+    fail()

@@ -21,12 +21,13 @@ ELEMENT_BYTES_MAX = 4 * 32767 + 2000  # the longest string, of the widest charac
 
 def decoded(cls, version, data):
     """(the message, what it takes at the end, what it took after each step)"""
-    steps, marks = m.decode_steps(cls, version, memoryview(bytearray(data)), 0), []
+    message, marks = cls(), []
+    steps = m.decode_steps(message, version, memoryview(bytearray(data)), 0)
     while True:
         try:
             marks.append(next(steps))
         except StopIteration as stop:
-            return *stop.value, marks
+            return message, stop.value, marks
 
 
 def encoded(message, version):

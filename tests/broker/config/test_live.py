@@ -178,7 +178,7 @@ def test_deviations_hold_with_the_embedded_store_only():
         "transaction.state.log.min.isr",
         "group.initial.rebalance.delay.ms",
     }
-    assert zookeeper["queued.max.request.bytes"] == 256 << 20
+    assert zookeeper["queued.max.request.bytes"] == 100 << 20
 
 
 def test_the_default_memory_limit_never_refuses_a_request_that_is_allowed():
