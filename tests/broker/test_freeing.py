@@ -61,5 +61,6 @@ async def test_others_run_while_tables_are_emptied(autojump_clock):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await emptied(table, rows)
-    assert len(set(seen)) == 5
+    assert any(ENTRIES_AT_A_TIME < entries < 4 * ENTRIES_AT_A_TIME for entries, _ in seen)
+    assert any(ENTRIES_AT_A_TIME < entries < 4 * ENTRIES_AT_A_TIME for _, entries in seen)
     assert len(table) == len(rows) == ENTRIES_AT_A_TIME
