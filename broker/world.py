@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
 import trio
 
@@ -93,37 +93,34 @@ async def _in_thread(
     limiter: trio.CapacityLimiter | None, function: Callable[[*Arguments], Result], /, *args: *Arguments
 ) -> Result:
     """`function(*args)` in a worker thread, as soon as there is one: a shortage delays work and fails none."""
+    failures: list[Exception] = []
     while True:
         try:
-            value = await trio.to_thread.run_sync(_tried, function, args, limiter=limiter)
+            value = await trio.to_thread.run_sync(_tried, failures, function, args, limiter=limiter)
             break
         except RuntimeError as error:
             if str(error) != NO_THREAD:
                 raise
         logger.warning("work waits: the operating system starts no further thread", extra={"peer": "threads"})
         await trio.sleep(THREAD_PAUSE_SECONDS)
-    if isinstance(value, _Failed):
-        try:
-            raise value.error
-        finally:
-            del value
-    return value
+    if failures:
+        raise failures.pop()
+    return cast("Result", value)
 
 
-class _Failed(NamedTuple):
-    error: Exception
+def _tried(
+    failures: list[Exception], function: Callable[[*Arguments], Result], args: tuple[*Arguments]
+) -> Result | None:
+    """What the function returns; what it raises instead is the one element of `failures`.
 
-
-def _tried(function: Callable[[*Arguments], Result], args: tuple[*Arguments]) -> Result | _Failed:
-    """What the function returns or raises.
-
-    An exception that Trio carries out of a thread refers to itself by way of Trio's frames. It would stay until the
-    next full collection, and with it all that the frames hold on its way, such as the bytes of a request.
+    An exception that Trio carried out of the thread would refer to itself, by way of Trio's frames. It would stay until
+    the next full collection, and with it all that the frames hold, such as the bytes of a request.
     """
     try:
         return function(*args)
     except Exception as error:
-        return _Failed(error)
+        failures.append(error)
+        return None
 
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
