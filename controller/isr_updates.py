@@ -83,11 +83,7 @@ async def isr_change_notes_touched(office: Office, event: IsrChangeNotesTouched)
     noted = await loading.read_isr_changes(office.store, names)
     image = office.image
     known = [each for each in noted if image.find_partition(each) is not None and not image.is_deleting(each.topic)]
-    changed = []
-    for topic_partition, found in (await loading.read_states(office.store, known)).items():
-        if found.leadership != image.partition(topic_partition).leadership:
-            office.replay(LeadershipChanged(topic_partition, found.leadership))
-            changed.append(topic_partition)
+    changed = await office.read_states_again(known)
     announcement = ControlBatch()
     announcement.add_metadata(changed)
     await office.tell(announcement)

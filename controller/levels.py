@@ -26,6 +26,7 @@ class Level(NamedTuple):
     versions: Mapping[int, int]  # of requests between brokers, by key
     registration_version: int
     features_enabled: bool
+    leaders_write_states: bool
     feature_node_version: int
     topics_have_ids: bool
     marks_recovery: bool
@@ -42,6 +43,7 @@ def level_of(inter_broker_protocol_version: str) -> Level:
         versions=inter_broker_versions(inter_broker_protocol_version),
         registration_version=5 if since("2.7-IV0") else 4,
         features_enabled=since("2.7-IV0"),
+        leaders_write_states=not since("2.7-IV2"),
         feature_node_version=2 if since("3.3-IV0") else 1,
         topics_have_ids=since("2.8-IV0"),
         marks_recovery=since("3.2-IV0"),

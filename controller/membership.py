@@ -26,7 +26,7 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
-from barnabas.controller.reassigning import resume_moves
+from barnabas.controller.reassigning import complete_moves, resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.steps import Decision
@@ -124,7 +124,10 @@ async def _brokers_down(office: Office, broker_ids: Sequence[int]) -> None:
 async def _replicas_lost(office: Office, replicas: Iterable[Replica]) -> None:
     for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
         affected = dict.fromkeys(topic_partition for topic_partition, _ in part)
+        # A leader that writes its ISR itself may have taken the lost replica back: its note of that comes later.
+        changed = await office.read_states_again(affected) if office.level.leaders_write_states else []
         await office.elect(affected, await office.decide(decide_replicas_lost, part))
+        await complete_moves(office, changed)
     await go_on_deleting(office)
 
 

@@ -246,6 +246,15 @@ class Office:
         }
         return LeaderRules(self.term.epoch, unclean, self.level.marks_recovery)
 
+    async def read_states_again(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Accept what leaders wrote into the state nodes of these partitions; returns those that changed."""
+        changed = []
+        for topic_partition, found in (await loading.read_states(self.store, topic_partitions)).items():
+            if found.leadership != self.image.partition(topic_partition).leadership:
+                self._accept(topic_partition, found.leadership)
+                changed.append(topic_partition)
+        return changed
+
     async def read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
         """Read again the state nodes that were not as expected; returns the partitions to decide on once more.
 

@@ -223,6 +223,17 @@ async def test_a_note_completes_a_move(cluster):
     assert cluster.brokers[2].leads("orders")
 
 
+async def test_who_was_taken_back_in_a_state_that_is_not_noted_yet_leaves_the_isr_when_it_restarts(cluster):
+    cluster.config.inter_broker_protocol_version = "2.7-IV1"
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[1, 2, 3]])
+    await cluster.write_state("orders", isr=(1, 2))
+    await leave_note(cluster, ORDERS)
+    await cluster.write_state("orders", isr=(1, 2, 3))
+    await cluster.restart_unnoticed(3)  # perhaps with less than it had
+    assert (await cluster.state("orders")).isr == (1, 2)
+
+
 async def test_notes_of_a_former_term_are_dropped_for_every_state_is_read(cluster):
     await cluster.store.create(paths.ISR_CHANGE_PREFIX, PartitionList((ORDERS,)).encode(), sequential=True)
     await cluster.start(1)
