@@ -205,14 +205,14 @@ class Fetcher:
             return None
         if log.acknowledgeable_offset < log.log_end_offset:
             return None  # to ask for what comes next would say that we have it
-        return self._position_in(log, followed.leader_epoch)
+        return self._position_in(log, followed)
 
-    def _position_in(self, log: "PartitionLog", leader_epoch: int) -> Position:
+    def _position_in(self, log: "PartitionLog", followed: Followed) -> Position:
         in_fetch = self._fetch_version >= EPOCH_IN_FETCH_VERSION
         epoch = log.epochs.latest_epoch if in_fetch else None
         return Position(
-            log.topic_id or ZERO_TOPIC_ID,
-            leader_epoch,
+            (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,
+            followed.leader_epoch,
             log.log_end_offset,
             -1 if epoch is None else epoch,
             log.log_start_offset,
@@ -408,7 +408,7 @@ class Fetcher:
             if log.epochs.latest_epoch is None:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
-                position = self._position_in(log, followed.leader_epoch)
+                position = self._position_in(log, followed)
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
         await self._part_all(parted)
         if asking:
@@ -431,7 +431,7 @@ class Fetcher:
         self, followed: Followed, asked: Position, row: EpochEnd, parted: list[tuple[Followed, Diverged]]
     ) -> None:
         log = followed.partition.log
-        now = None if log is None else self._position_in(log, followed.leader_epoch)
+        now = None if log is None else self._position_in(log, followed)
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:

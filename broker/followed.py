@@ -58,6 +58,7 @@ class Followable(Protocol):
     """What a fetcher fills: a Partition that follows, or the FutureReplica of one."""
 
     waiters: "dict[Waiter, None]"
+    fetched_by_id: bool
 
     @property
     def topic_partition(self) -> "TopicPartition": ...

@@ -69,6 +69,7 @@ class FutureReplica:
         self.log = log
         self.leader_id = broker_id
         self.leader_epoch = partition.leader_epoch
+        self.fetched_by_id = True
         self.waiters: dict[Waiter, None] = {}
         self.scope = trio.CancelScope()  # of the task of the move
         self.is_near = trio.Event()

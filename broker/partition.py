@@ -100,6 +100,7 @@ class Partition:
         "config",
         "controller_epoch",
         "epoch_start_offset",
+        "fetched_by_id",
         "followers",
         "high_watermark",
         "in_sync_replicas",
@@ -135,6 +136,7 @@ class Partition:
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
+        self.fetched_by_id = True  # where it is followed: its role was given with the topic's id
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.asked_isr: AskedIsr | None = None  # until the controller has answered, or has given another role

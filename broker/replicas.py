@@ -152,6 +152,8 @@ class Replicas:
                 prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
             except SessionExpired:  # the life that was meant is over; roles are told again after the next registration
                 return ErrorCode.STALE_BROKER_EPOCH
+            for key in [key for key, code in judged.items() if code is ErrorCode.NONE]:
+                self._note_id(asked[key])
             errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
             errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
             taken = [asked[key] for key, code in judged.items() if code is None]
@@ -370,11 +372,19 @@ class Replicas:
         errors = {}
         await self._leave([key for key, _, _ in taken])
         taken.sort(key=lambda asked: asked[2].leader != self.broker_id)  # clients wait for leaders
-        for number, (key, _, state) in enumerate(taken, 1):
+        for number, (key, topic_id, state) in enumerate(taken, 1):
             errors[key] = self._try_role(key, state, prepared.get(key))
+            self._note_id((key, topic_id, state))
             if number % ROLES_IN_A_TURN == 0:
                 await trio.lowlevel.checkpoint()
         return errors
+
+    def _note_id(self, asked: AskedState) -> None:
+        """A leader that a controller of before 2.8 made has no id, though this replica may have one from another
+        controller: it is asked by the name then, as in Kafka."""
+        key, topic_id, _ = asked
+        if key in self._partitions:
+            self._partitions[key].fetched_by_id = topic_id != ZERO_TOPIC_ID
 
     def _try_role(
         self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None

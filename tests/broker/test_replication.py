@@ -104,6 +104,20 @@ async def test_a_topic_without_an_id_is_fetched_by_its_name(nursery, autojump_cl
     await old.is_copied_to(2, 3)
 
 
+async def test_a_leader_that_was_never_given_the_topics_id_is_fetched_from_by_name(nursery, autojump_clock):
+    group = await Group.start(nursery)
+    topic = group.topic(replicas=(1, 2))
+    await topic.led_by(1, to=[1])  # by a controller that knows ids
+    await topic.produce(b"a")
+    topic.topic_id = bytes(16)  # from here on by one that does not
+    await topic.led_by(1)
+    await topic.is_copied_to(2)
+    await topic.led_by(2)
+    await topic.produce(b"b")
+    await topic.is_copied_to(1)
+    assert topic.values(1) == [b"a", b"b"]
+
+
 async def test_a_follower_writes_its_high_watermark_down_and_starts_from_it(nursery, autojump_clock):
     group, topic = await started(nursery, replicas=[1, 2])
     await topic.produce(b"a", b"b", b"c", acks=-1)
