@@ -541,18 +541,22 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
     """
     make_durable_directory(disk, directory)
     store = SegmentStore(disk, directory, OpenFiles(disk) if open_files is None else open_files)
-    loaded = load_log(
-        store,
-        config,
-        recovery_point=recovery_point,
-        log_start_offset=log_start_offset,
-        first_dirty_offset=first_dirty_offset,
-        clean=clean,
-        now_ms=now_ms,
-    )
-    log = PartitionLog(store, topic_partition, config, loaded, now_ms)
-    log.first_dirty_offset = first_dirty_offset
-    log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
-    if not clean:
-        log._sync_everything()
-    return log
+    try:
+        loaded = load_log(
+            store,
+            config,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            first_dirty_offset=first_dirty_offset,
+            clean=clean,
+            now_ms=now_ms,
+        )
+        log = PartitionLog(store, topic_partition, config, loaded, now_ms)
+        log.first_dirty_offset = first_dirty_offset
+        log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
+        if not clean:
+            log._sync_everything()
+        return log
+    except BaseException:
+        store.open_files.drop_directory(directory)  # the disk failed after the active segment was opened
+        raise

@@ -363,6 +363,17 @@ def test_a_damaged_epoch_file_fails_the_directory(world):
         world.open()
 
 
+@pytest.mark.parametrize("operation", ["read", "sync"])
+def test_a_log_that_the_disk_fails_while_it_is_opened_leaves_no_file_open(world, operation):
+    log = world.open()
+    world.append(log)
+    log.abandon()
+    world.disk.fail_next(operation, path_part=FIRST_LOG)
+    with pytest.raises(StorageError):
+        world.open(clean=False)
+    assert world.disk.open_count == 0
+
+
 # -- a Java broker's directory
 
 
