@@ -127,8 +127,11 @@ class ConfigChanges:
             self._touched = trio.Event()
             try:
                 await self._take(await self._store.children(paths.CONFIG_CHANGES, self._touched.set))
-            except SessionExpired:  # the candidate begins another one
-                await trio.sleep(RETRY_SECONDS)
+            except SessionExpired:
+                if not started:
+                    await self._begin_session()
+                else:  # the candidate begins another one
+                    await trio.sleep(RETRY_SECONDS)
                 continue
             except StoreError as error:
                 logger.warning("changes of configuration cannot be followed: %s", error, extra={"peer": "store"})
@@ -138,6 +141,14 @@ class ConfigChanges:
                 started = True
                 task_status.started()
             await self._touched.wait()
+
+    async def _begin_session(self) -> None:
+        """Another session, while the broker starts: the candidate, which sees to that later, does not run yet."""
+        try:
+            await self._store.renew()
+        except StoreError as error:
+            logger.warning("no new session: %s", error, extra={"peer": "store"})
+            await trio.sleep(RETRY_SECONDS)
 
     def _look_again(self) -> None:
         self._touched.set()

@@ -17,7 +17,7 @@ from barnabas.controller import paths
 from barnabas.controller.levels import level_of
 from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import register_broker
-from barnabas.controller.store import NoNode
+from barnabas.controller.store import NoNode, SessionExpired
 
 if TYPE_CHECKING:
     from barnabas.broker.boot_mark import KeptData
@@ -46,7 +46,11 @@ class Membership:
     async def join(self, advertised: "tuple[Endpoint, ...]", kept: "KeptData") -> None:
         """Register with these addresses, and what the log directories have kept. CannotRegister, StoreError."""
         self._advertised, self._kept = advertised, kept
-        await self.join_again()
+        while True:
+            try:
+                return await self.join_again()
+            except SessionExpired:  # the candidate, which begins another one later, does not run yet
+                await self._store.renew()
 
     async def join_again(self) -> None:
         """Register with the addresses that were told last: in a new session, with a new broker epoch."""
