@@ -22,7 +22,11 @@ import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+import trio
+
+from barnabas.broker.freeing import emptied, emptied_by_topic
 from barnabas.broker.isr import Pulse
+from barnabas.broker.pacing import paced
 from barnabas.broker.waiting import Waiter
 from barnabas.wire.errors import ErrorCode
 
@@ -34,10 +38,11 @@ NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
-PARTITIONS_PER_SLOT = 100  # on average over all slots, of some 400 bytes each
+PARTITIONS_PER_SLOT = 100  # on average over all slots, of some 300 bytes each
 EVICTION_SECONDS = 120.0  # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS
 
-Key = tuple[str | bytes, int]  # topic name (Fetch up to 12) or topic id (13 and later), and partition index
+Topic = str | bytes  # its name (Fetch up to 12) or its id (13 and later)
+Named = dict[Topic, "dict[int, Wanted]"]  # by topic and partition index
 
 
 class Wanted:
@@ -58,7 +63,7 @@ class Wanted:
         "watched",
     )
 
-    def __init__(self, topic: str | bytes, partition_index: int) -> None:
+    def __init__(self, topic: Topic, partition_index: int) -> None:
         self.topic = topic
         self.partition_index = partition_index
         self.name: str | None = None  # of a topic that is asked for by id, once it was found
@@ -80,7 +85,7 @@ class Wanted:
 
 
 class FetchSession:
-    """What one consumer wants: partitions by key, in the order in which they are served."""
+    """What one consumer wants, in the order in which it is served."""
 
     def __init__(self, session_id: int, now: float, *, of_follower: bool) -> None:
         self.session_id = session_id
@@ -89,7 +94,8 @@ class FetchSession:
         self.of_follower = of_follower
         self.uses_topic_ids = False  # Fetch 13 and later; a session keeps to ids or to names
         self.rack = ""  # of the last request
-        self.wanted: dict[Key, Wanted] = {}
+        self._wanted: Named = {}
+        self.partition_count = 0
         self.waiter = Waiter(sleeps_through_commits=of_follower)
         self.pulse = Pulse()
         self.due: dict[Wanted, None] = {}  # to be planned at the next request whatever the waiter says
@@ -99,28 +105,43 @@ class FetchSession:
     @property
     def value(self) -> tuple[bool, int]:
         """What it is worth to keep."""
-        return self.of_follower, len(self.wanted)
+        return self.of_follower, self.partition_count
+
+    def want_all(self, named: Named, count: int) -> None:
+        """A full request named these. The caller makes them due."""
+        self._wanted, self.partition_count = named, count
 
     def want(self, wanted: Wanted) -> None:
         """Add or update a partition; it is due at once."""
-        self.wanted[wanted.topic, wanted.partition_index] = wanted
+        of_topic = self._wanted.setdefault(wanted.topic, {})
+        self.partition_count += wanted.partition_index not in of_topic
+        of_topic[wanted.partition_index] = wanted
         self.due[wanted] = None
+
+    def find(self, topic: Topic, partition_index: int) -> Wanted | None:
+        """This partition, if the consumer wants it."""
+        return self._wanted.get(topic, {}).get(partition_index)
 
     def ask_from(self, rack: str) -> None:
         """The consumer is in this rack. If it is a new one, another replica may be nearer: all partitions are due."""
         if rack != self.rack:
             self.rack = rack
-            self.due.update(dict.fromkeys(self.wanted.values()))
+            for of_topic in self._wanted.values():
+                self.due.update(dict.fromkeys(of_topic.values()))
 
     @property
     def is_watching(self) -> bool:
         """Whether there is a partition here from which news may come."""
         return bool(self._by_partition)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, topic: Topic, partition_index: int) -> None:
         """The consumer does not want this partition any more."""
-        wanted = self.wanted.pop(key, None)
+        of_topic = self._wanted.get(topic, {})
+        wanted = of_topic.pop(partition_index, None)
         if wanted is not None:
+            if not of_topic:
+                del self._wanted[topic]
+            self.partition_count -= 1
             wanted.part()
             self.due.pop(wanted, None)
             self.watch(wanted, None)
@@ -151,11 +172,17 @@ class FetchSession:
         return list(due)
 
     def close(self) -> None:
-        """Stop watching, for good."""
+        """Watch nothing more from now on; `free` ends what is watched already."""
         self._is_closed = True
-        for partition in self._by_partition:
-            self.waiter.unregister([partition])
-        self._by_partition.clear()
+
+    async def free(self) -> None:
+        """Stop watching, and free what is kept of each partition; others run in between."""
+        with trio.CancelScope(shield=True):
+            async for partition in paced(list(self._by_partition)):
+                self.waiter.unregister([partition])
+        await emptied(self._by_partition)
+        await emptied(self.due)
+        await emptied_by_topic(self._wanted)
 
 
 class FetchSessions:
@@ -164,6 +191,7 @@ class FetchSessions:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._closed: list[FetchSession] = []
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -189,7 +217,7 @@ class FetchSessions:
     @property
     def partition_count(self) -> int:
         """How many partitions all sessions together keep."""
-        return sum(len(session.wanted) for session in self._sessions.values())
+        return sum(session.partition_count for session in self._sessions.values())
 
     def continue_session(
         self, session_id: int, epoch: int, now: float, *, uses_topic_ids: bool = False
@@ -212,6 +240,12 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+            self._closed.append(session)
+
+    async def free_closed(self) -> None:
+        """Free the sessions that were closed. One of 50,000 partitions takes some milliseconds."""
+        while self._closed:
+            await self._closed.pop().free()
 
     def _evict(self, now: float, value: tuple[bool, int]) -> bool:
         """Close a session that is worth less than one of this value; False when there is none."""

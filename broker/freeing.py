@@ -44,7 +44,7 @@ def _lists_of(struct: Struct) -> list[list[object]]:
 
 
 async def emptied(*tables: dict[Key, Value] | list[Value]) -> None:
-    """Empty these tables of a handler, which ends; others run in between where they are large."""
+    """Empty these tables of a handler, which ends, where they are large; others run in between."""
     for table in tables:
         while len(table) > ENTRIES_AT_A_TIME:
             if isinstance(table, list):
@@ -54,3 +54,18 @@ async def emptied(*tables: dict[Key, Value] | list[Value]) -> None:
                     table.popitem()
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()
+
+
+async def emptied_by_topic(tables: dict[Key, dict[int, Value]]) -> None:
+    """The same for a table of tables: many may be small."""
+    left = ENTRIES_AT_A_TIME
+    while tables:
+        _, of_topic = tables.popitem()
+        left -= 1
+        while of_topic:
+            of_topic.popitem()
+            left -= 1
+            if left <= 0:
+                left = ENTRIES_AT_A_TIME
+                with trio.CancelScope(shield=True):
+                    await trio.lowlevel.checkpoint()

@@ -15,7 +15,8 @@ Versions: 0-3 get their records in the message formats of before 0.11, unless `m
 Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import trio
 
@@ -35,12 +36,13 @@ from barnabas.broker.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION_ID,
     FetchSession,
-    Key,
+    Named,
+    Topic,
     Wanted,
 )
-from barnabas.broker.freeing import emptied
+from barnabas.broker.freeing import emptied, emptied_by_topic
 from barnabas.broker.leader_hints import LeaderHints
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import paced, portions
 from barnabas.broker.waiting import Waiter, Watched
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -52,6 +54,7 @@ CURRENT_LEADER_VERSION = 16
 NO_PARTITION = -1
 PARTITIONS_AT_A_TIME = 100  # planned in one step: about a millisecond. Counted by hand: for the usual fetch of a few
 # partitions, `paced` would cost more than all the rest.
+DUE_AT_A_TIME = 5000
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
@@ -59,21 +62,23 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     opened = await _open(broker, call, request)
     if isinstance(opened, ErrorCode):
         return m.FetchResponse(error_code=opened)
-    session, wanted, incremental = opened
+    session, named, incremental = opened
+    await broker.fetch_sessions.free_closed()
     plan = FetchPlan(broker, call, request)
     try:
-        return await _answer(plan, request, session, wanted, incremental=incremental)
+        return await _answer(plan, request, session, named, incremental=incremental)
     finally:
         await emptied(plan.partitions)
         await emptied(plan.rows)
-        await emptied(wanted)
+        if session is None or incremental:  # otherwise the session keeps it
+            await emptied_by_topic(named)
 
 
 async def _answer(
     plan: FetchPlan,
     request: m.FetchRequest,
     session: FetchSession | None,
-    wanted: Iterable[Wanted],
+    named: Named,
     *,
     incremental: bool,
 ) -> m.FetchResponse:
@@ -82,7 +87,7 @@ async def _answer(
         if session is not None:
             await _fill_from_session(plan, session, request)
         else:
-            await _fill(plan, wanted, request)
+            await _fill(plan, named, request)
         await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
             await plan.convert()
@@ -111,9 +116,10 @@ async def _answer(
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
     """The same error for every partition, and for the whole where the version has a place for it."""
-    topics = _Topics()
-    every = (_wanted(topic, partition, version) for topic in request.topics for partition in topic.partitions)
-    for wanted in {(wanted.topic, wanted.partition_index): wanted for wanted in every}.values():
+    topics, named = _Topics(), Named()
+    for _ in _naming(named, request, version):
+        pass
+    for wanted in _each(named):
         row = failed_row(wanted, code)
         row.aborted_transactions = () if code in NOT_FOUND else None
         topics.add(wanted, row)
@@ -142,52 +148,54 @@ async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.Fetc
 
 async def _open(
     broker: Broker, call: Call, request: m.FetchRequest
-) -> tuple[FetchSession | None, list[Wanted], bool] | ErrorCode:
-    """(session or None, partitions of a request without session, whether it is incremental)."""
+) -> tuple[FetchSession | None, Named, bool] | ErrorCode:
+    """(session or None, what the request names, whether it is incremental)."""
     sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
-    wanted = await _named(request, call.version)
+    named: Named = {}
+    for number, _ in enumerate(_naming(named, request, call.version), 1):
+        if number % PARTITIONS_AT_A_TIME == 0:
+            await trio.lowlevel.checkpoint()
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
-            return None, wanted, False
-        session = sessions.create(trio.current_time(), slots, len(wanted), of_follower=replica_id(call, request) >= 0)
+            return None, named, False
+        count = sum(map(len, named.values()))
+        session = sessions.create(trio.current_time(), slots, count, of_follower=replica_id(call, request) >= 0)
         if session is None:
-            return None, wanted, False
+            return None, named, False
+        session.want_all(named, count)
         session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
         session.rack = request.rack_id
-        for number, each in enumerate(wanted, 1):
-            session.want(each)
-            if number % PARTITIONS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
-        return session, [], False
+        await _stay_due(session, list(_each(named)))
+        return session, named, False
     continued = sessions.continue_session(
         request.session_id, request.session_epoch, trio.current_time(), uses_topic_ids=call.version >= TOPIC_ID_VERSION
     )
     if isinstance(continued, ErrorCode):
         return continued
     continued.ask_from(request.rack_id)
-    size = len(continued.wanted)
-    for number, change in enumerate(wanted, 1):
+    size = continued.partition_count
+    for number, change in enumerate(_each(named), 1):
         _update(continued, change)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
     for number, key in enumerate(_forgotten(request, call.version), 1):
-        continued.forget(key)
+        continued.forget(*key)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
-    if not continued.wanted:
+    if not continued.partition_count:
         sessions.close(continued.session_id)
-        return None, [], False
-    if len(continued.wanted) > size and not sessions.has_room_for(continued, slots):
+        return None, {}, False
+    if continued.partition_count > size and not sessions.has_room_for(continued, slots):
         sessions.close(continued.session_id)
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # so the client names everything again
-    return continued, [], True
+    return continued, named, True
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
     """A partition named in an incremental request: new, or with another position; what it was told stays known."""
-    known = session.wanted.get((change.topic, change.partition_index))
+    known = session.find(change.topic, change.partition_index)
     if known is None:
         session.want(change)
         return
@@ -218,7 +226,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 return
             plan.has_waited = True
     except BaseException:
-        session.due.update(dict.fromkeys([*plan.rows, *due]))
+        await _stay_due(session, [*plan.rows, *due])
         raise
 
 
@@ -243,19 +251,28 @@ async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) ->
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
         wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
-    session.due.update(dict.fromkeys(served))
+    await _stay_due(session, served)
     return rows
+
+
+async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
+    """To be planned at the next request, too."""
+    for some in portions(wanted, DUE_AT_A_TIME):
+        session.due.update(dict.fromkeys(some))
+        if len(some) == DUE_AT_A_TIME:
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.checkpoint()
 
 
 # -- without a session
 
 
-async def _fill(plan: FetchPlan, wanted: Iterable[Wanted], request: m.FetchRequest) -> None:
+async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
     """Plan everything; while too little is there, wait for changes and plan those again."""
     found: dict[Watched, Wanted] = {}
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
-        for number, each in enumerate(wanted, 1):
+        for number, each in enumerate(_each(named), 1):
             partition = plan.plan(each)
             if partition is not None:
                 found[partition] = each
@@ -280,26 +297,27 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 # -- requests and rows
 
 
-async def _named(request: m.FetchRequest, version: int) -> list[Wanted]:
-    """What the request names; of a partition that is named twice, the last counts."""
-    named: dict[Key, Wanted] = {}
-    left = PARTITIONS_AT_A_TIME
-    for topic in request.topics:
-        for partition in topic.partitions or (None,):
-            if partition is not None:
-                each = _wanted(topic, partition, version)
-                named[each.topic, each.partition_index] = each
-            left -= 1
-            if not left:
-                await trio.lowlevel.checkpoint()
-                left = PARTITIONS_AT_A_TIME
-    wanted = list(named.values())
-    await emptied(named)
-    return wanted
+def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[None]:
+    """Fill in what the request names; of a partition that is named twice, the last counts.
+
+    Each partition is a step, and a topic without partitions one, too.
+    """
+    for row in request.topics:
+        topic = row.topic_id if version >= TOPIC_ID_VERSION else row.topic
+        of_topic = named.setdefault(topic, {})
+        for partition in row.partitions:
+            of_topic[partition.partition] = _wanted(topic, partition)
+            yield
+        if not row.partitions:
+            yield
 
 
-def _wanted(topic: m.FetchRequest.FetchTopic, partition: m.FetchRequest.FetchPartition, version: int) -> Wanted:
-    wanted = Wanted(topic.topic_id if version >= TOPIC_ID_VERSION else topic.topic, partition.partition)
+def _each(named: Named) -> Iterator[Wanted]:
+    return chain.from_iterable(map(dict.values, named.values()))
+
+
+def _wanted(topic: Topic, partition: m.FetchRequest.FetchPartition) -> Wanted:
+    wanted = Wanted(topic, partition.partition)
     wanted.fetch_offset = partition.fetch_offset
     wanted.max_bytes = partition.partition_max_bytes
     wanted.current_leader_epoch = partition.current_leader_epoch
@@ -308,7 +326,7 @@ def _wanted(topic: m.FetchRequest.FetchTopic, partition: m.FetchRequest.FetchPar
     return wanted
 
 
-def _forgotten(request: m.FetchRequest, version: int) -> Iterator[Key]:
+def _forgotten(request: m.FetchRequest, version: int) -> Iterator[tuple[Topic, int]]:
     """What a session is to forget. A topic without partitions is a step, too, and forgets nothing."""
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if version >= TOPIC_ID_VERSION else forgotten.topic

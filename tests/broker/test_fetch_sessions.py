@@ -2,6 +2,8 @@
 
 import random
 
+import trio
+
 from barnabas.broker.fetch_sessions import EVICTION_SECONDS, PARTITIONS_PER_SLOT, FetchSession, FetchSessions, Wanted
 from barnabas.broker.waiting import Waiter, wake
 from barnabas.wire.errors import ErrorCode
@@ -67,7 +69,7 @@ def test_left_overs_come_before_what_changed_since() -> None:
 def test_a_forgotten_partition_is_no_longer_watched() -> None:
     session = empty_session(FetchSessions(random.Random(1)))
     _, place = watched(session, "gone")
-    session.forget(("gone", 0))
+    session.forget("gone", 0)
     wake(place)
     assert place.waiters == {}
     assert session.take_due() == []
@@ -90,14 +92,34 @@ def test_the_epoch_after_the_largest_is_one() -> None:
     assert session.epoch == 1
 
 
-def test_a_full_cache_gives_no_session_until_the_oldest_has_been_idle_for_long() -> None:
+async def test_a_full_cache_gives_no_session_until_the_oldest_has_been_idle_for_long() -> None:
     sessions = FetchSessions(random.Random(1))
     first = session_of(sessions, now=0.0, slots=1)
     _, place = watched(first, "one")
     assert sessions.create(EVICTION_SECONDS, slots=1, partition_count=1) is None
     assert sessions.create(EVICTION_SECONDS + 1, slots=1, partition_count=1) is not None
+    await sessions.free_closed()
     assert place.waiters == {}, "an evicted session watches nothing"
     assert sessions.continue_session(first.session_id, 1, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def test_a_closed_session_is_freed_in_steps(autojump_clock) -> None:
+    sessions = FetchSessions(random.Random(1))
+    session = session_of(sessions, partitions=0)
+    places = [watched(session, f"t{number}")[1] for number in range(2_000)]
+    sessions.close(session.session_id)
+    lefts: list[int] = []
+
+    async def look() -> None:
+        for _ in range(30):
+            lefts.append(len(session.due) + sum(len(place.waiters) for place in places))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        nursery.start_soon(sessions.free_closed)
+    assert len(set(lefts)) > 5
+    assert not any(place.waiters for place in places)
 
 
 def test_use_keeps_a_session_from_being_the_oldest() -> None:

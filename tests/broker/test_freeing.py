@@ -2,9 +2,10 @@
 
 from itertools import pairwise
 
+import pytest
 import trio
 
-from barnabas.broker.freeing import ENTRIES_AT_A_TIME, FREED_AT_A_TIME, emptied, take_apart
+from barnabas.broker.freeing import ENTRIES_AT_A_TIME, FREED_AT_A_TIME, emptied, emptied_by_topic, take_apart
 from barnabas.wire import messages as m
 
 F = m.FetchRequest
@@ -64,3 +65,21 @@ async def test_others_run_while_tables_are_emptied(autojump_clock):
     assert any(ENTRIES_AT_A_TIME < entries < 4 * ENTRIES_AT_A_TIME for entries, _ in seen)
     assert any(ENTRIES_AT_A_TIME < entries < 4 * ENTRIES_AT_A_TIME for _, entries in seen)
     assert len(table) == len(rows) == ENTRIES_AT_A_TIME
+
+
+@pytest.mark.parametrize("topics", [1, 10, 2 * ENTRIES_AT_A_TIME])
+async def test_others_run_while_a_table_of_tables_is_emptied(autojump_clock, topics):
+    tables = {f"t{n}": dict.fromkeys(range(4 * ENTRIES_AT_A_TIME // topics)) for n in range(topics)}
+    inner, lefts = list(tables.values()), []
+
+    async def look():
+        for _ in range(20):
+            lefts.append(sum(map(len, inner)))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        nursery.start_soon(emptied_by_topic, tables)
+    assert len(set(lefts)) >= 4
+    assert lefts[-1] == 0
+    assert not tables
