@@ -3,7 +3,8 @@
 *Theory of operation.* A frame is an int32 length and that many bytes (reference wire.md, section 4). `FrameReader`
 copies what it is fed exactly once, into a bytearray that belongs to the frame alone: a frame is writable, for a record
 batch in it is stamped in place, and stays valid whatever arrives later. Memory grows with the bytes that came, never
-with the length that a frame claims. A length that is not positive or exceeds the limit ends the stream, for the next
+with the length that a frame claims. The beginning of a large frame is copied once more, to pages that are reserved for
+all of it: an array that grows is copied by the C library now and then, 10 MB in 10 ms. A length that is not positive or exceeds the limit ends the stream, for the next
 boundary cannot be found; whole frames before it are still handed out.
 
 A request begins with a header: API key, version, correlation id, and from header version 1 on the client id, which
@@ -12,6 +13,7 @@ An unknown key or version is `UnsupportedRequest`: the connection closes, except
 version 0 with error 35, so that a newer client learns what to speak (KIP-511).
 """
 
+import mmap
 import struct
 from collections import deque
 from typing import NamedTuple
@@ -20,6 +22,8 @@ from barnabas.wire.apis import APIS, request_header_version
 from barnabas.wire.errors import ProtocolViolation
 
 LENGTH_BYTES = 4
+PAGES_BYTES_MIN = 1 << 21  # a frame of so much gets pages of its own
+ARRAY_BYTES_MAX = 1 << 18  # but not before so much of it arrived
 HEADER_TAGS_MAX = 100  # Kafka knows none; each costs us time on the event loop
 
 _LENGTH = struct.Struct(">i")
@@ -41,32 +45,41 @@ class UnsupportedRequest(ProtocolViolation):
 class FrameReader:
     """Cuts a stream of bytes into frames of at most `max_bytes`."""
 
-    __slots__ = ("_frames", "_frames_bytes", "_max_bytes", "_partial", "_target_bytes", "_violation")
+    __slots__ = (
+        "_arrived_bytes",
+        "_frames",
+        "_frames_bytes",
+        "_max_bytes",
+        "_partial",
+        "_target_bytes",
+        "_violation",
+    )
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._frames: deque[memoryview] = deque()
         self._frames_bytes = 0
-        self._partial = bytearray()  # the frame that is arriving, its length included
+        self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
+        self._arrived_bytes = 0  # of it
         self._target_bytes = LENGTH_BYTES  # how large it will be as far as is known
         self._violation: str | None = None
 
     @property
     def pending_bytes(self) -> int:
         """How many bytes are held: frames not yet taken, and the beginning of the next."""
-        return self._frames_bytes + len(self._partial)
+        return self._frames_bytes + self._arrived_bytes
 
     @property
     def needed_bytes(self) -> int:
         """How many bytes are certainly missing before `next_frame` can give one; 0 when it can, or never will."""
         if self._frames or self._violation is not None:
             return 0
-        return self._target_bytes - len(self._partial)
+        return self._target_bytes - self._arrived_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take what arrived; the caller may reuse the memory. Bytes behind a bad length are dropped."""
         size_bytes = len(data)
-        if not self._partial and size_bytes > LENGTH_BYTES:
+        if not self._arrived_bytes and size_bytes > LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(data)
             if length == size_bytes - LENGTH_BYTES and length <= self._max_bytes and self._violation is None:
                 self._frames.append(memoryview(bytearray(data))[LENGTH_BYTES:])  # the usual case: one whole frame
@@ -75,10 +88,10 @@ class FrameReader:
         view = memoryview(data)
         position = 0
         while position < size_bytes and self._violation is None:
-            missing = self._target_bytes - len(self._partial)
-            self._partial += view[position : position + missing]
+            missing = self._target_bytes - self._arrived_bytes
+            self._store(view[position : position + missing])
             position += missing
-            if len(self._partial) == self._target_bytes:
+            if self._arrived_bytes == self._target_bytes:
                 self._advance()
 
     def next_frame(self) -> memoryview | None:
@@ -94,13 +107,26 @@ class FrameReader:
             raise ProtocolViolation(self._violation)
         return None
 
+    def _store(self, piece: memoryview) -> None:
+        arrived_bytes = self._arrived_bytes + len(piece)
+        if isinstance(self._partial, bytearray):
+            self._partial += piece
+            if arrived_bytes > ARRAY_BYTES_MAX and self._target_bytes >= PAGES_BYTES_MIN:
+                # Pages take memory as they are written to, not now.
+                pages = mmap.mmap(-1, self._target_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                pages[:arrived_bytes] = self._partial
+                self._partial = pages
+        else:
+            self._partial[self._arrived_bytes : arrived_bytes] = piece
+        self._arrived_bytes = arrived_bytes
+
     def _advance(self) -> None:
         """The length or the whole frame is there: go on to the next."""
         partial = self._partial
         if self._target_bytes > LENGTH_BYTES:
             self._frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._frames_bytes += len(partial) - LENGTH_BYTES
-            self._partial, self._target_bytes = bytearray(), LENGTH_BYTES
+            self._partial, self._arrived_bytes, self._target_bytes = bytearray(), 0, LENGTH_BYTES
             return
         (length,) = _LENGTH.unpack_from(partial)
         if length <= 0:
@@ -110,7 +136,7 @@ class FrameReader:
         else:
             self._target_bytes = LENGTH_BYTES + length
             return
-        self._partial = bytearray()
+        self._partial, self._arrived_bytes = bytearray(), 0
 
 
 class RequestHeader(NamedTuple):

@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 import trio
 
 from barnabas.broker import heap
@@ -24,7 +25,8 @@ async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_th
     assert done == ["frozen", "collected"]
 
 
-async def test_free_memory_is_given_back_when_the_process_has_grown(nursery, autojump_clock, monkeypatch):
+@pytest.mark.parametrize("sign", [1, -1])
+async def test_free_memory_is_given_back_when_the_process_has_changed(nursery, autojump_clock, monkeypatch, sign):
     trimmed, resident = [], 100 << 20
     monkeypatch.setattr(heap, "trim_heap", lambda: trimmed.append(resident))
     monkeypatch.setattr(heap, "resident_bytes", lambda: resident)
@@ -32,7 +34,7 @@ async def test_free_memory_is_given_back_when_the_process_has_grown(nursery, aut
     nursery.start_soon(heap.keep_small, lambda: 0)
     await trio.sleep(2.5 * heap.LOOK_SECONDS)
     assert trimmed == []
-    resident += heap.TRIM_GROWN_BYTES + 1
+    resident += sign * (heap.TRIM_CHANGED_BYTES + 1)
     with trio.fail_after(1000 * heap.LOOK_SECONDS):
         while not trimmed:  # it runs in a thread, for which the clock does not wait
             await trio.sleep(heap.LOOK_SECONDS)

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.heap import resident_bytes
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import (
+    ARRAY_BYTES_MAX,
     HEADER_TAGS_MAX,
+    PAGES_BYTES_MIN,
     FrameReader,
     UnsupportedRequest,
     read_request_header,
@@ -114,6 +117,28 @@ def test_a_claimed_length_allocates_nothing_before_the_bytes_arrive() -> None:
     reader.feed(struct.pack(">i", 2**31 - 1) + b"x" * 1000)
     assert reader.pending_bytes == 1004
     assert reader.needed_bytes == 2**31 - 1 - 1000
+
+
+def test_a_large_frame_that_arrives_in_pieces_is_writable_and_its_own() -> None:
+    bodies = [bytes(range(256)) * (PAGES_BYTES_MIN // 200), b"after", bytes(PAGES_BYTES_MIN)]
+    stream, reader, frames = framed(*bodies), FrameReader(2 * PAGES_BYTES_MIN), []
+    for start in range(0, len(stream), 100_000):
+        reader.feed(stream[start : start + 100_000])
+        assert reader.needed_bytes >= 0
+        while (frame := reader.next_frame()) is not None:
+            frame[0] = frame[0]
+            frames.append(frame)
+    assert [bytes(frame) for frame in frames] == bodies
+    assert reader.pending_bytes == 0
+
+
+def test_a_large_frame_takes_the_memory_of_what_has_arrived() -> None:
+    before, readers = resident_bytes(), [FrameReader(2**31 - 1) for _ in range(20)]
+    for reader in readers:
+        reader.feed((2**31 - 1).to_bytes(4, "big"))
+        reader.feed(b"x" * (2 * ARRAY_BYTES_MAX))
+        assert reader.pending_bytes == 2 * ARRAY_BYTES_MAX + 4
+    assert resident_bytes() - before < 4 * len(readers) * ARRAY_BYTES_MAX
 
 
 def test_header_version_1_has_a_client_id_and_no_tags() -> None:
