@@ -4,8 +4,8 @@
 copies what it is fed exactly once, into a bytearray that belongs to the frame alone: a frame is writable, for a record
 batch in it is stamped in place, and stays valid whatever arrives later. Memory grows with the bytes that came, never
 with the length that a frame claims. The beginning of a large frame is copied once more, to pages that are reserved for
-all of it: an array that grows is copied by the C library now and then, 10 MB in 10 ms. A length that is not positive or exceeds the limit ends the stream, for the next
-boundary cannot be found; whole frames before it are still handed out.
+all of it: an array that grows is copied by the C library now and then, 10 MB in 10 ms. A length that is not positive or
+exceeds the limit ends the stream, for the next boundary cannot be found; whole frames before it are still handed out.
 
 A request begins with a header: API key, version, correlation id, and from header version 1 on the client id, which
 stays an int16 string in version 2, where tagged fields follow (KIP-482). The versions served decide which header it is.
