@@ -7,7 +7,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity, future_name
-from barnabas.broker.logs import Logs
+from barnabas.broker.logs import PRODUCERS_AT_A_TIME, Logs
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -18,7 +18,7 @@ from barnabas.storage.checkpoint import (
 from barnabas.storage.disk import StorageError
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.memdisk import MemDisk
-from barnabas.storage.producers import Origin
+from barnabas.storage.producers import Origin, ProducerStates
 from barnabas.wire.records import build_batch
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
@@ -499,6 +499,27 @@ async def test_silent_producers_are_forgotten(autojump_clock, nursery):
     assert len(log.producers) == 1
     await trio.sleep(2 * 60 * MINUTE)
     assert len(log.producers) == 0
+
+
+async def test_the_producers_of_one_log_are_looked_at_a_portion_at_a_time(autojump_clock, nursery, monkeypatch):
+    scene = await Scene(directories="/d1").start(nursery)
+    await scene.create(T0)
+    log, portions = scene.logs.get(T0), []
+    for producer_id in range(2 * PRODUCERS_AT_A_TIME + 1):
+        batch = build_batch(
+            [(None, b"v")], timestamp_ms=now_ms(), producer_id=producer_id, producer_epoch=0, base_sequence=0
+        )
+        log.append_as_leader(batch, leader_epoch=0, origin=Origin.CLIENT, now_ms=now_ms())
+    expire = ProducerStates.expire
+
+    def noted(states, now, expiration_ms, ids):
+        portions.append(len(ids))
+        return expire(states, now, expiration_ms, ids)
+
+    monkeypatch.setattr(ProducerStates, "expire", noted)
+    await trio.sleep(25 * 60 * MINUTE)
+    assert len(log.producers) == 0
+    assert portions[:3] == [PRODUCERS_AT_A_TIME, PRODUCERS_AT_A_TIME, 1]
 
 
 async def test_what_was_flushed_survives_a_machine_crash(autojump_clock, nursery):
