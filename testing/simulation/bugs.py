@@ -13,6 +13,8 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     undead_log         resurrect the data of a deleted topic
     early_duplicate    answer a duplicate before its original is committed
     forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
+    half_cut           go on with a log whose cut has failed
+    topic_by_name      take the log of a deleted topic for that of the topic that has its name now
     recall_by_numbers  know the retry of such a batch by its sequence numbers, whatever it holds
     empty_log          make an empty log where one was lost with its directory
     early_clean_marker take every end of a broker for a clean stop
@@ -23,7 +25,7 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -31,9 +33,11 @@ import trio
 from barnabas.broker import fetch_plan, fetcher, followed, following, log_directory, logs, partition, replicas
 from barnabas.broker.handlers import produce
 from barnabas.broker.isr import decide_high_watermark
+from barnabas.broker.truncation import Truncation
 from barnabas.controller import candidate, leaders, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
+from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
@@ -298,6 +302,26 @@ def _recall_by_numbers() -> list[Replacement]:
     return [(produce, "find_batch", find_batch)]
 
 
+def _half_cut() -> list[Replacement]:
+    async def carry_out(
+        self: Truncation, log: "PartitionLog", cut: "Callable[[int], object]", offset: int, on_cut: "Callable[[], None]"
+    ) -> None:
+        """What cannot be cut may stay."""
+        with suppress(StorageError):
+            await self._world.in_thread(cut, offset)
+        on_cut()
+
+    return [(Truncation, "_carry_out", carry_out)]
+
+
+def _topic_by_name() -> list[Replacement]:
+    def is_of_another(*_: object) -> bool:
+        """A topic is known by its name."""
+        return False
+
+    return [(replicas, "_is_of_another", is_of_another)]
+
+
 def _numbers_of(header: "BatchHeader") -> tuple[int, int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
 
@@ -317,6 +341,8 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "forgotten_directory_sync": _forgotten_directory_sync,
     "distrusted_all": _distrusted_all,
     "trusted_all": _trusted_all,
+    "half_cut": _half_cut,
+    "topic_by_name": _topic_by_name,
     "recall_by_numbers": _recall_by_numbers,
 }
 
@@ -326,6 +352,8 @@ KIND_OF: dict[str, str] = {
     "forgotten_batches": "directories",
     "distrusted_all": "crowds",
     "trusted_all": "moments",
+    "half_cut": "moments",
+    "topic_by_name": "twice",
     "recall_by_numbers": "twice",
 }
 
