@@ -72,7 +72,7 @@ class AskedIsr(NamedTuple):
 
 
 class FollowerWatch(Protocol):
-    """What a leader needs in order to judge its followers, and whom it tells of its judgement (`isr_changes.py`)."""
+    """What a leader needs in order to judge its followers, and who acts on that (`isr_changes.py`)."""
 
     @property
     def limits(self) -> LagLimits: ...

@@ -1,4 +1,4 @@
-"""What `barnabas store export | import` do: open the store that is named, and carry its nodes (controller/transfer.py).
+"""What `barnabas store export | import` do: open the named store, carry its nodes (controller/transfer.py).
 
 A store is named by a data directory, whose embedded store it is, or by ZooKeeper's address. The embedded one belongs to
 one process: its broker must be stopped.

@@ -1,4 +1,4 @@
-"""One broker's session with the simulated metadata store, behaving as `controller/zkclient.py` does with ZooKeeper.
+"""A broker's session with the simulated metadata store; behaves as `controller/zkclient.py` does with ZooKeeper.
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""ZooKeeper's tree of nodes, in memory: every rule of `controller/store.py` about nodes, and nothing about sessions.
+"""ZooKeeper's tree of nodes in memory: the rules of `controller/store.py` about nodes, not about sessions.
 
 The metadata store of the simulated world. A write changes the tree at once; a multi that is refused half way is undone
 from the end. What a write touched is returned as keys of watches: ("data", path) or ("children", path).
