@@ -80,7 +80,7 @@ def serve(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    gc.disable()  # what is imported now stays; `process.py` switches the collector on when the broker is ready
+    gc.disable()  # what is imported now stays; `run.py` switches the collector on when the broker is ready
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError
 
@@ -89,8 +89,8 @@ def serve(
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
 
-    from barnabas.broker.log_output import logging_to, standard_error
-    from barnabas.broker.process import run_broker
+    from barnabas.broker.process.log_output import logging_to, standard_error
+    from barnabas.broker.process.run import run_broker
 
     with logging_to(standard_error(), log_level.upper()) as output:
         failure = run_broker(config, click.echo)
@@ -242,7 +242,7 @@ def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> N
     require_one_store(data_dir, zookeeper)
     import trio
 
-    from barnabas.broker import store_transfer
+    from barnabas.broker.process import store_transfer
     from barnabas.controller.store import StoreError
     from barnabas.storage.disk import OsDisk
 
@@ -263,7 +263,7 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
     require_one_store(data_dir, zookeeper)
     import trio
 
-    from barnabas.broker import store_transfer
+    from barnabas.broker.process import store_transfer
     from barnabas.controller.store import StoreError
     from barnabas.controller.transfer import ExportMalformed
     from barnabas.storage.disk import OsDisk, StorageError

@@ -5,7 +5,7 @@ import gc
 import pytest
 import trio
 
-from barnabas.broker import heap
+from barnabas.broker.process import heap
 
 
 async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_then(

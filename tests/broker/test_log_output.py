@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from barnabas.broker.log_output import LINE_CHARACTERS_MAX, QueueingHandler, RepeatFilter, logging_to
+from barnabas.broker.process.log_output import LINE_CHARACTERS_MAX, QueueingHandler, RepeatFilter, logging_to
 
 
 class HangingOutput(io.StringIO):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.heap import resident_bytes
+from barnabas.broker.process.heap import resident_bytes
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import (
     ARRAY_BYTES_MAX,

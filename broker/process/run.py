@@ -14,8 +14,8 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.heap import freeze_heap, keep_small
 from barnabas.broker.net import OsNet, SocketBuffers
+from barnabas.broker.process.heap import freeze_heap, keep_small
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
 from barnabas.broker.world import real_world
 
