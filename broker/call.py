@@ -7,6 +7,7 @@ import trio
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.config_changes import ConfigChanges
     from barnabas.broker.controller_link import ControllerLink
     from barnabas.broker.fetch_sessions import FetchSessions
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from barnabas.broker.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
-    from barnabas.broker.topic_configs import TopicConfigs
     from barnabas.broker.topics import Topics
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate

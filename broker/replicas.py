@@ -35,12 +35,12 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
+    from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.log_directory import LogDirectory
     from barnabas.broker.logs import Logs
     from barnabas.broker.metadata import ClusterMetadata, TopicInfo
     from barnabas.broker.moves import Moves
-    from barnabas.broker.topic_configs import TopicConfigs
     from barnabas.storage.flusher import Flusher
 
 logger = logging.getLogger(__name__)

@@ -31,6 +31,7 @@ from barnabas.broker.call import Broker
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.config.topic_configs import TopicConfigs
 from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.containment import kept_up
@@ -53,7 +54,6 @@ from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peer import Peers, SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
-from barnabas.broker.topic_configs import TopicConfigs
 from barnabas.broker.topics import GROUP_TOPIC, Topics
 from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
 from barnabas.broker.watchdog import Watchdog

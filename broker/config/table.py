@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from barnabas.broker.config.checks import LONG_MAX, Value, at_least
 from barnabas.broker.config.property import ACCEPTED, LONG, READ_ONLY, SERVED, Property, row
-from barnabas.broker.config.table_cluster import CLUSTER_PROPERTIES
-from barnabas.broker.config.table_groups import GROUPS_PROPERTIES
-from barnabas.broker.config.table_log import LOG_PROPERTIES
-from barnabas.broker.config.table_network import NETWORK_PROPERTIES
-from barnabas.broker.config.table_remote import REMOTE_PROPERTIES
-from barnabas.broker.config.table_security import SECURITY_PROPERTIES
-from barnabas.broker.config.table_topic import TOPIC_PROPERTIES
+from barnabas.broker.config.tables.cluster import CLUSTER_PROPERTIES
+from barnabas.broker.config.tables.groups import GROUPS_PROPERTIES
+from barnabas.broker.config.tables.log import LOG_PROPERTIES
+from barnabas.broker.config.tables.network import NETWORK_PROPERTIES
+from barnabas.broker.config.tables.remote import REMOTE_PROPERTIES
+from barnabas.broker.config.tables.security import SECURITY_PROPERTIES
+from barnabas.broker.config.tables.topic import TOPIC_PROPERTIES
 
 BROKER_TABLE: dict[str, Property] = {
     each.name: each

@@ -37,9 +37,9 @@ from barnabas.broker.config.describe import (
     describe_topic,
 )
 from barnabas.broker.config.live import topic_warnings
+from barnabas.broker.config.log_levels import change_levels, levels
 from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
-from barnabas.broker.log_levels import change_levels, levels
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
 from barnabas.controller import paths

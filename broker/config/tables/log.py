@@ -1,4 +1,4 @@
-"""Broker properties: logs on disk. Most are the defaults of the topic properties of `table_topic.py`.
+"""Broker properties: logs on disk. Most are the defaults of the topic properties of `topic.py`.
 
 One row is: name, type, default, check, who may change it while brokers run, what Barnabas does with it, and what it is.
 Names, types, defaults and checks are Apache Kafka 3.9's.
