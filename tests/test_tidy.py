@@ -99,7 +99,7 @@ PURE = {
     "broker/preferred_replica.py",
     "broker/following.py",
     "broker/security/scram.py",
-    "broker/client_quotas.py",
+    "broker/security/client_quotas.py",
     "testing/crashes/truth.py",
     "testing/simulation/history.py",
     "testing/simulation/truth.py",

@@ -12,7 +12,9 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.client_quotas import (
+from barnabas.broker.net import resolves
+from barnabas.broker.pacing import paced
+from barnabas.broker.security.client_quotas import (
     CLIENT_ID,
     FOLDERS,
     IP,
@@ -27,8 +29,6 @@ from barnabas.broker.client_quotas import (
     parse_filter,
     read_rates,
 )
-from barnabas.broker.net import resolves
-from barnabas.broker.pacing import paced
 from barnabas.controller.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
 from barnabas.controller.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m

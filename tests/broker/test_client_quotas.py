@@ -4,7 +4,14 @@ import math
 
 import pytest
 
-from barnabas.broker.client_quotas import Entity, QuotaRefused, RateChange, change_rates, parse_entity, parse_filter
+from barnabas.broker.security.client_quotas import (
+    Entity,
+    QuotaRefused,
+    RateChange,
+    change_rates,
+    parse_entity,
+    parse_filter,
+)
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
