@@ -37,11 +37,11 @@ import json
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.log_directory import CLEAN_SHUTDOWN_MARKER, FAILURE_MARK
+from barnabas.broker.logs.directory import CLEAN_SHUTDOWN_MARKER, FAILURE_MARK
 from barnabas.storage.disk import Disk, StorageError, join
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directories import LogDirectories
+    from barnabas.broker.logs.directories import LogDirectories
     from barnabas.broker.world import World
 
 BOOT_MARK = "barnabas.boot"

@@ -10,7 +10,7 @@ from barnabas.wire.apis import inter_broker_versions
 if TYPE_CHECKING:
     import trio
 
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.waiting import Waiter
     from barnabas.broker.world import World
     from barnabas.storage.disk import StorageError

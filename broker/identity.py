@@ -9,7 +9,7 @@ belongs to another cluster or another broker is refused: serving it would mix tw
 import random
 from typing import Protocol
 
-from barnabas.broker.log_directory import StoredIdentity
+from barnabas.broker.logs.directory import StoredIdentity
 from barnabas.controller import paths
 from barnabas.controller.loading import parse
 from barnabas.controller.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors

@@ -28,8 +28,8 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directory import LogDirectory
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.partition import Partition
     from barnabas.broker.waiting import Waiter
     from barnabas.storage.log import PartitionLog

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.fetchers import Fetchers
-    from barnabas.broker.log_directory import LogDirectory
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.metadata import ClusterMetadata, TopicInfo
     from barnabas.broker.moves import Moves
     from barnabas.storage.flusher import Flusher

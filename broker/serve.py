@@ -45,8 +45,8 @@ from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.isr_changes import Ask, IsrChanges
 from barnabas.broker.isr_writer import ALTER_PARTITION_LEVEL, IsrWriter
 from barnabas.broker.local_leader import LocalLeader, Pace
-from barnabas.broker.log_directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
-from barnabas.broker.logs import AllDirectoriesOffline, Logs
+from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
+from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.moves import LocalSurroundings, Moves

@@ -18,7 +18,7 @@ Not done: nothing that is known.
 from collections.abc import Container
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.log_directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
+from barnabas.broker.logs.directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
 from barnabas.broker.pacing import paced
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog

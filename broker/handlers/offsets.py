@@ -8,7 +8,7 @@ Behaviour of ListOffsets: latest (-1) is the high watermark, or the last stable 
     finds the first record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is
     INVALID_REQUEST. While a new leader does not know how far its predecessor had committed, it answers
     OFFSET_NOT_AVAILABLE, so that offsets never go backwards (KIP-207). Searching by time reads the log, in threads
-    and a slice at a time (`searches.py`). While the log is being cut the answer is NOT_LEADER_OR_FOLLOWER.
+    and a slice at a time (`gate.py`). While the log is being cut the answer is NOT_LEADER_OR_FOLLOWER.
 Behaviour of OffsetForLeaderEpoch: the largest epoch up to the asked one, and its end offset (reference C.3); what lies
     outside the known epochs is no error: -1 and -1. Brokers may ask, and who may describe the topic.
 Behaviour of DeleteRecords: -1 means everything that is committed. The log starts later at once, and that is durable
@@ -24,7 +24,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.freeing import emptied
-from barnabas.broker.log_directory import LogDirectory
+from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.partition import Partition
 from barnabas.broker.repeats import counted

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from barnabas.broker.log_directory import EMBEDDED_STORE_FILE
+from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.broker.world import in_worker_thread, wall_clock_ms
 from barnabas.controller.sqlitestore import open_sqlite_store
 from barnabas.controller.store import MetadataStore, StoreUnavailable

@@ -11,12 +11,12 @@ late_checkpoint  do not write the lower recovery point down after a truncation
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker import log_directories, logs
+from barnabas.broker.logs import directories, partition_logs
 from barnabas.storage import cleanable, disk
 from barnabas.storage import log as storage_log
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directory import LogDirectory
+    from barnabas.broker.logs.directory import LogDirectory
     from barnabas.storage.flush_plan import FlushPlan
     from barnabas.storage.log import PartitionLog
 
@@ -24,13 +24,13 @@ Replacement = tuple[object, str, object]  # whose attribute, its name, what to p
 
 
 def _early_marker() -> list[Replacement]:
-    right = logs.Logs._mark_closed
+    right = partition_logs.Logs._mark_closed
 
-    async def mark_closed(self: logs.Logs, directory: "LogDirectory", left: "Sequence[PartitionLog]") -> bool:
+    async def mark_closed(self: partition_logs.Logs, directory: "LogDirectory", left: "Sequence[PartitionLog]") -> bool:
         """What is left will do."""
         return await right(self, directory, [])
 
-    return [(logs.Logs, "_mark_closed", mark_closed)]
+    return [(partition_logs.Logs, "_mark_closed", mark_closed)]
 
 
 def _forgotten_name() -> list[Replacement]:
@@ -64,7 +64,7 @@ def _trusted_sync() -> list[Replacement]:
 
 def _blind_start() -> list[Replacement]:
     async def at_start(
-        self: log_directories.LogDirectories, directory: "LogDirectory", function: Callable[..., object], *args: object
+        self: directories.LogDirectories, directory: "LogDirectory", function: Callable[..., object], *args: object
     ) -> object:
         """What cannot be read is not there."""
         try:
@@ -72,14 +72,14 @@ def _blind_start() -> list[Replacement]:
         except disk.StorageError:
             return None
 
-    return [(log_directories.LogDirectories, "at_start", at_start)]
+    return [(directories.LogDirectories, "at_start", at_start)]
 
 
 def _late_checkpoint() -> list[Replacement]:
     async def checkpoint_cut(*_: object) -> None:
         """The next regular checkpoint comes soon."""
 
-    return [(logs.Logs, "checkpoint_cut", checkpoint_cut)]
+    return [(partition_logs.Logs, "checkpoint_cut", checkpoint_cut)]
 
 
 BUGS: dict[str, Callable[[], list[Replacement]]] = {

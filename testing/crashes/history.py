@@ -16,8 +16,8 @@ import trio
 from trio.testing import MockClock
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.log_directory import StoredIdentity
-from barnabas.broker.logs import AllDirectoriesOffline, Logs
+from barnabas.broker.logs.directory import StoredIdentity
+from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.world import World, run_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import leader_epoch_of, walk_buffer

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetch_plan, fetcher, followed, following, log_directory, logs, partition, replicas
+from barnabas.broker import fetch_plan, fetcher, followed, following, partition, replicas
 from barnabas.broker.handlers import produce
 from barnabas.broker.isr import decide_high_watermark
-from barnabas.broker.truncation import Truncation
+from barnabas.broker.logs import directory, partition_logs
+from barnabas.broker.logs.truncation import Truncation
 from barnabas.controller import candidate, leaders, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
@@ -47,8 +48,8 @@ from barnabas.wire.records import read_batch_header
 
 if TYPE_CHECKING:
     from barnabas.broker.isr import Follower
-    from barnabas.broker.log_directory import Prepared, StoredIdentity
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.directory import Prepared, StoredIdentity
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.partition import Partition
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.events import Event
@@ -195,7 +196,7 @@ def _undead_log() -> list[Replacement]:
             await self.cleaner.leave(log)
             await self._world.in_thread(log.close, self._world.now_ms())
 
-    return [(logs.Logs, "delete", delete)]
+    return [(partition_logs.Logs, "delete", delete)]
 
 
 def _early_duplicate() -> list[Replacement]:
@@ -235,17 +236,17 @@ def _empty_log() -> list[Replacement]:
         without_log = hosted is not None and hosted.log is None and self.broker_id in state.replicas
         return None if without_log else judge(self, key, topic_id, state)
 
-    return [(logs.Logs, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
+    return [(partition_logs.Logs, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
 
 
 def _early_clean_marker() -> list[Replacement]:
-    right = log_directory.prepare
+    right = directory.prepare
 
     def prepare(disk: "Disk", path: str, identity: "StoredIdentity | None") -> "Prepared":
         """The marker of a clean stop is there, however the broker ended."""
         return right(disk, path, identity)._replace(clean=True)
 
-    return [(logs, "prepare", prepare)]
+    return [(partition_logs, "prepare", prepare)]
 
 
 def _forgotten_directory_sync() -> list[Replacement]:

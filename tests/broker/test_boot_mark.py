@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.boot_mark import BOOT_MARK
-from barnabas.broker.log_directory import FAILURE_MARK
+from barnabas.broker.logs.directory import FAILURE_MARK
 from barnabas.controller import paths
 from barnabas.controller.registration import CannotRegister
 from barnabas.controller.store import Create, Delete, SetData

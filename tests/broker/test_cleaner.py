@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.log_directory import StoredIdentity
-from barnabas.broker.logs import Logs
+from barnabas.broker.logs.directory import StoredIdentity
+from barnabas.broker.logs.partition_logs import Logs
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import CLEANER_CHECKPOINT, read_checkpoint
 from barnabas.storage.disk import StorageError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.log_directory import (
+from barnabas.broker.logs.directory import (
     Contents,
     LogDirectoryRefused,
     StoredIdentity,

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.log_directory import LogDirectoryRefused, StoredIdentity, future_name
-from barnabas.broker.logs import PRODUCERS_AT_A_TIME, Logs
+from barnabas.broker.logs.directory import LogDirectoryRefused, StoredIdentity, future_name
+from barnabas.broker.logs.partition_logs import PRODUCERS_AT_A_TIME, Logs
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,

@@ -5,8 +5,8 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.log_directory import future_name
-from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.broker.logs.directory import future_name
+from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
 )

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker import future_logs
+from barnabas.broker.logs import future_logs
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import until

@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import COMMIT, TRANSACTIONAL, build_batch, build_control_batch

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker.searches import FRUITLESS_REMEMBERED, Searches
+from barnabas.broker.logs.gate import FRUITLESS_REMEMBERED, Searches
 from barnabas.broker.world import request_threads, run_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.segments import SearchDisturbed

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.identity import IdentityConflict
-from barnabas.broker.log_directory import LogDirectoryRefused
+from barnabas.broker.logs.directory import LogDirectoryRefused
 from barnabas.broker.serve import STOP_SECONDS
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk

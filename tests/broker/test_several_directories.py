@@ -2,7 +2,7 @@
 
 import trio
 
-from barnabas.broker.logs import AllDirectoriesOffline
+from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (

@@ -1,7 +1,7 @@
 """The partition logs of this broker, in one or several log directories: reference D.6, D.7, KIP-112.
 
 *Start.* `open` locks the directories and reads whose they are; the broker settles its identity; `load` opens the logs,
-after an unclean shutdown checking each from its recovery point on (`log_directory.py`, `storage/recovery.py`).
+after an unclean shutdown checking each from its recovery point on (`directory.py`, `storage/recovery.py`).
 
 *Run.* Retention, compaction, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of
 `run`. A checkpoint is written only when it has news: an idle broker writes nothing.
@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from barnabas.broker.cleaner import CleanerConfig, LogCleaner
 from barnabas.broker.containment import contained
-from barnabas.broker.flush_schedule import FlushSchedule
-from barnabas.broker.future_logs import FutureLogs
-from barnabas.broker.log_directories import AllDirectoriesOffline, LogDirectories
-from barnabas.broker.log_directory import (
+from barnabas.broker.logs.cleaner_schedule import CleanerConfig, LogCleaner
+from barnabas.broker.logs.delayed_deletion import Doomed, Removals
+from barnabas.broker.logs.directories import AllDirectoriesOffline, LogDirectories
+from barnabas.broker.logs.directory import (
     Contents,
     LogDirectory,
     LogDirectoryRefused,
@@ -45,12 +44,13 @@ from barnabas.broker.log_directory import (
     stray_name,
     take,
 )
-from barnabas.broker.log_placement import LogPlacement
-from barnabas.broker.log_twins import TopicIds, doom_old_twins
+from barnabas.broker.logs.duplicate_logs import TopicIds, doom_old_twins
+from barnabas.broker.logs.flush_schedule import FlushSchedule
+from barnabas.broker.logs.future_logs import FutureLogs
+from barnabas.broker.logs.gate import Searches
+from barnabas.broker.logs.placement import LogPlacement
+from barnabas.broker.logs.truncation import Truncation
 from barnabas.broker.pacing import pause_after, portions
-from barnabas.broker.removals import Doomed, Removals
-from barnabas.broker.searches import Searches
-from barnabas.broker.truncation import Truncation
 from barnabas.storage.checkpoint import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,

@@ -8,7 +8,7 @@ else uses the log is kept away first:
 - reads, flush plans, retention and the expiry of producers: all of them begin on the event loop, and look at
   `is_being_cut` there; a sync that is under way is waited for
 - compaction: paused, so that a pass under way is given up and none begins
-- searches, which run in threads: refused, and those under way end with their next step (`searches.py`)
+- searches, which run in threads: refused, and those under way end with their next step (`gate.py`)
 
 What the checkpoint files say of the log may be too much now. Above all the recovery point: the next records are written
 where it promises that everything is synced. So they are written anew before anybody may append.
@@ -22,7 +22,7 @@ import trio
 from barnabas.storage.disk import HalfDone, StorageError
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog

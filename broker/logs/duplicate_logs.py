@@ -9,13 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.log_directory import Contents, doomed_name, rename_durably
+from barnabas.broker.logs.directory import Contents, doomed_name, rename_durably
 from barnabas.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
 from barnabas.storage.disk import Disk, join
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directories import LogDirectories
+    from barnabas.broker.logs.directories import LogDirectories
     from barnabas.broker.world import World
 
 logger = logging.getLogger(__name__)

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.log_directory import doomed_name, future_name
+from barnabas.broker.logs.directory import doomed_name, future_name
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.storage.disk import StorageError, join
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directory import LogDirectory
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog

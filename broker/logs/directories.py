@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from barnabas.broker.log_directory import LogDirectory, mark_failed
+from barnabas.broker.logs.directory import LogDirectory, mark_failed
 from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
 

@@ -14,7 +14,7 @@ import trio
 from barnabas.broker.containment import contained
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directory import LogDirectory
+    from barnabas.broker.logs.directory import LogDirectory
     from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.log_directory import LogDirectory
+    from barnabas.broker.logs.directory import LogDirectory
     from barnabas.wire.topics import TopicPartition
 
 WISHES_MAX = 10_000  # some megabytes; every partition that a broker hosts may be wished for

@@ -37,7 +37,7 @@ from barnabas.wire.compression import CorruptRecords
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from barnabas.broker.logs import Logs
+    from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.world import World
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.topics import TopicPartition

@@ -1,0 +1,1 @@
+"""The partition logs of this broker: log directories, flushes, compaction, deletion."""
