@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.config_changes import ConfigChanges
-    from barnabas.broker.controller_link import ControllerLink
     from barnabas.broker.fetch_sessions import FetchSessions
     from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.groups.coordinator import GroupCoordinator
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from barnabas.broker.membership import Membership
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.moves import Moves
-    from barnabas.broker.peer import Peers
+    from barnabas.broker.peers.controller_peer import ControllerLink
+    from barnabas.broker.peers.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replicas import Replicas
     from barnabas.broker.topics import Topics

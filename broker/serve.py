@@ -35,7 +35,6 @@ from barnabas.broker.config.topic_configs import TopicConfigs
 from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.containment import kept_up
-from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.fetch_sessions import FetchSessions
 from barnabas.broker.fetchers import Fetchers
 from barnabas.broker.followed import Surroundings as FollowerSurroundings
@@ -51,7 +50,8 @@ from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.moves import LocalSurroundings, Moves
 from barnabas.broker.net import Listener, machine_host_name, resolves
-from barnabas.broker.peer import Peers, SelfPeer
+from barnabas.broker.peers.controller_peer import ControllerLink
+from barnabas.broker.peers.peer import Peers, SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replicas import Replicas
 from barnabas.broker.topics import GROUP_TOPIC, Topics

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.controller_link import ControllerLink
 from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.peers.controller_peer import ControllerLink
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 

@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.peer import Peers
+from barnabas.broker.peers.peer import Peers
 from barnabas.controller.channels import Peer
 from barnabas.wire import asking
 from barnabas.wire import messages as m

@@ -1,0 +1,1 @@
+"""Requests to other brokers and to the controller."""
