@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.config_changes import ConfigChanges
-    from barnabas.broker.fetch_sessions import FetchSessions
-    from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.groups.coordinator import GroupCoordinator
-    from barnabas.broker.isr_changes import IsrChanges
     from barnabas.broker.membership import Membership
     from barnabas.broker.metadata import ClusterMetadata
-    from barnabas.broker.moves import Moves
     from barnabas.broker.peers.controller_peer import ControllerLink
     from barnabas.broker.peers.peer import Peers
     from barnabas.broker.producer_ids import ProducerIds
-    from barnabas.broker.replicas import Replicas
+    from barnabas.broker.replication.alter_partition import IsrChanges
+    from barnabas.broker.replication.fetch_sessions import FetchSessions
+    from barnabas.broker.replication.fetcher_pool import Fetchers
+    from barnabas.broker.replication.log_dir_moves import Moves
+    from barnabas.broker.replication.replicas import Replicas
     from barnabas.broker.topics import Topics
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate

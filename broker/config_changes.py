@@ -33,7 +33,7 @@ from barnabas.controller.store import MetadataStore, NoNode, SessionExpired, Sto
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
-    from barnabas.broker.replicas import Replicas
+    from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.candidate import Candidate
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from barnabas.broker.dispatch import Owed, Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.owed import OWED_MAX, OwedAnswers, is_produce
 from barnabas.broker.pacing import paced
-from barnabas.broker.waiting import asker
+from barnabas.broker.replication.waiting import asker
 from barnabas.storage.disk import FileSlice, InThread, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header

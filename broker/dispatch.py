@@ -40,7 +40,7 @@ from barnabas.broker.handlers import (
     versions,
 )
 from barnabas.broker.pacing import complete
-from barnabas.broker.waiting import Later
+from barnabas.broker.replication.waiting import Later
 from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version

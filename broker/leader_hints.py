@@ -6,7 +6,7 @@ A broker that hosts the partition knows from LeaderAndIsr, which comes before Up
 from typing import NamedTuple
 
 from barnabas.broker.call import Broker
-from barnabas.broker.partition import Partition
+from barnabas.broker.replication.partition import Partition
 
 
 class LeaderNode(NamedTuple):

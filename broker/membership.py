@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.boot_mark import KeptData
     from barnabas.broker.config.listeners import Endpoint
     from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.replicas import Replicas
+    from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.store import MetadataStore
 
 SESSIONS_WAITED = 1.5  # of the previous life's, which ends up to a tick of ZooKeeper's later than it should

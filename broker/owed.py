@@ -11,7 +11,7 @@ import trio
 
 from barnabas.broker.dispatch import PRODUCE_KEY, Owed, Pieces
 from barnabas.broker.net import Stream
-from barnabas.broker.waiting import Waiter, Watched, resting
+from barnabas.broker.replication.waiting import Waiter, Watched, resting
 from barnabas.storage.disk import InThread
 
 PRODUCE_START = PRODUCE_KEY.to_bytes(2, "big")

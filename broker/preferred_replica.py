@@ -8,7 +8,7 @@ follower serves consumers up to its own high watermark, which is that of the lea
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.isr import Follower
+from barnabas.broker.replication.isr import Follower
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import BrokerInfo

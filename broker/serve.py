@@ -35,25 +35,25 @@ from barnabas.broker.config.topic_configs import TopicConfigs
 from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.containment import kept_up
-from barnabas.broker.fetch_sessions import FetchSessions
-from barnabas.broker.fetchers import Fetchers
-from barnabas.broker.followed import Surroundings as FollowerSurroundings
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.handover import hand_over
 from barnabas.broker.identity import IdentityConflict, settle_identity
-from barnabas.broker.isr_changes import Ask, IsrChanges
-from barnabas.broker.isr_writer import ALTER_PARTITION_LEVEL, IsrWriter
-from barnabas.broker.local_leader import LocalLeader, Pace
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.moves import LocalSurroundings, Moves
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peers.controller_peer import ControllerLink
 from barnabas.broker.peers.peer import Peers, SelfPeer
 from barnabas.broker.producer_ids import ProducerIds
-from barnabas.broker.replicas import Replicas
+from barnabas.broker.replication.alter_partition import Ask, IsrChanges
+from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, IsrWriter
+from barnabas.broker.replication.fetch_sessions import FetchSessions
+from barnabas.broker.replication.fetcher_pool import Fetchers
+from barnabas.broker.replication.followed_partition import Surroundings as FollowerSurroundings
+from barnabas.broker.replication.local_leader import LocalLeader, Pace
+from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
+from barnabas.broker.replication.replicas import Replicas
 from barnabas.broker.topics import GROUP_TOPIC, Topics
 from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
 from barnabas.broker.watchdog import Watchdog

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.config.live import topic_warnings
-from barnabas.broker.waiting import resting
+from barnabas.broker.replication.waiting import resting
 from barnabas.controller.growth import Grown, Growth, grow_topic
 from barnabas.controller.levels import level_of
 from barnabas.controller.placement import RackAwareness

@@ -17,7 +17,7 @@ from collections.abc import Collection
 import trio
 
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.replicas import Replicas
+from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller import paths
 from barnabas.controller.loading import catch_up, read_topics
 from barnabas.controller.store import MetadataStore, StoreError

@@ -51,9 +51,9 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartiti
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.partition import ACKS_ALL
+from barnabas.broker.replication.partition import ACKS_ALL
+from barnabas.broker.replication.waiting import resting
 from barnabas.broker.topics import GROUP_TOPIC
-from barnabas.broker.waiting import resting
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition, partition_for
 

@@ -1,6 +1,6 @@
 """What the group coordinator needs of the rest of the broker, as narrow protocols.
 
-`broker/world.py`, `broker/partition.py` and the configuration satisfy them; a test may hand in less.
+`broker/world.py`, `broker/replication/partition.py` and the configuration satisfy them; a test may hand in less.
 """
 
 import random

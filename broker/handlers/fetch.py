@@ -31,7 +31,10 @@ from barnabas.broker.fetch_plan import (
     records_bytes,
     replica_id,
 )
-from barnabas.broker.fetch_sessions import (
+from barnabas.broker.freeing import emptied, emptied_by_topic
+from barnabas.broker.leader_hints import LeaderHints
+from barnabas.broker.pacing import paced, portions
+from barnabas.broker.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION_ID,
@@ -40,10 +43,7 @@ from barnabas.broker.fetch_sessions import (
     Topic,
     Wanted,
 )
-from barnabas.broker.freeing import emptied, emptied_by_topic
-from barnabas.broker.leader_hints import LeaderHints
-from barnabas.broker.pacing import paced, portions
-from barnabas.broker.waiting import Waiter, Watched
+from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 

@@ -9,14 +9,14 @@ Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-
     flag, 3+ per partition), UpdateMetadata 0-8 (0-4 flat, 5+ by topic). AlterPartition 0-3: 2+ by topic id, and knows
     INELIGIBLE_REPLICA; 3 names the ISR's members with their broker epochs. ControlledShutdown 0-3: 2+ with the broker
     epoch.
-Not done: nothing that is known. This broker's own AlterPartition is asked by `broker/isr_changes.py`.
+Not done: nothing that is known. This broker's own AlterPartition is asked by `broker/replication/alter_partition.py`.
 """
 
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
-from barnabas.broker.replicas import StoppedReplica
+from barnabas.broker.replication.replicas import StoppedReplica
 from barnabas.controller.events import ControlledShutdownAsked, IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.state import Leadership

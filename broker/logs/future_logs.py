@@ -1,7 +1,7 @@
 """Logs that are to take the place of others: the files of a move between log directories (KIP-113).
 
 `<topic>-<partition>.<32 hex>-future` lies in the directory that a log moves to, until it holds what the current log
-holds (`moves.py` sees to that). Then `swap` gives it the other's place:
+holds (`log_dir_moves.py` sees to that). Then `swap` gives it the other's place:
 
     1   one step on the event loop: the last records are copied, the current log's directory is called -delete,
         and the future log is the partition's log

@@ -25,7 +25,7 @@ from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.partition import Partition
     from barnabas.storage.disk import InThread
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.records import Steps

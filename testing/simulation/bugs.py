@@ -30,11 +30,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetch_plan, fetcher, followed, following, partition, replicas
+from barnabas.broker import fetch_plan
 from barnabas.broker.handlers import produce
-from barnabas.broker.isr import decide_high_watermark
 from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.truncation import Truncation
+from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
+from barnabas.broker.replication.isr import decide_high_watermark
 from barnabas.controller import candidate, leaders, office, paths
 from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
@@ -47,10 +48,10 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import read_batch_header
 
 if TYPE_CHECKING:
-    from barnabas.broker.isr import Follower
     from barnabas.broker.logs.directory import Prepared, StoredIdentity
     from barnabas.broker.logs.partition_logs import Logs
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.isr import Follower
+    from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.events import Event
     from barnabas.controller.office import Surroundings, Term
@@ -77,17 +78,17 @@ def _early_ack() -> list[Replacement]:
 
 
 def _high_watermark_cut() -> list[Replacement]:
-    def decide_cut(_: object, __: "LeaderEpochs", log_end_offset: int, high_watermark: int) -> "following.Cut":
+    def decide_cut(_: object, __: "LeaderEpochs", log_end_offset: int, high_watermark: int) -> "follower_state.Cut":
         """What is above our high watermark is not committed, is it?"""
-        return following.Cut(min(high_watermark, log_end_offset), True)
+        return follower_state.Cut(min(high_watermark, log_end_offset), True)
 
-    right = followed.Followed.__init__
+    right = followed_partition.Followed.__init__
 
-    def truncating(self: "followed.Followed", replica: "Partition", *, is_truncating: bool) -> None:
+    def truncating(self: "followed_partition.Followed", replica: "Partition", *, is_truncating: bool) -> None:
         """Every new follower cuts its log before it fetches."""
         right(self, replica, is_truncating=True)
 
-    return [(fetcher, "decide_cut", decide_cut), (followed.Followed, "__init__", truncating)]
+    return [(fetcher, "decide_cut", decide_cut), (followed_partition.Followed, "__init__", truncating)]
 
 
 def _epoch_blind() -> list[Replacement]:

@@ -33,7 +33,7 @@ from barnabas.wire.records import BatchHeader
 from barnabas.wire.topics import partition_for
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.partition import Partition
     from barnabas.storage.log import PartitionLog
 
 RULES = {

@@ -16,13 +16,13 @@ a thread may still end.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.broker.waiting import Waiter, Watched
+from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire.records import BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker
-    from barnabas.broker.partition import Partition
-    from barnabas.broker.replicas import Replicas
+    from barnabas.broker.replication.partition import Partition
+    from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.store import Item, Outcome
     from barnabas.storage.log import PartitionLog
     from barnabas.storage.memdisk import MemDisk

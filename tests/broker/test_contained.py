@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.containment import PAUSE_SECONDS, kept_up
-from barnabas.broker.partition import Partition
+from barnabas.broker.replication.partition import Partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.log import PartitionLog
@@ -109,7 +109,7 @@ async def test_a_round_that_fails_as_a_whole_is_followed_by_another_one(nursery,
         def take(self, asked, response):
             raise error
 
-        spoiled.setattr("barnabas.broker.following.FetchSession.take", take)
+        spoiled.setattr("barnabas.broker.replication.follower_state.FetchSession.take", take)
         await topic.produce(b"a")
         await trio.sleep(5)
     assert tracebacks(caplog) == [error] * len(tracebacks(caplog)) != []

@@ -4,8 +4,14 @@ import random
 
 import trio
 
-from barnabas.broker.fetch_sessions import EVICTION_SECONDS, PARTITIONS_PER_SLOT, FetchSession, FetchSessions, Wanted
-from barnabas.broker.waiting import Waiter, wake
+from barnabas.broker.replication.fetch_sessions import (
+    EVICTION_SECONDS,
+    PARTITIONS_PER_SLOT,
+    FetchSession,
+    FetchSessions,
+    Wanted,
+)
+from barnabas.broker.replication.waiting import Waiter, wake
 from barnabas.wire.errors import ErrorCode
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import trio
 
-from barnabas.broker.fetchers import Fetchers
+from barnabas.broker.replication.fetcher_pool import Fetchers
 from barnabas.wire.topics import TopicPartition
 
 

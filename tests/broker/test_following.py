@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from barnabas.broker.following import (
+from barnabas.broker.replication.follower_state import (
     Append,
     Cut,
     Diverged,

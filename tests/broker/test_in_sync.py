@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.broker.isr import LagLimits, Pulse
-from barnabas.broker.partition import ACKS_ALL, RECOVERED, RECOVERING, Role
+from barnabas.broker.replication.isr import LagLimits, Pulse
+from barnabas.broker.replication.partition import ACKS_ALL, RECOVERED, RECOVERING, Role
 from barnabas.wire.errors import ErrorCode
 from tests.broker.test_partition import ACKS_LEADER, ME, OTHER, THIRD, Scene
 

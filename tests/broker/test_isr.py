@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.isr import (
+from barnabas.broker.replication.isr import (
     NEVER,
     Follower,
     LagLimits,

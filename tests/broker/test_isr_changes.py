@@ -4,9 +4,9 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.isr_changes import ROLE_WAIT_SECONDS, IsrChanges
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata
-from barnabas.broker.partition import Partition, Role
+from barnabas.broker.replication.alter_partition import ROLE_WAIT_SECONDS, IsrChanges
+from barnabas.broker.replication.partition import Partition, Role
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m

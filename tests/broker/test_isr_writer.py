@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.isr_writer import IsrWriter
-from barnabas.broker.partition import Partition
+from barnabas.broker.replication.alter_partition_zk import IsrWriter
+from barnabas.broker.replication.partition import Partition
 from barnabas.controller import paths
 from barnabas.controller.paths import PartitionList, PartitionState
 from barnabas.controller.store import Create, StoreUnavailable

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.local_leader import LocalLeader, Pace
-from barnabas.broker.waiting import wake
+from barnabas.broker.replication.local_leader import LocalLeader, Pace
+from barnabas.broker.replication.waiting import wake
 from barnabas.broker.world import run_inline
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk

@@ -281,7 +281,7 @@ async def test_so_many_fetchers_move_partitions_as_are_configured(nursery, autoj
     machine, client = await with_directories(nursery, "/a,/b,/c", **properties)
     await client.create_topic("t", 9)
     await set_rate(machine, client, 1)
-    caplog.set_level("INFO", logger="barnabas.broker.fetcher")
+    caplog.set_level("INFO", logger="barnabas.broker.replication.fetcher")
     for path in ("/a", "/b", "/c"):
         await client.ask(placement_request(path, *(("t", partition) for partition in range(9))))
     started = {record.message for record in caplog.records if record.message.endswith("follows broker 1001")}

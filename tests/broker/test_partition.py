@@ -4,9 +4,9 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.isr import LagLimits
-from barnabas.broker.partition import ACKS_ALL, Partition, Role, await_acknowledged
-from barnabas.broker.waiting import Waiter
+from barnabas.broker.replication.isr import LagLimits
+from barnabas.broker.replication.partition import ACKS_ALL, Partition, Role, await_acknowledged
+from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, open_log
 from barnabas.storage.memdisk import MemDisk

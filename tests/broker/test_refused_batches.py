@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker import refused_batches
+from barnabas.broker.replication import refused_batches
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import batch_of, produce_request
 from tests.broker.replication import Group

@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.fetch_sessions import PARTITIONS_PER_SLOT
+from barnabas.broker.replication.fetch_sessions import PARTITIONS_PER_SLOT
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
     Machine,

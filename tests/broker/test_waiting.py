@@ -2,7 +2,7 @@
 
 import trio
 
-from barnabas.broker.waiting import Waiter, wake
+from barnabas.broker.replication.waiting import Waiter, wake
 
 
 class Place:

@@ -30,9 +30,9 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.records import Commit, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
-from barnabas.broker.isr_changes import IsrChanges
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
-from barnabas.broker.partition import Partition, Role
+from barnabas.broker.replication.alter_partition import IsrChanges
+from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.controller.paths import Endpoint
 from barnabas.storage.log import open_log

@@ -19,7 +19,7 @@ from barnabas.wire.record_batch import NO_PRODUCER_ID, SEQUENCE_MAX
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.partition import Partition
     from barnabas.wire.records import BatchHeader
 
 FOR_A_MOMENT = frozenset(

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import trio
 
-from barnabas.broker.fetcher import Fetcher
-from barnabas.broker.followed import Followable, Followed, Surroundings
-from barnabas.broker.following import EPOCH_IN_FETCH_VERSION, fetcher_index
+from barnabas.broker.replication.fetcher import Fetcher
+from barnabas.broker.replication.followed_partition import Followable, Followed, Surroundings
+from barnabas.broker.replication.follower_state import EPOCH_IN_FETCH_VERSION, fetcher_index
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from barnabas.broker.following import EARLIEST
-from barnabas.broker.waiting import Waiter
+from barnabas.broker.replication.follower_state import EARLIEST
+from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 
 if TYPE_CHECKING:
-    from barnabas.broker.following import Row
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.follower_state import Row
+    from barnabas.broker.replication.partition import Partition
     from barnabas.broker.world import World
     from barnabas.storage.log import PartitionLog
 

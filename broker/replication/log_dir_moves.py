@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.fetchers import Fetchers
-from barnabas.broker.followed import Leader, Surroundings
-from barnabas.broker.following import REPLICA_STATE_VERSION
+from barnabas.broker.replication.fetcher_pool import Fetchers
+from barnabas.broker.replication.followed_partition import Leader, Surroundings
+from barnabas.broker.replication.follower_state import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition
@@ -30,8 +30,8 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.logs.directory import LogDirectory
     from barnabas.broker.logs.partition_logs import Logs
-    from barnabas.broker.partition import Partition
-    from barnabas.broker.waiting import Waiter
+    from barnabas.broker.replication.partition import Partition
+    from barnabas.broker.replication.waiting import Waiter
     from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from barnabas.broker.isr import (
+from barnabas.broker.replication.isr import (
     UNKNOWN_BROKER_EPOCH,
     UNKNOWN_OFFSET,
     Follower,
@@ -27,7 +27,7 @@ from barnabas.broker.isr import (
     is_caught_up,
     may_join,
 )
-from barnabas.broker.waiting import Outcomes, Waiter, wake
+from barnabas.broker.replication.waiting import Outcomes, Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
@@ -72,7 +72,7 @@ class AskedIsr(NamedTuple):
 
 
 class FollowerWatch(Protocol):
-    """What a leader needs in order to judge its followers, and who acts on that (`isr_changes.py`)."""
+    """What a leader needs in order to judge its followers, and who acts on that (`alter_partition.py`)."""
 
     @property
     def limits(self) -> LagLimits: ...

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import trio
 
     from barnabas.broker.logs.partition_logs import Logs
-    from barnabas.broker.waiting import Waiter
+    from barnabas.broker.replication.waiting import Waiter
     from barnabas.broker.world import World
     from barnabas.storage.disk import StorageError
     from barnabas.storage.flusher import Flusher
@@ -27,7 +27,7 @@ FETCH_KEY = 1
 
 
 class FetcherConfig(Protocol):
-    """The broker properties that this file and `moves.py` read; BrokerConfig."""
+    """The broker properties that this file and `log_dir_moves.py` read; BrokerConfig."""
 
     inter_broker_protocol_version: str
     num_replica_alter_log_dirs_threads: int | None

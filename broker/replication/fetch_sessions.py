@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.freeing import emptied, emptied_by_topic
-from barnabas.broker.isr import Pulse
 from barnabas.broker.pacing import paced
-from barnabas.broker.waiting import Waiter
+from barnabas.broker.replication.isr import Pulse
+from barnabas.broker.replication.waiting import Waiter
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.isr import Follower
-    from barnabas.broker.partition import Partition
+    from barnabas.broker.replication.isr import Follower
+    from barnabas.broker.replication.partition import Partition
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0

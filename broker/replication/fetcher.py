@@ -1,7 +1,7 @@
 """A follower at work: what this broker follows of one leader, over one connection (reference C.1-C.4).
 
 Theory of operation. A `Fetcher` is a task. Its round: cut logs whose end is not known to agree with the leader's, ask
-for records from each log's end on, take what came. What each answer means is decided in `following.py`; here it is
+for records from each log's end on, take what came. What each answer means is decided in `follower_state.py`; here it is
 carried out.
 
 A partition joins and leaves in a synchronous step (`add`, `remove`). So everything that happens after an await looks
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.followed import FIRST_REST_SECONDS, Followed, Surroundings
-from barnabas.broker.following import (
+from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, Followed, Surroundings
+from barnabas.broker.replication.follower_state import (
     EARLIEST,
     EPOCH_IN_FETCH_VERSION,
     LATEST,
@@ -53,7 +53,7 @@ from barnabas.broker.following import (
     offset_to_begin_at,
     pieces,
 )
-from barnabas.broker.waiting import wake
+from barnabas.broker.replication.waiting import wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from barnabas.wire import messages as m

@@ -14,8 +14,8 @@ import math
 
 import trio
 
-from barnabas.broker.partition import Partition
-from barnabas.broker.replicas import Replicas
+from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller import paths
 from barnabas.controller.loading import parse
 from barnabas.controller.paths import PartitionList, PartitionState

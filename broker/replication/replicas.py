@@ -24,8 +24,8 @@ import trio
 
 from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
-from barnabas.broker.partition import FollowerWatch, Partition, Role
-from barnabas.broker.refused_batches import RefusedBatches
+from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
+from barnabas.broker.replication.refused_batches import RefusedBatches
 from barnabas.controller.store import SessionExpired
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
@@ -36,11 +36,11 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
-    from barnabas.broker.fetchers import Fetchers
     from barnabas.broker.logs.directory import LogDirectory
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.metadata import ClusterMetadata, TopicInfo
-    from barnabas.broker.moves import Moves
+    from barnabas.broker.replication.fetcher_pool import Fetchers
+    from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.storage.flusher import Flusher
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Partitions and their replicas: roles, in-sync replicas, high watermark, fetchers."""
