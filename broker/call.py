@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster.dynamic_config import ConfigChanges
+    from barnabas.broker.cluster.registration import Membership
+    from barnabas.broker.cluster.topics import Topics
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
-    from barnabas.broker.config_changes import ConfigChanges
     from barnabas.broker.groups.coordinator import GroupCoordinator
-    from barnabas.broker.membership import Membership
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peers.controller_peer import ControllerLink
     from barnabas.broker.peers.peer import Peers
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.fetcher_pool import Fetchers
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
-    from barnabas.broker.topics import Topics
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store import MetadataStore

@@ -26,21 +26,23 @@ from typing import NamedTuple, Protocol
 import trio
 
 from barnabas import __version__
-from barnabas.broker.boot_mark import KeptData
 from barnabas.broker.call import Broker
+from barnabas.broker.cluster.boot_mark import KeptData
+from barnabas.broker.cluster.controlled_shutdown import hand_over
+from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
+from barnabas.broker.cluster.dynamic_config import BrokerConfigs, ConfigChanges
+from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
+from barnabas.broker.cluster.registration import Membership
+from barnabas.broker.cluster.topics import GROUP_TOPIC, Topics
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.topic_configs import TopicConfigs
-from barnabas.broker.config_changes import BrokerConfigs, ConfigChanges
 from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.containment import kept_up
 from barnabas.broker.groups.coordinator import GroupCoordinator
-from barnabas.broker.handover import hand_over
-from barnabas.broker.identity import IdentityConflict, settle_identity
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
-from barnabas.broker.membership import Membership
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peers.controller_peer import ControllerLink
@@ -54,8 +56,6 @@ from barnabas.broker.replication.followed_partition import Surroundings as Follo
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.topics import GROUP_TOPIC, Topics
-from barnabas.broker.vanished_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths

@@ -13,10 +13,10 @@ might make it the leader, and then the others would cut their logs to fit.
 
 The store tells. A state node that names broker B in its ISR was written by somebody who took B to be in sync, at
 zxid m. B's registration says since which broker epoch, the zxid k of an earlier registration, B has lost nothing: its
-machine runs on, or it was shut down cleanly (`broker/boot_mark.py`). If k <= m, then B still has what it had when it
-was vouched for, whether its process or its session ended since. If k > m, B was away in between and may have lost
-records: it *bounced*. A broker that says nothing, as Kafka's own do, is believed from its registration on: k is its
-broker epoch then.
+machine runs on, or it was shut down cleanly (`broker/cluster/boot_mark.py`). If k <= m, then B still has what it had
+when it was vouched for, whether its process or its session ended since. If k > m, B was away in between and may have
+lost records: it *bounced*. A broker that says nothing, as Kafka's own do, is believed from its registration on: k is
+its broker epoch then.
 
 `bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
 Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies. If that

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.groups.decisions import GROUP_NOT_STORED, OFFSETS_NOT_STORED
 from barnabas.broker.groups.descriptions import (
     CLASSIC_TYPE,
@@ -53,7 +54,6 @@ from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.replication.partition import ACKS_ALL
 from barnabas.broker.replication.waiting import resting
-from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition, partition_for
 

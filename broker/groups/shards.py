@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.containment import contained
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
@@ -48,7 +49,6 @@ from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.timers import Timers
-from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec

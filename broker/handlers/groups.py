@@ -19,11 +19,11 @@ from collections.abc import Iterable
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
-from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 

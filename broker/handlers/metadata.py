@@ -18,10 +18,10 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
 from barnabas.broker.pacing import paced, pause_after
-from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.runtime import varint

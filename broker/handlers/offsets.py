@@ -23,13 +23,13 @@ Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.freeing import emptied
 from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.waiting import await_outcomes
-from barnabas.broker.topics import INTERNAL_TOPICS
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import RecordTime

@@ -14,9 +14,9 @@ Not done: transactional ids, whose coordinator does not exist yet. InitProducerI
 """
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
-from barnabas.broker.topics import TRANSACTION_TOPIC
 from barnabas.storage.producers import NO_OFFSET, Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

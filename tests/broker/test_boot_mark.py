@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker.boot_mark import BOOT_MARK
+from barnabas.broker.cluster.boot_mark import BOOT_MARK
 from barnabas.broker.logs.directory import FAILURE_MARK
 from barnabas.controller import paths
 from barnabas.controller.registration import CannotRegister

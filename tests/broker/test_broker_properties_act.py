@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.config.property import Effect, Update
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
-from barnabas.broker.topics import GROUP_TOPIC
 from barnabas.storage.checkpoint import RECOVERY_POINT_CHECKPOINT
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
+from barnabas.broker.cluster.controlled_shutdown import hand_over
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.handover import hand_over
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from tests.broker.harness import Machine, dotted

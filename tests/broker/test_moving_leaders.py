@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from barnabas.broker.cluster.identity import IdentityConflict
 from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.identity import IdentityConflict
 from barnabas.broker.logs.directory import LogDirectoryRefused
 from barnabas.broker.serve import STOP_SECONDS
 from barnabas.storage.log import PartitionLog

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import trio
 
-from barnabas.broker.config_changes import ConfigChanges
-from barnabas.broker.membership import Membership
+from barnabas.broker.cluster.dynamic_config import ConfigChanges
+from barnabas.broker.cluster.registration import Membership
 from barnabas.controller.store import SessionExpired
 
 

@@ -2,7 +2,7 @@
 
 import trio
 
-from barnabas.broker.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.controller import paths
 from tests.broker.clusters import cluster, create_topic, until
 

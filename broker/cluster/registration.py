@@ -20,7 +20,7 @@ from barnabas.controller.registration import register_broker
 from barnabas.controller.store import NoNode, SessionExpired
 
 if TYPE_CHECKING:
-    from barnabas.broker.boot_mark import KeptData
+    from barnabas.broker.cluster.boot_mark import KeptData
     from barnabas.broker.config.listeners import Endpoint
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.replication.replicas import Replicas

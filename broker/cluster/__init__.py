@@ -1,0 +1,1 @@
+"""This broker as a member of its cluster: registration, topics, configuration in the metadata store."""
