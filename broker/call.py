@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peers.controller_peer import ControllerLink
     from barnabas.broker.peers.peer import Peers
-    from barnabas.broker.producer_ids import ProducerIds
     from barnabas.broker.replication.alter_partition import IsrChanges
     from barnabas.broker.replication.fetch_sessions import FetchSessions
     from barnabas.broker.replication.fetcher_pool import Fetchers
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
+    from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store import MetadataStore

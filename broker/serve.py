@@ -47,7 +47,6 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peers.controller_peer import ControllerLink
 from barnabas.broker.peers.peer import Peers, SelfPeer
-from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replication.alter_partition import Ask, IsrChanges
 from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, IsrWriter
 from barnabas.broker.replication.fetch_sessions import FetchSessions
@@ -56,6 +55,7 @@ from barnabas.broker.replication.followed_partition import Surroundings as Follo
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
 from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller import paths

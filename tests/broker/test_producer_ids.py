@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker.producer_ids import WAIT_MS_MAX, ProducerIds
+from barnabas.broker.transactions.producer_ids import WAIT_MS_MAX, ProducerIds
 from barnabas.wire.errors import ErrorCode
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # compared with `is`: the producer id 14 equals it

@@ -1,0 +1,1 @@
+"""Producer ids; the transaction coordinator's room."""
