@@ -96,7 +96,7 @@ PURE = {
     "controller/requests.py",
     "broker/answers.py",
     "broker/replication/isr.py",
-    "broker/preferred_replica.py",
+    "broker/fetching/preferred_replica.py",
     "broker/replication/follower_state.py",
     "broker/security/scram.py",
     "broker/security/client_quotas.py",

@@ -21,7 +21,8 @@ from itertools import chain
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.fetch_plan import (
+from barnabas.broker.fetching.current_leader import LeaderHints
+from barnabas.broker.fetching.plan import (
     NOT_FOUND,
     RECORD_FORMAT_2_VERSION,
     FetchPlan,
@@ -32,7 +33,6 @@ from barnabas.broker.fetch_plan import (
     replica_id,
 )
 from barnabas.broker.freeing import emptied, emptied_by_topic
-from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.pacing import paced, portions
 from barnabas.broker.replication.fetch_sessions import (
     FINAL_EPOCH,

@@ -22,8 +22,8 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
+from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
-from barnabas.broker.leader_hints import LeaderHints
 from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
 from barnabas.broker.replication.partition import Partition, acknowledgements
 from barnabas.broker.replication.waiting import Later

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker import fetch_plan
+from barnabas.broker.fetching import plan
 from barnabas.broker.handlers import produce
 from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.truncation import Truncation
@@ -102,7 +102,7 @@ def _epoch_blind() -> list[Replacement]:
 
     return [
         (partition.Partition, "check_leader_epoch", check_leader_epoch),
-        (fetch_plan.FetchPlan, "_diverges", diverges),
+        (plan.FetchPlan, "_diverges", diverges),
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.fetch_plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, FetchPlan
+from barnabas.broker.fetching.plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, FetchPlan
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import fetch_request, fetched, values_in
@@ -37,7 +37,7 @@ async def test_an_answer_holds_so_many_bytes_in_memory_and_the_rest_as_slices(nu
 
 
 async def test_an_answer_holds_so_many_descriptors_of_sealed_segments(nursery, autojump_clock, carried, monkeypatch):
-    monkeypatch.setattr("barnabas.broker.fetch_plan.SEALED_SLICES_MAX", 2)
+    monkeypatch.setattr("barnabas.broker.fetching.plan.SEALED_SLICES_MAX", 2)
     _, client, _ = await with_records(nursery, 2, size=40_000, partitions=4, segment_bytes="50000")
     session = Session(client)
     rows = await session.rows([("t", each, 0) for each in range(4)], partition_max_bytes=41_000)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from barnabas.broker.fetching.preferred_replica import choose_replica
 from barnabas.broker.metadata import BrokerInfo
-from barnabas.broker.preferred_replica import choose_replica
 from barnabas.broker.replication.isr import Follower
 
 RACKS = {1: "r1", 2: "r2", 3: "r2", 4: None}

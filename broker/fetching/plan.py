@@ -6,8 +6,8 @@ in a thread. The handler (`handlers/fetch.py`) decides what is planned and when 
 """
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.pacing import complete
-from barnabas.broker.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.replication.fetch_sessions import Wanted
 from barnabas.broker.replication.isr import UNKNOWN_BROKER_EPOCH, Pulse
 from barnabas.broker.replication.partition import NO_LEADER_EPOCH, Partition

@@ -1,0 +1,1 @@
+"""What a Fetch reads, and from which replica."""
