@@ -38,7 +38,6 @@ from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.topic_configs import TopicConfigs
-from barnabas.broker.connection import Connections, serve_connection
 from barnabas.broker.containment import kept_up
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
@@ -55,6 +54,7 @@ from barnabas.broker.replication.followed_partition import Surroundings as Follo
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
 from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World

@@ -117,8 +117,8 @@ def test_properties_of_a_topic_and_of_brokers_are_altered_and_described(config_c
 
 def test_levels_of_loggers_and_quotas_are_altered_and_described(config_command):
     loggers = "--entity-type", "broker-loggers", "--entity-name", "1"
-    config_command(*loggers, "--alter", "--add-config", "barnabas.broker.dispatch=DEBUG")
-    assert "barnabas.broker.dispatch=DEBUG" in config_command(*loggers, "--describe")
+    config_command(*loggers, "--alter", "--add-config", "barnabas.broker.server.dispatch=DEBUG")
+    assert "barnabas.broker.server.dispatch=DEBUG" in config_command(*loggers, "--describe")
     user = "--entity-type", "users", "--entity-name", "K."
     client = *user, "--entity-type", "clients", "--entity-name", "land survey"
     config_command(*user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=50")

@@ -94,7 +94,7 @@ PURE = {
     "controller/reassignments.py",
     "controller/steps.py",
     "controller/requests.py",
-    "broker/answers.py",
+    "broker/server/response_memory.py",
     "broker/replication/isr.py",
     "broker/fetching/preferred_replica.py",
     "broker/replication/follower_state.py",
@@ -115,9 +115,9 @@ PURE = {
 
 # Our own bugs: in what is contained, in one request or connection, in one event or term of a controller, in one seed.
 MAY_CATCH_EXCEPTION = {
-    "broker/connection.py",
+    "broker/server/connection.py",
     "broker/containment.py",
-    "broker/dispatch.py",
+    "broker/server/dispatch.py",
     "broker/world.py",
     "controller/candidate.py",
     "controller/controller.py",

@@ -27,9 +27,9 @@ import trio
 from barnabas import __version__
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.dispatch import answer
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.broker.server.dispatch import answer
 from barnabas.broker.world import World, run_inline
 from barnabas.controller.channels import Peer
 from barnabas.controller.paths import Endpoint

@@ -472,7 +472,7 @@ async def test_a_replica_out_of_sync_leads_when_that_is_allowed_while_brokers_ru
 
 @pytest.fixture
 def levels_restored():
-    loggers = [logging.getLogger(name) for name in (None, "barnabas", "barnabas.broker.dispatch")]
+    loggers = [logging.getLogger(name) for name in (None, "barnabas", "barnabas.broker.server.dispatch")]
     before = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, before, strict=True):
@@ -480,7 +480,7 @@ def levels_restored():
 
 
 async def test_a_loggers_level_is_set_and_taken_away(nursery, autojump_clock, levels_restored):
-    client, ours = await (await started(nursery)).connect(), "barnabas.broker.dispatch"
+    client, ours = await (await started(nursery)).connect(), "barnabas.broker.server.dispatch"
     assert await alter(client, (LOGGER, "1", {"root": "WARN"})) == [(0, None)]
     assert await value_of(client, LOGGER, "1", ours) == ("WARN", 6)
     assert await alter(client, (LOGGER, "1", {ours: "TRACE"})) == [(0, None)]
@@ -493,7 +493,7 @@ async def test_a_loggers_level_is_set_and_taken_away(nursery, autojump_clock, le
 async def test_one_level_is_for_all_loggers_of_ours(nursery, autojump_clock, levels_restored):
     client = await (await started(nursery)).connect()
     assert await alter(client, (LOGGER, "1", {"barnabas": "ERROR"})) == [(0, None)]
-    assert await value_of(client, LOGGER, "1", "barnabas.broker.dispatch") == ("ERROR", 6)
+    assert await value_of(client, LOGGER, "1", "barnabas.broker.server.dispatch") == ("ERROR", 6)
     assert await value_of(client, LOGGER, "1", "root") != ("ERROR", 6)
 
 

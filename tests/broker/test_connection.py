@@ -5,8 +5,8 @@ import struct
 import pytest
 import trio
 
-from barnabas.broker import dispatch
-from barnabas.broker.connection import FAVOUR_BYTES, FAVOUR_SECONDS, STALLED_SECONDS
+from barnabas.broker.server import dispatch
+from barnabas.broker.server.connection import FAVOUR_BYTES, FAVOUR_SECONDS, STALLED_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (

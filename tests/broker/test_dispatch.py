@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker import dispatch
+from barnabas.broker.server import dispatch
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_class, response_class
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.broker import connection, dispatch
+from barnabas.broker.server import connection, dispatch
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine, fetch_request, produce_request
 

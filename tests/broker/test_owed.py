@@ -5,7 +5,7 @@ The leader is a whole broker; its one follower is a client of the test, which fe
 
 import trio
 
-from barnabas.broker.owed import OWED_MAX
+from barnabas.broker.server.pipelined_responses import OWED_MAX
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine, fetch_request, list_offsets_request, produce_request
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker import answers, connection, decoding, dispatch
-from barnabas.broker.answers import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.connection import STALLED_SECONDS, Connections
+from barnabas.broker.server import connection, decoding, dispatch, response_memory
+from barnabas.broker.server.connection import STALLED_SECONDS, Connections
+from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
 from barnabas.broker.world import run_inline
 from barnabas.wire import compression
 from barnabas.wire import messages as m
@@ -228,7 +228,7 @@ def large_answers(monkeypatch):
     route = dispatch.HANDLERS[16]._replace(handle=lambda *_: m.ListGroupsResponse(groups=rows))
     monkeypatch.setitem(dispatch.HANDLERS, 16, route)
     monkeypatch.setitem(dispatch._WAITS, 16, False)
-    for module in (answers, connection):
+    for module in (response_memory, connection):
         monkeypatch.setattr(module, "ANSWER_BYTES_ALL", 2_700_000)
 
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
-from barnabas.broker.dispatch import HANDLERS, answer
+from barnabas.broker.server.dispatch import HANDLERS, answer
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_class

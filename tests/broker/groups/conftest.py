@@ -14,7 +14,6 @@ import trio
 from barnabas.broker.call import Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.dispatch import answer
 from barnabas.broker.groups.coordinator import GroupCoordinator
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
@@ -34,6 +33,7 @@ from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.replication.alter_partition import IsrChanges
 from barnabas.broker.replication.partition import Partition, Role
+from barnabas.broker.server.dispatch import answer
 from barnabas.controller.paths import Endpoint
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk

@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
-from barnabas.broker.dispatch import answer
 from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import PartitionInfo
 from barnabas.broker.pacing import complete_inline
+from barnabas.broker.server.dispatch import answer
 from barnabas.controller.sqlitestore import IN_MEMORY, open_sqlite_store
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

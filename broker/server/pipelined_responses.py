@@ -9,9 +9,9 @@ other request waits until nothing is owed, for it may ask about what was written
 
 import trio
 
-from barnabas.broker.dispatch import PRODUCE_KEY, Owed, Pieces
 from barnabas.broker.net import Stream
 from barnabas.broker.replication.waiting import Waiter, Watched, resting
+from barnabas.broker.server.dispatch import PRODUCE_KEY, Owed, Pieces
 from barnabas.storage.disk import InThread
 
 PRODUCE_START = PRODUCE_KEY.to_bytes(2, "big")

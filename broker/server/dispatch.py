@@ -15,7 +15,6 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.freeing import take_apart
 from barnabas.broker.handlers import (
@@ -41,6 +40,7 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.pacing import complete
 from barnabas.broker.replication.waiting import Later
+from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
 from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version

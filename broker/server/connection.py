@@ -1,7 +1,7 @@
 """One connection: read a frame, handle it, answer; again. One task a connection, one request at a time.
 
 That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
-connection only. One request does not hold back the next: a Produce that waits for its acknowledgement (`owed.py`).
+connection only. One request does not hold back the next: a Produce that waits for its acknowledgement (`pipelined_responses.py`).
 Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.answers import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.broker.call import ANONYMOUS, Broker, Call
-from barnabas.broker.decoding import Charged, DecodedMemory
-from barnabas.broker.dispatch import Owed, Pieces, answer_unsupported, respond
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.owed import OWED_MAX, OwedAnswers, is_produce
 from barnabas.broker.pacing import paced
 from barnabas.broker.replication.waiting import asker
+from barnabas.broker.server.decoding import Charged, DecodedMemory
+from barnabas.broker.server.dispatch import Owed, Pieces, answer_unsupported, respond
+from barnabas.broker.server.pipelined_responses import OWED_MAX, OwedAnswers, is_produce
+from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.storage.disk import FileSlice, InThread, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header

@@ -1,0 +1,1 @@
+"""Connections: frames in, responses out, and what both may cost."""
