@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
-    from barnabas.controller.store import MetadataStore
+    from barnabas.controller.store.store import MetadataStore
 
 ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while nobody is authenticated
 

@@ -243,7 +243,7 @@ def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> N
     import trio
 
     from barnabas.broker.process import store_transfer
-    from barnabas.controller.store import StoreError
+    from barnabas.controller.store.store import StoreError
     from barnabas.storage.disk import OsDisk
 
     try:
@@ -264,8 +264,8 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
     import trio
 
     from barnabas.broker.process import store_transfer
-    from barnabas.controller.store import StoreError
-    from barnabas.controller.transfer import ExportMalformed
+    from barnabas.controller.store.store import StoreError
+    from barnabas.controller.store.transfer import ExportMalformed
     from barnabas.storage.disk import OsDisk, StorageError
 
     try:

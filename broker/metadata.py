@@ -11,7 +11,7 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.encoded import Kept
-from barnabas.controller.paths import Endpoint
+from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 

@@ -58,12 +58,12 @@ from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
-from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.loading import partition_count
 from barnabas.controller.office import Surroundings
 from barnabas.controller.registration import CannotRegister
-from barnabas.controller.store import MetadataStore, StoreError
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m

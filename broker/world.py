@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 import trio
 
 from barnabas.broker.net import Net
-from barnabas.controller.store import MetadataStore
+from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import Disk, InThread, OsDisk
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thre
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         if config.zookeeper_connect is not None:
             return await _open_zookeeper(config, config.zookeeper_connect, in_thread)
-        from barnabas.controller.sqlitestore import open_sqlite_store
+        from barnabas.controller.store.sqlitestore import open_sqlite_store
 
         return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)
 
@@ -166,7 +166,7 @@ def machine_boot_id() -> str | None:
 
 
 async def _open_zookeeper(config: StoreConfig, connect: str, in_thread: InThread) -> MetadataStore:
-    from barnabas.controller.zkstore import ZooKeeperConfig, open_zookeeper_store
+    from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 
     timeout_ms = config.zookeeper_session_timeout_ms
     zookeeper = ZooKeeperConfig(

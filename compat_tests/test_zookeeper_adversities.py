@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from barnabas.broker.world import in_worker_thread
-from barnabas.controller import paths
 from barnabas.controller.entity_configs import change_entity, read_entity
 from barnabas.controller.growth import Grown, Growth, grow_topic
 from barnabas.controller.registration import register_broker
-from barnabas.controller.store import (
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import (
     Create,
     Created,
     NodeExists,
@@ -23,8 +23,8 @@ from barnabas.controller.store import (
     StoreUnavailable,
     with_ancestors,
 )
+from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
 from barnabas.controller.topics import CreatedTopic, TopicPlan, create_topic, mark_for_deletion
-from barnabas.controller.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.zookeeper_proxy import ZooKeeperProxy, proxy_to
 from compat_tests.zookeeper_sessions import ZooKeeperStores

@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import Callback
 
 from barnabas.broker.world import in_worker_thread
-from barnabas.controller.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
+from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
 
 _numbers = itertools.count()
 

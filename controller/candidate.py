@@ -28,12 +28,12 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from barnabas.controller import paths
 from barnabas.controller.controller import Controller
 from barnabas.controller.events import Asked, ProducerIdsAsked, UncleanElectionAllowed
 from barnabas.controller.office import ControllerMoved, Surroundings, Term
-from barnabas.controller.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
-from barnabas.controller.store import (
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
+from barnabas.controller.store.store import (
     Check,
     Create,
     Created,

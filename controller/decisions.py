@@ -10,7 +10,6 @@ Differences from Kafka, which reaches the same states by more writes:
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.controller import paths
 from barnabas.controller.state import (
     ClusterImage,
     DeletionBegun,
@@ -21,7 +20,8 @@ from barnabas.controller.state import (
     TopicDeleted,
 )
 from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
-from barnabas.controller.store import ANY_VERSION, Check, Delete
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import ANY_VERSION, Check, Delete
 from barnabas.controller.transitions import (
     REPLICA_TRANSITIONS,
     ReplicaMove,

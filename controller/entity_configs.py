@@ -11,10 +11,10 @@ empty folder of its client ids; where it has no configuration of its own either,
 
 from collections.abc import Callable, Mapping
 
-from barnabas.controller import paths
 from barnabas.controller.loading import parse
-from barnabas.controller.paths import ConfigChange, ConfigEntity
-from barnabas.controller.store import (
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigChange, ConfigEntity
+from barnabas.controller.store.store import (
     BadVersion,
     Check,
     Create,

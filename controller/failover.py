@@ -8,7 +8,7 @@ came back in that time is not believed to be in sync (bounces.py).
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
 from barnabas.controller.events import (
     IsrChangeNotesTouched,
@@ -26,7 +26,8 @@ from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerJoined, LeadershipChanged
-from barnabas.controller.store import Delete
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Delete
 from barnabas.controller.topic_changes import read_new_topics
 from barnabas.controller.topic_deletion import go_on_deleting, read_deletion_marks
 from barnabas.controller.turns import in_slices

@@ -8,10 +8,11 @@ else left alone: levels that somebody finalized are kept while features stay ena
 
 import logging
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.office import Office
-from barnabas.controller.paths import FeatureNode
-from barnabas.controller.store import Create, NodeError, NoNode, Op, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import FeatureNode
+from barnabas.controller.store.store import Create, NodeError, NoNode, Op, SetData
 
 logger = logging.getLogger(__name__)
 

@@ -10,14 +10,15 @@ from collections.abc import Iterable
 
 import trio
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.events import ElectionAsked, PreferredElectionsTouched, RebalanceDue
 from barnabas.controller.leaders import Balance, decide_leaders_at_any_price, decide_preferred_leaders
 from barnabas.controller.office import Office
-from barnabas.controller.paths import PartitionList
 from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused
 from barnabas.controller.steps import Decision
-from barnabas.controller.store import Delete, NoNode
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionList
+from barnabas.controller.store.store import Delete, NoNode
 from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -11,11 +11,17 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from barnabas.controller import paths
-from barnabas.controller.node_json import is_int32
-from barnabas.controller.paths import BrokerRegistration, ConfigEntity, PartitionList, PartitionState, TopicAssignment
 from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
-from barnabas.controller.store import ANY_VERSION, Check, MetadataStore, NoNode, Stat, StoreError, Watch
+from barnabas.controller.store import paths
+from barnabas.controller.store.node_json import is_int32
+from barnabas.controller.store.paths import (
+    BrokerRegistration,
+    ConfigEntity,
+    PartitionList,
+    PartitionState,
+    TopicAssignment,
+)
+from barnabas.controller.store.store import ANY_VERSION, Check, MetadataStore, NoNode, Stat, StoreError, Watch
 from barnabas.wire.topics import TopicPartition
 
 READS_IN_FLIGHT = 64  # enough to hide a round trip; kazoo and ZooKeeper queue what is more

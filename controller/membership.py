@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.decisions import (
     Replica,
     compare_brokers,
@@ -30,7 +30,8 @@ from barnabas.controller.reassigning import complete_moves, resume_moves
 from barnabas.controller.requests import ControlBatch
 from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.steps import Decision
-from barnabas.controller.store import Delete, NoNode
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Delete, NoNode
 from barnabas.controller.topic_deletion import go_on_deleting
 from barnabas.controller.turns import in_slices
 from barnabas.wire import messages as m

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from barnabas.controller import events, loading, paths
+from barnabas.controller import events, loading
 from barnabas.controller.channels import ControllerChannels, Peer
 from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
-from barnabas.controller.levels import level_of
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import (
     ClusterImage,
@@ -38,7 +37,9 @@ from barnabas.controller.state import (
     replay_all,
 )
 from barnabas.controller.steps import Decision, Step
-from barnabas.controller.store import Check, MetadataStore, NodeError, Op, Watch
+from barnabas.controller.store import paths
+from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.store import Check, MetadataStore, NodeError, Op, Watch
 from barnabas.controller.turns import in_slices
 from barnabas.wire.topics import TopicPartition
 

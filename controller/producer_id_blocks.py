@@ -6,11 +6,12 @@ no two brokers ever get the same; a block whose answer is lost is never used.
 
 import logging
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.events import ProducerIdsAsked
 from barnabas.controller.office import Office
-from barnabas.controller.paths import ProducerIdBlock
-from barnabas.controller.store import NodeError, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ProducerIdBlock
+from barnabas.controller.store.store import NodeError, SetData
 from barnabas.wire.errors import ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000

@@ -8,11 +8,10 @@ whoever asks through the API for the same partition later takes precedence, and 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from barnabas.controller import loading, paths
+from barnabas.controller import loading
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
 from barnabas.controller.leaders import decide_moved_leaders
 from barnabas.controller.office import Office
-from barnabas.controller.paths import Reassignment
 from barnabas.controller.reassignments import (
     NO_SUCH_PARTITION,
     PartitionRefused,
@@ -24,7 +23,9 @@ from barnabas.controller.reassignments import (
 )
 from barnabas.controller.state import Assignment, AssignmentsChanged
 from barnabas.controller.steps import Decision, Step
-from barnabas.controller.store import Delete, NodeError, NoNode, Op, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import Reassignment
+from barnabas.controller.store.store import Delete, NodeError, NoNode, Op, SetData
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import logging
 
 import trio
 
-from barnabas.controller import paths
 from barnabas.controller.loading import broker_ids_of, parse
-from barnabas.controller.paths import BrokerRegistration
-from barnabas.controller.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import BrokerRegistration
+from barnabas.controller.store.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.controller.paths import BrokerRegistration, PartitionState
+from barnabas.controller.store.paths import BrokerRegistration, PartitionState
 from barnabas.controller.transitions import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,

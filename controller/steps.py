@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.controller.state import Record
-from barnabas.controller.store import Op
+from barnabas.controller.store.store import Op
 from barnabas.wire.topics import TopicPartition
 
 

@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.controller import paths
 from barnabas.controller.loading import parse
-from barnabas.controller.paths import ConfigEntity, TopicAssignment
 from barnabas.controller.placement import MixedRacks, NoPartitions, RackAwareness, TooFewBrokers, place_replicas
-from barnabas.controller.store import Create, DataTooLarge, MetadataStore, NodeExists, NoNode, Op, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigEntity, TopicAssignment
+from barnabas.controller.store.store import Create, DataTooLarge, MetadataStore, NodeExists, NoNode, Op, SetData
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, names_collide, topic_id_text, why_invalid_topic_name
 

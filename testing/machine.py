@@ -15,8 +15,8 @@ import trio
 
 from barnabas.broker.net import Net
 from barnabas.broker.world import REQUEST_THREADS, StoreConfig, World, real_world, run_inline, wall_clock_ms
-from barnabas.controller.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
-from barnabas.controller.store import MetadataStore
+from barnabas.controller.store.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
+from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import InThread
 from barnabas.storage.memdisk import MemDisk
 

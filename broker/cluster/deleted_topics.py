@@ -18,9 +18,9 @@ import trio
 
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.controller import paths
 from barnabas.controller.loading import catch_up, read_topics
-from barnabas.controller.store import MetadataStore, StoreError
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import MetadataStore, StoreError
 
 RETRY_SECONDS = 1.0
 

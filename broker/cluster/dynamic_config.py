@@ -24,11 +24,11 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller import paths
 from barnabas.controller.entity_configs import BROKERS, TOPICS, node_of, read_entity
 from barnabas.controller.loading import numbered, parse
-from barnabas.controller.paths import DEFAULT_ENTITY, ConfigChange
-from barnabas.controller.store import MetadataStore, NoNode, SessionExpired, StoreError, check_path
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
+from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpired, StoreError, check_path
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig

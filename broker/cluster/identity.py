@@ -10,9 +10,9 @@ import random
 from typing import Protocol
 
 from barnabas.broker.logs.directory import StoredIdentity
-from barnabas.controller import paths
 from barnabas.controller.loading import parse
-from barnabas.controller.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
 
 CLUSTER_ID_BYTES = 16
 

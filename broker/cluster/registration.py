@@ -13,18 +13,18 @@ up at once. An id that another address is registered under, or an address with a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.controller import paths
-from barnabas.controller.levels import level_of
-from barnabas.controller.paths import BrokerRegistration
 from barnabas.controller.registration import register_broker
-from barnabas.controller.store import NoNode, SessionExpired
+from barnabas.controller.store import paths
+from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.paths import BrokerRegistration
+from barnabas.controller.store.store import NoNode, SessionExpired
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.boot_mark import KeptData
     from barnabas.broker.config.listeners import Endpoint
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.replication.replicas import Replicas
-    from barnabas.controller.store import MetadataStore
+    from barnabas.controller.store.store import MetadataStore
 
 SESSIONS_WAITED = 1.5  # of the previous life's, which ends up to a tick of ZooKeeper's later than it should
 

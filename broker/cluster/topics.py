@@ -14,9 +14,9 @@ import trio
 from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.replication.waiting import resting
 from barnabas.controller.growth import Grown, Growth, grow_topic
-from barnabas.controller.levels import level_of
 from barnabas.controller.placement import RackAwareness
-from barnabas.controller.store import SessionExpired, StoreUnavailable
+from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.store import SessionExpired, StoreUnavailable
 from barnabas.controller.topics import (
     CreatedTopic,
     NewTopic,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.world import World
-    from barnabas.controller.store import MetadataStore
+    from barnabas.controller.store.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.controller.entity_configs import TOPICS, list_entities, read_entity
 from barnabas.controller.loading import catch_up, read_topic_configs
-from barnabas.controller.store import MetadataStore
+from barnabas.controller.store.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 

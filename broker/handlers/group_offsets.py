@@ -23,8 +23,8 @@ from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
-from barnabas.controller.paths import consumer_offset
-from barnabas.controller.store import Create, NodeExists, NoNode, StoreError, with_ancestors
+from barnabas.controller.store.paths import consumer_offset
+from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition

@@ -30,7 +30,7 @@ from barnabas.broker.security.client_quotas import (
     read_rates,
 )
 from barnabas.controller.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
-from barnabas.controller.store import DataTooLarge, MetadataStore, StoreError
+from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 

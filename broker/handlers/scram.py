@@ -24,9 +24,9 @@ from barnabas.broker.security.scram import (
     credential_iterations,
     refuse_alterations,
 )
-from barnabas.controller import paths
 from barnabas.controller.entity_configs import USERS, change_entity, read_entity
-from barnabas.controller.store import StoreError
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 

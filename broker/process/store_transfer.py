@@ -1,4 +1,4 @@
-"""What `barnabas store export | import` do: open the named store, carry its nodes (controller/transfer.py).
+"""What `barnabas store export | import` do: open the named store, carry its nodes (controller/store/transfer.py).
 
 A store is named by a data directory, whose embedded store it is, or by ZooKeeper's address. The embedded one belongs to
 one process: its broker must be stopped.
@@ -11,10 +11,10 @@ import trio
 
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.broker.world import in_worker_thread, wall_clock_ms
-from barnabas.controller.sqlitestore import open_sqlite_store
-from barnabas.controller.store import MetadataStore, StoreUnavailable
-from barnabas.controller.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
-from barnabas.controller.zkstore import ZooKeeperConfig, open_zookeeper_store
+from barnabas.controller.store.sqlitestore import open_sqlite_store
+from barnabas.controller.store.store import MetadataStore, StoreUnavailable
+from barnabas.controller.store.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
+from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 from barnabas.storage.disk import Disk, join, make_durable_directory
 from barnabas.wire.errors import InvariantBroken
 

@@ -16,10 +16,10 @@ import trio
 
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.controller import paths
 from barnabas.controller.loading import parse
-from barnabas.controller.paths import PartitionList, PartitionState
-from barnabas.controller.store import BadVersion, MetadataStore, NoNode, SetData, Stat, StoreError
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionList, PartitionState
+from barnabas.controller.store.store import BadVersion, MetadataStore, NoNode, SetData, Stat, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from barnabas.wire.topics import TopicPartition

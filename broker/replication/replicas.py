@@ -26,7 +26,7 @@ from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
 from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
 from barnabas.broker.replication.refused_batches import RefusedBatches
-from barnabas.controller.store import SessionExpired
+from barnabas.controller.store.store import SessionExpired
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m

@@ -1,8 +1,8 @@
 """One connection: read a frame, handle it, answer; again. One task a connection, one request at a time.
 
 That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
-connection only. One request does not hold back the next: a Produce that waits for its acknowledgement (`pipelined_responses.py`).
-Nothing here outlives the connection but what the handlers stored.
+connection only. One request does not hold back the next: a Produce that waits for its acknowledgement
+(`pipelined_responses.py`). Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
 connections together (`Connections`). At the limit nobody reads but one, who may go above it until its frame is whole,

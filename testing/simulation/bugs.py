@@ -36,8 +36,9 @@ from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.truncation import Truncation
 from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
 from barnabas.broker.replication.isr import decide_high_watermark
-from barnabas.controller import candidate, leaders, office, paths
-from barnabas.controller.store import ANY_VERSION, Check, SessionExpired, StoreError
+from barnabas.controller import candidate, leaders, office
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import walk_buffer
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from barnabas.controller.events import Event
     from barnabas.controller.office import Surroundings, Term
     from barnabas.controller.state import ClusterImage
-    from barnabas.controller.store import MetadataStore
+    from barnabas.controller.store.store import MetadataStore
     from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs
     from barnabas.storage.log import PartitionLog

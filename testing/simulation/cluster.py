@@ -27,8 +27,8 @@ from contextlib import asynccontextmanager
 import trio
 
 from barnabas.broker.net import Net
-from barnabas.controller import paths
 from barnabas.controller.loading import live_broker
+from barnabas.controller.store import paths
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.schedule import Simulation, in_dead_process

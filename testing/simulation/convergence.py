@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from barnabas.controller import paths
-from barnabas.controller.paths import PartitionState, TopicAssignment
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionState, TopicAssignment
 from barnabas.testing.simulation.cluster import Cluster
 from barnabas.testing.simulation.consumers import Reader
 from barnabas.testing.simulation.groups import Member

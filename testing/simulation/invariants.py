@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.controller import paths
-from barnabas.controller.paths import PartitionState
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, READ, REFUSED, RESUMED, Event
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference

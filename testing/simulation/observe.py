@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.call import Broker
     from barnabas.broker.replication.partition import Partition
     from barnabas.broker.replication.replicas import Replicas
-    from barnabas.controller.store import Item, Outcome
+    from barnabas.controller.store.store import Item, Outcome
     from barnabas.storage.log import PartitionLog
     from barnabas.storage.memdisk import MemDisk
     from barnabas.testing.simulation.tree import Tree, WatchKey

@@ -1,4 +1,4 @@
-"""A broker's session with the simulated metadata store; behaves as `controller/zkclient.py` does with ZooKeeper.
+"""A broker's session with the simulated metadata store; behaves as `controller/store/zkclient.py` does with ZooKeeper.
 
 Theory of operation
 -------------------
@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import trio
 
-from barnabas.controller.store import (
+from barnabas.controller.store.store import (
     Item,
     MetadataStore,
     Outcome,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from barnabas.controller.store import Check, Create, Delete, Item, NodeError, Outcome, SetData, ops_of
+from barnabas.controller.store.store import Check, Create, Delete, Item, NodeError, Outcome, SetData, ops_of
 from barnabas.testing.simulation.links import Wire
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.schedule import Simulation

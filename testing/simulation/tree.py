@@ -1,4 +1,4 @@
-"""ZooKeeper's tree of nodes in memory: the rules of `controller/store.py` about nodes, not about sessions.
+"""ZooKeeper's tree of nodes in memory: the rules of `controller/store/store.py` about nodes, not about sessions.
 
 The metadata store of the simulated world. A write changes the tree at once; a multi that is refused half way is undone
 from the end. What a write touched is returned as keys of watches: ("data", path) or ("children", path).
@@ -7,7 +7,7 @@ from the end. What a write touched is returned as keys of watches: ("data", path
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from barnabas.controller.store import (
+from barnabas.controller.store.store import (
     Create,
     Created,
     Delete,

@@ -28,9 +28,9 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import Net, Stream
 from barnabas.broker.serve import serve
 from barnabas.broker.world import World, run_inline
-from barnabas.controller import paths
-from barnabas.controller.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
-from barnabas.controller.store import Create, Delete, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
+from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.storage.disk import Disk
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m

@@ -12,7 +12,7 @@ that each step of a story is exactly what the story needs.
 
 import trio
 
-from barnabas.controller import paths
+from barnabas.controller.store import paths
 from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.entries import walk_buffer
 from barnabas.wire import messages as m

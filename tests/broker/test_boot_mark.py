@@ -5,9 +5,9 @@ import trio
 
 from barnabas.broker.cluster.boot_mark import BOOT_MARK
 from barnabas.broker.logs.directory import FAILURE_MARK
-from barnabas.controller import paths
 from barnabas.controller.registration import CannotRegister
-from barnabas.controller.store import Create, Delete, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.clusters import cluster, create_topic, leader_of
 from tests.broker.harness import Machine, now_ms

@@ -2,7 +2,7 @@
 
 import trio
 
-from barnabas.controller import paths
+from barnabas.controller.store import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -6,11 +6,11 @@ import pytest
 import trio
 
 from barnabas.broker.config.alter import Operation
-from barnabas.controller import paths
 from barnabas.controller.entity_configs import change_entity, read_entity
-from barnabas.controller.paths import ConfigChange
-from barnabas.controller.sqlitestore import SqliteStore
-from barnabas.controller.store import StoreUnavailable
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigChange
+from barnabas.controller.store.sqlitestore import SqliteStore
+from barnabas.controller.store.store import StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine

@@ -7,9 +7,9 @@ import trio
 
 from barnabas.broker.replication.alter_partition_zk import IsrWriter
 from barnabas.broker.replication.partition import Partition
-from barnabas.controller import paths
-from barnabas.controller.paths import PartitionList, PartitionState
-from barnabas.controller.store import Create, StoreUnavailable
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionList, PartitionState
+from barnabas.controller.store.store import Create, StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from tests.broker.clusters import open_memory_database

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from barnabas.broker.net import ConnectionLost
-from barnabas.controller import paths
-from barnabas.controller.store import SessionExpired
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import SessionExpired
 from tests.broker.harness import (
     Machine,
     batch_of,

@@ -4,7 +4,7 @@ import trio
 import trio.testing
 
 from barnabas.broker.metadata import FAREWELL_SECONDS, LEADER_DURING_DELETE, ClusterMetadata
-from barnabas.controller.paths import Endpoint
+from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 

@@ -9,7 +9,7 @@ from barnabas.broker.call import Call
 from barnabas.broker.handlers.metadata import metadata
 from barnabas.broker.metadata import FAREWELL_SECONDS, ClusterMetadata
 from barnabas.broker.server.dispatch import answer
-from barnabas.controller import paths
+from barnabas.controller.store import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine

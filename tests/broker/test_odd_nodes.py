@@ -5,8 +5,8 @@ import json
 import pytest
 import trio
 
-from barnabas.controller import paths
-from barnabas.controller.store import NodeExists, with_ancestors
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import NodeExists, with_ancestors
 from tests.broker.clusters import cluster, controller_of, create_topic, leader_of, machines_of_cluster, until
 
 INT32_MAX = (1 << 31) - 1

@@ -9,7 +9,7 @@ import trio
 
 from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.broker.peers.peer import Bounds, RemotePeer
-from barnabas.controller.paths import Endpoint
+from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
 from barnabas.wire.errors import PeerLost

@@ -6,7 +6,7 @@ import trio
 
 from barnabas.broker.cluster.dynamic_config import ConfigChanges
 from barnabas.broker.cluster.registration import Membership
-from barnabas.controller.store import SessionExpired
+from barnabas.controller.store.store import SessionExpired
 
 
 class ExpiringStore:

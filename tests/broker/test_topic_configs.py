@@ -1,7 +1,7 @@
 """A topic's configuration as a broker finds it when the controller gives it a replica."""
 
-from barnabas.controller import paths
-from barnabas.controller.store import NoNode
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import NoNode
 from tests.broker.clusters import cluster, create_topic, until
 
 

@@ -16,7 +16,7 @@ import trio
 
 from barnabas.broker.config.property import Effect, Update
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
-from barnabas.controller import paths
+from barnabas.controller.store import paths
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import read_all_records

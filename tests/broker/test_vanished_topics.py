@@ -3,7 +3,7 @@
 import trio
 
 from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.controller import paths
+from barnabas.controller.store import paths
 from tests.broker.clusters import cluster, create_topic, until
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from barnabas.controller.bounces import bounced_members
-from barnabas.controller.paths import NO_LEADER, PartitionState
 from barnabas.controller.state import (
     BrokerJoined,
     ClusterImage,
@@ -15,6 +14,7 @@ from barnabas.controller.state import (
     TopicAppeared,
     replay,
 )
+from barnabas.controller.store.paths import NO_LEADER, PartitionState
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 

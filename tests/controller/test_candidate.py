@@ -3,11 +3,11 @@
 import pytest
 import trio
 
-from barnabas.controller import paths
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.office import Surroundings
-from barnabas.controller.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
-from barnabas.controller.store import Create, SetData, StoreUnavailable
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
+from barnabas.controller.store.store import Create, SetData, StoreUnavailable
 from barnabas.controller.transitions import ReplicaStatus
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -3,9 +3,10 @@
 import pytest
 import trio
 
-from barnabas.controller import events, paths
+from barnabas.controller import events
 from barnabas.controller.controller import HANDLERS
-from barnabas.controller.store import Create
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Create
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

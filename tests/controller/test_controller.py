@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import trio
 
-from barnabas.controller import paths
 from barnabas.controller.events import (
     LeaderAndIsrAnswered,
 )
-from barnabas.controller.paths import NO_LEADER, LogDirEvent, TopicAssignment
-from barnabas.controller.store import Create, Delete, SetData
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import NO_LEADER, LogDirEvent, TopicAssignment
+from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.controller.transitions import PartitionStatus, ReplicaStatus
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

@@ -6,7 +6,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.controller import paths
 from barnabas.controller.events import (
     ControlledShutdownAsked,
     ElectionAsked,
@@ -14,8 +13,9 @@ from barnabas.controller.events import (
     RebalanceDue,
 )
 from barnabas.controller.growth import Growth, grow_topic
-from barnabas.controller.paths import NO_LEADER, LogDirEvent
 from barnabas.controller.state import Assignment
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import NO_LEADER, LogDirEvent
 from barnabas.wire.topics import TopicPartition
 
 

@@ -18,7 +18,6 @@ from barnabas.controller.leaders import (
     partitions_without_leader,
     topics_without_clean_leader,
 )
-from barnabas.controller.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.state import (
     Assignment,
     AssignmentsChanged,
@@ -39,7 +38,8 @@ from barnabas.controller.state import (
     replay_all,
 )
 from barnabas.controller.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
-from barnabas.controller.store import ANY_VERSION, Check, Create, Delete, SetData
+from barnabas.controller.store.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
+from barnabas.controller.store.store import ANY_VERSION, Check, Create, Delete, SetData
 from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.entity_configs import change_entity, list_entities, read_entity
-from barnabas.controller.paths import ConfigChange, ConfigEntity
-from barnabas.controller.store import DataTooLarge, NoNode
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigChange, ConfigEntity
+from barnabas.controller.store.store import DataTooLarge, NoNode
 
 
 async def notified(store):

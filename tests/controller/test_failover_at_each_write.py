@@ -9,10 +9,10 @@ from itertools import count
 import pytest
 import trio
 
-from barnabas.controller import paths
 from barnabas.controller.events import ControlledShutdownAsked, ReassignmentsAsked
 from barnabas.controller.growth import Growth, grow_topic
-from barnabas.controller.paths import PartitionList, Reassignment, TopicAssignment
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionList, Reassignment, TopicAssignment
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.growth import Grown, Growth, grow_topic, plan_growth
-from barnabas.controller.paths import TopicAssignment
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.topics import PARTITIONS_MAX, TopicRefused
 from barnabas.wire.errors import ErrorCode
 

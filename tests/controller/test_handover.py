@@ -2,9 +2,9 @@
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.events import ControlledShutdownAsked
-from barnabas.controller.paths import NO_LEADER
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import NO_LEADER
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

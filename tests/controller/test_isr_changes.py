@@ -2,13 +2,13 @@
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.events import IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange, decide_isr_change
 from barnabas.controller.leaders import LeaderRules
-from barnabas.controller.paths import RECOVERING
 from barnabas.controller.state import BrokerLeaving, DeletionMarked, Leadership, replay
 from barnabas.controller.steps import Step, TellMetadata
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import RECOVERING
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

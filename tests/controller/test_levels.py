@@ -2,10 +2,7 @@
 
 import pytest
 
-from barnabas.controller import paths
 from barnabas.controller.events import ReassignmentsAsked
-from barnabas.controller.levels import level_of
-from barnabas.controller.paths import PartitionList, PartitionState, TopicAssignment
 from barnabas.controller.requests import ControlBatch, Sender, deleted_partitions
 from barnabas.controller.state import (
     Assignment,
@@ -16,6 +13,9 @@ from barnabas.controller.state import (
     replay,
 )
 from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
+from barnabas.controller.store import paths
+from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.paths import PartitionList, PartitionState, TopicAssignment
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 

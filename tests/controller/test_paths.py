@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.controller import paths
-from barnabas.controller.paths import (
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import (
     BrokerRegistration,
     ClusterId,
     ConfigChange,
@@ -26,7 +26,7 @@ from barnabas.controller.paths import (
     Reassignment,
     TopicAssignment,
 )
-from barnabas.controller.store import check_path, with_ancestors
+from barnabas.controller.store.store import check_path, with_ancestors
 from barnabas.wire.topics import TopicPartition, topic_id_from_text
 
 ONE_LISTENER = BrokerRegistration(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.controller.paths import BrokerRegistration, Endpoint
 from barnabas.controller.registration import CannotRegister, register_broker
+from barnabas.controller.store.paths import BrokerRegistration, Endpoint
 
 
 def at(host, port):

@@ -1,6 +1,5 @@
 """What brokers are told: the requests that a batch becomes, in which order, and that they can be sent."""
 
-from barnabas.controller.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.state import (
     BrokerJoined,
@@ -16,6 +15,7 @@ from barnabas.controller.state import (
     replay_all,
 )
 from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
+from barnabas.controller.store.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.topics import TopicPartition

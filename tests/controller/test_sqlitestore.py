@@ -12,15 +12,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from barnabas.controller.paths import PERSISTENT_PARENTS
-from barnabas.controller.sqlitestore import open_sqlite_database, open_sqlite_store
-from barnabas.controller.store import (
-    Create,
-    NodeExists,
-    SessionExpired,
-    SetData,
-    StoreUnavailable,
-)
+from barnabas.controller.store.paths import PERSISTENT_PARENTS
+from barnabas.controller.store.sqlitestore import open_sqlite_database, open_sqlite_store
+from barnabas.controller.store.store import Create, NodeExists, SessionExpired, SetData, StoreUnavailable
 
 NOW_MS = 1_700_000_000_000
 
@@ -356,5 +350,5 @@ async def test_a_batch_of_refusals_writes_nothing(store, path):
 
 
 def test_sqlite_is_imported_only_when_a_store_is_opened():
-    check = "import sys, barnabas.controller.sqlitestore; sys.exit('sqlite3' in sys.modules)"
+    check = "import sys, barnabas.controller.store.sqlitestore; sys.exit('sqlite3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -2,7 +2,6 @@
 
 import pytest
 
-from barnabas.controller.paths import PartitionState
 from barnabas.controller.state import (
     BrokerChanged,
     BrokerJoined,
@@ -23,6 +22,7 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.store.paths import PartitionState
 from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition

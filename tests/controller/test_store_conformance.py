@@ -1,4 +1,4 @@
-"""What every metadata store promises (controller/store.py), whichever it is.
+"""What every metadata store promises (controller/store/store.py), whichever it is.
 
 Each test runs over the embedded store, and over one whose watches come late and in any order: a test waits until a
 watch has fired, and never concludes anything from when it fired. What is expected here of versions, zxids, counters and
@@ -13,8 +13,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.controller.sqlitestore import open_sqlite_database
-from barnabas.controller.store import (
+from barnabas.controller.store.sqlitestore import open_sqlite_database
+from barnabas.controller.store.store import (
     DATA_MAX_BYTES,
     BadVersion,
     Check,

@@ -3,9 +3,9 @@
 import pytest
 import trio
 
-from barnabas.controller import paths
-from barnabas.controller.paths import PartitionList, TopicAssignment
-from barnabas.controller.store import Create
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionList, TopicAssignment
+from barnabas.controller.store.store import Create
 from barnabas.wire.topics import TopicPartition
 from tests.controller.test_controller import ORDERS, names
 

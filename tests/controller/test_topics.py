@@ -7,8 +7,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller import paths
-from barnabas.controller.paths import ConfigEntity, TopicAssignment
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigEntity, TopicAssignment
 from barnabas.controller.topics import (
     CreatedTopic,
     NewTopic,

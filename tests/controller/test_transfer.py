@@ -7,10 +7,10 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller import paths
-from barnabas.controller.sqlitestore import open_sqlite_database
-from barnabas.controller.store import Create, DataTooLarge, NodeExists, NoParent, with_ancestors
-from barnabas.controller.transfer import (
+from barnabas.controller.store import paths
+from barnabas.controller.store.sqlitestore import open_sqlite_database
+from barnabas.controller.store.store import Create, DataTooLarge, NodeExists, NoParent, with_ancestors
+from barnabas.controller.store.transfer import (
     ExportMalformed,
     Node,
     StoreNotEmpty,

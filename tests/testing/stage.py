@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from barnabas.controller import paths
-from barnabas.controller.paths import PartitionState
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.cluster import open_cluster
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.observe import Observer, watch_tree

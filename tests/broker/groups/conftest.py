@@ -34,7 +34,7 @@ from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo,
 from barnabas.broker.replication.alter_partition import IsrChanges
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.server.dispatch import answer
-from barnabas.controller.paths import Endpoint
+from barnabas.controller.store.paths import Endpoint
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m

@@ -11,7 +11,7 @@ from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import PartitionInfo
 from barnabas.broker.pacing import complete_inline
 from barnabas.broker.server.dispatch import answer
-from barnabas.controller.sqlitestore import IN_MEMORY, open_sqlite_store
+from barnabas.controller.store.sqlitestore import IN_MEMORY, open_sqlite_store
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.wire.bombs import memory_below

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.controller.store import Create, Created, NodeExists, SessionExpired, StoreUnavailable
+from barnabas.controller.store.store import Create, Created, NodeExists, SessionExpired, StoreUnavailable
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.schedule import Process, simulate
 from barnabas.testing.simulation.session import StoreSession

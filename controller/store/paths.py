@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.controller.node_json import INT32_MAX, Fields, is_int32, to_json
+from barnabas.controller.store.node_json import INT32_MAX, Fields, is_int32, to_json
 from barnabas.wire.topics import TopicPartition, topic_id_text
 
 CLUSTER_ID = "/cluster/id"

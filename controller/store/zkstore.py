@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from barnabas.controller.store import (
+from barnabas.controller.store.store import (
     Create,
     InThread,
     Item,
@@ -38,7 +38,7 @@ from barnabas.controller.store import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.controller.zkclient import Session
+    from barnabas.controller.store.zkclient import Session
 
 Answer = TypeVar("Answer")
 
@@ -200,6 +200,6 @@ def _outcome(item: Item, answer: list[Result] | NodeError) -> Outcome:
 
 
 def _load_session_class() -> "type[Session]":
-    from barnabas.controller.zkclient import Session
+    from barnabas.controller.store.zkclient import Session
 
     return Session

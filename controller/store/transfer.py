@@ -28,8 +28,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.controller import paths
-from barnabas.controller.store import Create, NodeError, NoNode, Outcome, SetData, Stat, StoreError, check_path
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Create, NodeError, NoNode, Outcome, SetData, Stat, StoreError, check_path
 
 FORMAT = 1
 ROOT = "/"

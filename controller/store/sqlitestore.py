@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from barnabas.controller.store import (
+from barnabas.controller.store.store import (
     Create,
     Created,
     Delete,

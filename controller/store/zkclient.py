@@ -43,7 +43,7 @@ from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from barnabas.controller.store import (
+from barnabas.controller.store.store import (
     BadVersion,
     Check,
     Create,
