@@ -58,10 +58,10 @@ from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
+from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.loading import partition_count
 from barnabas.controller.office import Surroundings
-from barnabas.controller.registration import CannotRegister
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join

@@ -11,9 +11,10 @@ import pytest
 import trio
 
 from barnabas.broker.world import in_worker_thread
-from barnabas.controller.entity_configs import change_entity, read_entity
-from barnabas.controller.growth import Grown, Growth, grow_topic
-from barnabas.controller.registration import register_broker
+from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic
+from barnabas.controller.admin.create_topics import CreatedTopic, TopicPlan, create_topic, mark_for_deletion
+from barnabas.controller.admin.entity_configs import change_entity, read_entity
+from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import (
     Create,
@@ -24,7 +25,6 @@ from barnabas.controller.store.store import (
     with_ancestors,
 )
 from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
-from barnabas.controller.topics import CreatedTopic, TopicPlan, create_topic, mark_for_deletion
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.zookeeper_proxy import ZooKeeperProxy, proxy_to
 from compat_tests.zookeeper_sessions import ZooKeeperStores

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller import loading
+from barnabas.controller.admin.create_topics import new_topic_id
 from barnabas.controller.decisions import decide_replicas_of_new_partitions
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
 from barnabas.controller.leaders import partitions_without_leader
@@ -17,7 +18,6 @@ from barnabas.controller.steps import Decision
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import NodeError, SetData
-from barnabas.controller.topics import new_topic_id
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -84,7 +84,7 @@ PURE = {
     "controller/state.py",
     "controller/transitions.py",
     "controller/turns.py",
-    "controller/placement.py",
+    "controller/admin/placement.py",
     "controller/elections.py",
     "controller/bounces.py",
     "controller/decisions.py",

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Whoever alters a configuration, on whatever broker, writes the entity and a notification below /config/changes
-(`controller/entity_configs.py`). Every broker watches that folder, takes the notifications that it has not seen, in
-order, and reads each entity that they name again, as it is by then. What was noted before the start is taken again:
+(`controller/admin/entity_configs.py`). Every broker watches that folder, takes the notifications that it has not seen,
+in order, and reads each entity that they name again, as it is by then. What was noted before the start is taken again:
 entities are read, not changed, so that costs a read and does no harm, and nothing falls between start and watch.
 
 Values need no further handing out: everybody reads `BrokerConfig` and `TopicConfig` anew. Three things are more than a
@@ -24,7 +24,7 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller.entity_configs import BROKERS, TOPICS, node_of, read_entity
+from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, node_of, read_entity
 from barnabas.controller.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange

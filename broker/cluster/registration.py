@@ -13,7 +13,7 @@ up at once. An id that another address is registered under, or an address with a
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.controller.registration import register_broker
+from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import level_of
 from barnabas.controller.store.paths import BrokerRegistration

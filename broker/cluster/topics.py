@@ -1,8 +1,8 @@
 """Topics that this broker creates: those that CreateTopics names, those that are merely asked for, internal ones.
 
 With ZooKeeper's data model any broker may create a topic by writing it to the store; the controller notices and does
-the rest (reference A.4). This file joins the pure plan (`controller/topics.py`) with what this broker knows: live
-brokers, configuration, and the picture of the cluster in which a new topic must appear.
+the rest (reference A.4). This file joins the pure plan (`controller/admin/create_topics.py`) with what this broker
+knows: live brokers, configuration, and the picture of the cluster in which a new topic must appear.
 """
 
 import logging
@@ -13,11 +13,8 @@ import trio
 
 from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.replication.waiting import resting
-from barnabas.controller.growth import Grown, Growth, grow_topic
-from barnabas.controller.placement import RackAwareness
-from barnabas.controller.store.metadata_versions import level_of
-from barnabas.controller.store.store import SessionExpired, StoreUnavailable
-from barnabas.controller.topics import (
+from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic
+from barnabas.controller.admin.create_topics import (
     CreatedTopic,
     NewTopic,
     TopicDefaults,
@@ -28,6 +25,9 @@ from barnabas.controller.topics import (
     plan_topic,
     refuse_existing,
 )
+from barnabas.controller.admin.placement import RackAwareness
+from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.store import SessionExpired, StoreUnavailable
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

@@ -42,7 +42,7 @@ from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
-from barnabas.controller.entity_configs import BROKERS, TOPICS, change_entity, read_entity
+from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, change_entity, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY
 from barnabas.controller.store.store import DataTooLarge, NoNode, StoreError

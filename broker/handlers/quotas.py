@@ -29,7 +29,7 @@ from barnabas.broker.security.client_quotas import (
     parse_filter,
     read_rates,
 )
-from barnabas.controller.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
+from barnabas.controller.admin.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
 from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse

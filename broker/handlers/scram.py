@@ -24,7 +24,7 @@ from barnabas.broker.security.scram import (
     credential_iterations,
     refuse_alterations,
 )
-from barnabas.controller.entity_configs import USERS, change_entity, read_entity
+from barnabas.controller.admin.entity_configs import USERS, change_entity, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m

@@ -19,8 +19,8 @@ from barnabas.broker.config.alter import CHANGES_MAX
 from barnabas.broker.config.describe import describe_topic
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import counted
-from barnabas.controller.growth import Growth
-from barnabas.controller.topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
+from barnabas.controller.admin.create_partitions import Growth
+from barnabas.controller.admin.create_topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from barnabas.broker.config.checks import show_number
 from barnabas.broker.security.scram import MECHANISMS
-from barnabas.controller.entity_configs import ADDRESSES, CLIENTS, USERS
+from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS
 from barnabas.controller.store.paths import DEFAULT_ENTITY, desanitize, sanitize
 from barnabas.wire.errors import ErrorCode
 

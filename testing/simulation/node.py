@@ -19,7 +19,7 @@ from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.serve import UNFIT_SURROUNDINGS, Serving, serve
 from barnabas.broker.world import StoreConfig, World
-from barnabas.controller.registration import CannotRegister
+from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.memdisk import MemDisk
 from barnabas.testing.simulation.disk import SimDisk

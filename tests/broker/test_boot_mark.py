@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.cluster.boot_mark import BOOT_MARK
 from barnabas.broker.logs.directory import FAILURE_MARK
-from barnabas.controller.registration import CannotRegister
+from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.storage.memdisk import MemDisk

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.alter import Operation
-from barnabas.controller.entity_configs import change_entity, read_entity
+from barnabas.controller.admin.entity_configs import change_entity, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigChange
 from barnabas.controller.store.sqlitestore import SqliteStore

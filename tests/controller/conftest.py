@@ -9,11 +9,12 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.controller.admin.create_topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
+from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.events import IsrChangesAsked
 from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.office import Surroundings
-from barnabas.controller.registration import register_broker
 from barnabas.controller.state import (
     BrokerJoined,
     ClusterImage,
@@ -30,7 +31,6 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState, TopicAssignment
 from barnabas.controller.store.sqlitestore import open_sqlite_database
 from barnabas.controller.store.store import Create, Delete, MetadataStore, NoNode, with_ancestors
-from barnabas.controller.topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
 from barnabas.controller.transitions import ReplicaMove
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost

@@ -6,13 +6,13 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.controller.admin.create_partitions import Growth, grow_topic
 from barnabas.controller.events import (
     ControlledShutdownAsked,
     ElectionAsked,
     ReassignmentsAsked,
     RebalanceDue,
 )
-from barnabas.controller.growth import Growth, grow_topic
 from barnabas.controller.state import Assignment
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, LogDirEvent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.controller.entity_configs import change_entity, list_entities, read_entity
+from barnabas.controller.admin.entity_configs import change_entity, list_entities, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigChange, ConfigEntity
 from barnabas.controller.store.store import DataTooLarge, NoNode

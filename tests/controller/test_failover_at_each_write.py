@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 import trio
 
+from barnabas.controller.admin.create_partitions import Growth, grow_topic
 from barnabas.controller.events import ControlledShutdownAsked, ReassignmentsAsked
-from barnabas.controller.growth import Growth, grow_topic
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList, Reassignment, TopicAssignment
 from barnabas.wire.errors import ErrorCode

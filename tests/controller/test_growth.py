@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from barnabas.controller.growth import Grown, Growth, grow_topic, plan_growth
+from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic, plan_growth
+from barnabas.controller.admin.create_topics import PARTITIONS_MAX, TopicRefused
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
-from barnabas.controller.topics import PARTITIONS_MAX, TopicRefused
 from barnabas.wire.errors import ErrorCode
 
 TOPIC_ID = b"i" * 16

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller.placement import (
+from barnabas.controller.admin.placement import (
     MixedRacks,
     NoPartitions,
     RackAwareness,

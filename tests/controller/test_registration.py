@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.controller.registration import CannotRegister, register_broker
+from barnabas.controller.admin.registration import CannotRegister, register_broker
 from barnabas.controller.store.paths import BrokerRegistration, Endpoint
 
 

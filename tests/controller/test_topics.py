@@ -7,9 +7,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller.store import paths
-from barnabas.controller.store.paths import ConfigEntity, TopicAssignment
-from barnabas.controller.topics import (
+from barnabas.controller.admin.create_topics import (
     CreatedTopic,
     NewTopic,
     TopicDefaults,
@@ -21,6 +19,8 @@ from barnabas.controller.topics import (
     plan_topic,
     refuse_existing,
 )
+from barnabas.controller.store import paths
+from barnabas.controller.store.paths import ConfigEntity, TopicAssignment
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import topic_id_text
 

@@ -1,0 +1,1 @@
+"""What any broker writes to the metadata store: topics, partitions, configurations, its registration."""
