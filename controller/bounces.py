@@ -38,7 +38,7 @@ covers both.
 
 from collections.abc import Mapping
 
-from barnabas.controller.state import ClusterImage
+from barnabas.controller.image.state import ClusterImage
 from barnabas.wire.topics import TopicPartition
 
 

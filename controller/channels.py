@@ -19,7 +19,7 @@ from typing import Protocol
 
 import trio
 
-from barnabas.controller.state import LiveBroker
+from barnabas.controller.image.state import LiveBroker
 from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost
 

@@ -34,8 +34,8 @@ from barnabas.controller import (
     topic_deletion,
 )
 from barnabas.controller.channels import ControllerChannels
+from barnabas.controller.image.state import ClusterImage, LiveBroker
 from barnabas.controller.office import ControllerMoved, Office, Surroundings, Term
-from barnabas.controller.state import ClusterImage, LiveBroker
 from barnabas.controller.store.store import Delete, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken

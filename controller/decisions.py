@@ -10,7 +10,7 @@ Differences from Kafka, which reaches the same states by more writes:
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     ClusterImage,
     DeletionBegun,
     DeletionHalted,
@@ -19,15 +19,10 @@ from barnabas.controller.state import (
     ReplicaMoved,
     TopicDeleted,
 )
+from barnabas.controller.image.transitions import REPLICA_TRANSITIONS, ReplicaMove, ReplicaStatus, is_legal
 from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, Delete
-from barnabas.controller.transitions import (
-    REPLICA_TRANSITIONS,
-    ReplicaMove,
-    ReplicaStatus,
-    is_legal,
-)
 from barnabas.wire.topics import TopicPartition
 
 Replica = tuple[TopicPartition, int]

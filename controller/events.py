@@ -15,9 +15,9 @@ from typing import ClassVar, Generic, TypeVar
 
 import trio
 
+from barnabas.controller.image.state import Assignment, Leadership, LiveBroker
 from barnabas.controller.isr_changes import IsrChange
 from barnabas.controller.reassignments import PartitionRefused
-from barnabas.controller.state import Assignment, Leadership, LiveBroker
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ProducerIdBlock
 from barnabas.wire import messages as m

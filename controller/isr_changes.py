@@ -12,8 +12,8 @@ that is about to stop may still take in others, to which it can then hand over; 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage
 from barnabas.controller.leaders import LeaderRules
-from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage
 from barnabas.controller.steps import Step, TellMetadata
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERED, RECOVERING, PartitionState

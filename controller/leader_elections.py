@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import trio
 
-from barnabas.controller import loading
 from barnabas.controller.events import ElectionAsked, PreferredElectionsTouched, RebalanceDue
+from barnabas.controller.image import loading
 from barnabas.controller.leaders import Balance, decide_leaders_at_any_price, decide_preferred_leaders
 from barnabas.controller.office import Office
 from barnabas.controller.reassignments import NO_SUCH_PARTITION, PartitionRefused

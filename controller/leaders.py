@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 from barnabas.controller.bounces import bounced_members, leader_bounced
 from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
-from barnabas.controller.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
+from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
+from barnabas.controller.image.transitions import ReplicaMove, ReplicaStatus
 from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.store.store import Create, SetData
-from barnabas.controller.transitions import ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition
 
 

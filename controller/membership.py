@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.controller import loading
 from barnabas.controller.decisions import (
     Replica,
     compare_brokers,
@@ -24,11 +23,12 @@ from barnabas.controller.events import (
     LogDirEventsTouched,
     RegistrationTouched,
 )
+from barnabas.controller.image import loading
+from barnabas.controller.image.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import complete_moves, resume_moves
 from barnabas.controller.requests import ControlBatch
-from barnabas.controller.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.steps import Decision
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete, NoNode

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
-from barnabas.controller import events, loading
+from barnabas.controller import events
 from barnabas.controller.channels import ControllerChannels, Peer
-from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
-from barnabas.controller.requests import ControlBatch, Sender
-from barnabas.controller.state import (
+from barnabas.controller.image import loading
+from barnabas.controller.image.state import (
     ClusterImage,
     Leadership,
     LeadershipChanged,
@@ -36,6 +35,8 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
+from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import level_of

@@ -8,8 +8,9 @@ whoever asks through the API for the same partition later takes precedence, and 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from barnabas.controller import loading
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
+from barnabas.controller.image import loading
+from barnabas.controller.image.state import Assignment, AssignmentsChanged
 from barnabas.controller.leaders import decide_moved_leaders
 from barnabas.controller.office import Office
 from barnabas.controller.reassignments import (
@@ -21,7 +22,6 @@ from barnabas.controller.reassignments import (
     is_complete,
     plan_move,
 )
-from barnabas.controller.state import Assignment, AssignmentsChanged
 from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import Reassignment

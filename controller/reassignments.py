@@ -22,12 +22,12 @@ in ZooKeeper mode goes on and loses the records. And phase B waits until a membe
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas.controller.state import Assignment, AssignmentsChanged, ClusterImage, ReplicaMoved
+from barnabas.controller.image.state import Assignment, AssignmentsChanged, ClusterImage, ReplicaMoved
+from barnabas.controller.image.transitions import REPLICA_TRANSITIONS, ReplicaMove, ReplicaStatus, is_legal
 from barnabas.controller.steps import Decision, Step, Tell, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import DATA_MAX_BYTES, SetData
-from barnabas.controller.transitions import REPLICA_TRANSITIONS, ReplicaMove, ReplicaStatus, is_legal
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

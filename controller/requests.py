@@ -25,7 +25,7 @@ dropped by the encoder, but for the recovery state, which it would refuse to dro
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.controller.state import ClusterImage, Leadership, LiveBroker, PartitionImage
+from barnabas.controller.image.state import ClusterImage, Leadership, LiveBroker, PartitionImage
 from barnabas.controller.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import RECOVERED, BrokerRegistration, PartitionState
 from barnabas.controller.turns import in_slices

@@ -9,7 +9,7 @@ sends what they tell. A step without operations concerns only what the controlle
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.controller.state import Record
+from barnabas.controller.image.state import Record
 from barnabas.controller.store.store import Op
 from barnabas.wire.topics import TopicPartition
 

@@ -7,13 +7,13 @@ leader, and tells the brokers that hold it. That is when the topic exists for cl
 import logging
 from collections.abc import Iterable, Mapping
 
-from barnabas.controller import loading
 from barnabas.controller.admin.create_topics import new_topic_id
 from barnabas.controller.decisions import decide_replicas_of_new_partitions
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
+from barnabas.controller.image import loading
+from barnabas.controller.image.state import TopicAppeared, TopicVanished
 from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import Office
-from barnabas.controller.state import TopicAppeared, TopicVanished
 from barnabas.controller.steps import Decision
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment

@@ -18,7 +18,7 @@ import trio
 
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.controller.loading import catch_up, read_topics
+from barnabas.controller.image.loading import catch_up, read_topics
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
 

@@ -10,7 +10,7 @@ import random
 from typing import Protocol
 
 from barnabas.broker.logs.directory import StoredIdentity
-from barnabas.controller.loading import parse
+from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.controller.admin.entity_configs import TOPICS, list_entities, read_entity
-from barnabas.controller.loading import catch_up, read_topic_configs
+from barnabas.controller.image.loading import catch_up, read_topic_configs
 from barnabas.controller.store.store import MetadataStore
 
 logger = logging.getLogger(__name__)

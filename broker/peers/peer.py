@@ -32,7 +32,7 @@ from barnabas.broker.net import ConnectionLost, Net, Stream
 from barnabas.broker.server.dispatch import answer
 from barnabas.broker.world import World, run_inline
 from barnabas.controller.channels import Peer
-from barnabas.controller.state import LiveBroker
+from barnabas.controller.image.state import LiveBroker
 from barnabas.controller.store.paths import Endpoint
 from barnabas.storage.disk import InThread
 from barnabas.wire import asking

@@ -16,7 +16,7 @@ import trio
 
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.controller.loading import parse
+from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList, PartitionState
 from barnabas.controller.store.store import BadVersion, MetadataStore, NoNode, SetData, Stat, StoreError

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from barnabas.controller.admin.create_topics import PARTITIONS_MAX, TopicRefused, bad_assignment
 from barnabas.controller.admin.placement import MixedRacks, TooFewBrokers, place_replicas, start_for_growth
-from barnabas.controller.loading import parse
+from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import BadVersion, DataTooLarge, MetadataStore, NoNode, SetData

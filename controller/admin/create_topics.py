@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.controller.admin.placement import MixedRacks, NoPartitions, RackAwareness, TooFewBrokers, place_replicas
-from barnabas.controller.loading import parse
+from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigEntity, TopicAssignment
 from barnabas.controller.store.store import Create, DataTooLarge, MetadataStore, NodeExists, NoNode, Op, SetData

@@ -11,7 +11,7 @@ empty folder of its client ids; where it has no configuration of its own either,
 
 from collections.abc import Callable, Mapping
 
-from barnabas.controller.loading import parse
+from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigChange, ConfigEntity
 from barnabas.controller.store.store import (

@@ -8,7 +8,7 @@ import logging
 
 import trio
 
-from barnabas.controller.loading import broker_ids_of, parse
+from barnabas.controller.image.loading import broker_ids_of, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration
 from barnabas.controller.store.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.events import Event
+    from barnabas.controller.image.state import ClusterImage
     from barnabas.controller.office import Surroundings, Term
-    from barnabas.controller.state import ClusterImage
     from barnabas.controller.store.store import MetadataStore
     from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs

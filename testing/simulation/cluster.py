@@ -27,7 +27,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from barnabas.broker.net import Net
-from barnabas.controller.loading import live_broker
+from barnabas.controller.image.loading import live_broker
 from barnabas.controller.store import paths
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node

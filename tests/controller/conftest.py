@@ -13,9 +13,7 @@ from barnabas.controller.admin.create_topics import NewTopic, TopicDefaults, cre
 from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.events import IsrChangesAsked
-from barnabas.controller.isr_changes import IsrChange
-from barnabas.controller.office import Surroundings
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     BrokerJoined,
     ClusterImage,
     Leadership,
@@ -27,11 +25,13 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.image.transitions import ReplicaMove
+from barnabas.controller.isr_changes import IsrChange
+from barnabas.controller.office import Surroundings
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState, TopicAssignment
 from barnabas.controller.store.sqlitestore import open_sqlite_database
 from barnabas.controller.store.store import Create, Delete, MetadataStore, NoNode, with_ancestors
-from barnabas.controller.transitions import ReplicaMove
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from barnabas.wire.topics import TopicPartition

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from barnabas.controller.bounces import bounced_members
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     BrokerJoined,
     ClusterImage,
     Leadership,

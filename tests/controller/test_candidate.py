@@ -4,11 +4,11 @@ import pytest
 import trio
 
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.office import Surroundings
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
 from barnabas.controller.store.store import Create, SetData, StoreUnavailable
-from barnabas.controller.transitions import ReplicaStatus
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

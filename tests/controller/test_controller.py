@@ -8,10 +8,10 @@ import trio
 from barnabas.controller.events import (
     LeaderAndIsrAnswered,
 )
+from barnabas.controller.image.transitions import PartitionStatus, ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, LogDirEvent, TopicAssignment
 from barnabas.controller.store.store import Create, Delete, SetData
-from barnabas.controller.transitions import PartitionStatus, ReplicaStatus
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -13,7 +13,7 @@ from barnabas.controller.events import (
     ReassignmentsAsked,
     RebalanceDue,
 )
-from barnabas.controller.state import Assignment
+from barnabas.controller.image.state import Assignment
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, LogDirEvent
 from barnabas.wire.topics import TopicPartition

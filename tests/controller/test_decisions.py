@@ -12,13 +12,7 @@ from barnabas.controller.decisions import (
     decide_replicas_online,
     decide_resumed_deletions,
 )
-from barnabas.controller.leaders import (
-    LeaderRules,
-    decide_leaders,
-    partitions_without_leader,
-    topics_without_clean_leader,
-)
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     Assignment,
     AssignmentsChanged,
     BrokerJoined,
@@ -37,10 +31,16 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.image.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
+from barnabas.controller.leaders import (
+    LeaderRules,
+    decide_leaders,
+    partitions_without_leader,
+    topics_without_clean_leader,
+)
 from barnabas.controller.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import ANY_VERSION, Check, Create, Delete, SetData
-from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -3,9 +3,9 @@
 import pytest
 
 from barnabas.controller.events import IsrChangesAsked
+from barnabas.controller.image.state import BrokerLeaving, DeletionMarked, Leadership, replay
 from barnabas.controller.isr_changes import IsrChange, decide_isr_change
 from barnabas.controller.leaders import LeaderRules
-from barnabas.controller.state import BrokerLeaving, DeletionMarked, Leadership, replay
 from barnabas.controller.steps import Step, TellMetadata
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERING

@@ -3,8 +3,7 @@
 import pytest
 
 from barnabas.controller.events import ReassignmentsAsked
-from barnabas.controller.requests import ControlBatch, Sender, deleted_partitions
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     Assignment,
     AssignmentsChanged,
     DeletionMarked,
@@ -12,6 +11,7 @@ from barnabas.controller.state import (
     LeadershipChanged,
     replay,
 )
+from barnabas.controller.requests import ControlBatch, Sender, deleted_partitions
 from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import level_of

@@ -6,6 +6,15 @@ What the nodes hold, and codes and messages, are those of a running Kafka 3.9.1 
 import pytest
 
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked
+from barnabas.controller.image.state import (
+    Assignment,
+    Leadership,
+    LeadershipChanged,
+    PartitionAppeared,
+    TopicAppeared,
+    replay,
+)
+from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.reassignments import (
     NO_SUCH_PARTITION,
     NOTHING_TO_CANCEL,
@@ -14,18 +23,9 @@ from barnabas.controller.reassignments import (
     is_complete,
     plan_move,
 )
-from barnabas.controller.state import (
-    Assignment,
-    Leadership,
-    LeadershipChanged,
-    PartitionAppeared,
-    TopicAppeared,
-    replay,
-)
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, PartitionState, Reassignment, TopicAssignment
 from barnabas.controller.store.store import SetData
-from barnabas.controller.transitions import ReplicaStatus
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

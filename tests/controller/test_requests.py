@@ -1,7 +1,6 @@
 """What brokers are told: the requests that a batch becomes, in which order, and that they can be sent."""
 
-from barnabas.controller.requests import ControlBatch, Sender
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     BrokerJoined,
     BrokerLeft,
     DeletionMarked,
@@ -14,6 +13,7 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.requests import ControlBatch, Sender
 from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.wire import messages as m

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.controller.state import (
+from barnabas.controller.image.state import (
     BrokerChanged,
     BrokerJoined,
     BrokerLeft,
@@ -22,8 +22,8 @@ from barnabas.controller.state import (
     replay,
     replay_all,
 )
+from barnabas.controller.image.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.controller.store.paths import PartitionState
-from barnabas.controller.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.controller import transitions
-from barnabas.controller.transitions import (
+from barnabas.controller.image import transitions
+from barnabas.controller.image.transitions import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,
     PartitionMove,

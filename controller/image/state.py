@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.controller.store.paths import BrokerRegistration, PartitionState
-from barnabas.controller.transitions import (
+from barnabas.controller.image.transitions import (
     PARTITION_TRANSITIONS,
     REPLICA_TRANSITIONS,
     PartitionMove,
@@ -29,6 +28,7 @@ from barnabas.controller.transitions import (
     ReplicaStatus,
     after,
 )
+from barnabas.controller.store.paths import BrokerRegistration, PartitionState
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
-from barnabas.controller.state import Leadership, LiveBroker, PartitionAppeared
+from barnabas.controller.image.state import Leadership, LiveBroker, PartitionAppeared
 from barnabas.controller.store import paths
 from barnabas.controller.store.node_json import is_int32
 from barnabas.controller.store.paths import (
