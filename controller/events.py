@@ -4,7 +4,7 @@ Most events come from a watch and carry nothing: a watch means "read again", and
 the image. Reading arms the watch again, so at most one event of a watch is in the queue. The others are answers of
 brokers, and questions that other parts of this broker ask (`Asked`).
 
-A handler reads what it needs, replays facts that need no write, makes a decision (decisions.py) and commits it. An
+A handler reads what it needs, replays facts that need no write, makes a decision (replicas.py) and commits it. An
 exception in the middle of one ends the term; nobody was told anything that was not written. Only a `Request` whose
 handler fails before it changed anything is passed over, and the term goes on.
 """
@@ -15,9 +15,9 @@ from typing import ClassVar, Generic, TypeVar
 
 import trio
 
+from barnabas.controller.decide.isr import IsrChange
+from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.image.state import Assignment, Leadership, LiveBroker
-from barnabas.controller.isr_changes import IsrChange
-from barnabas.controller.reassignments import PartitionRefused
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ProducerIdBlock
 from barnabas.wire import messages as m

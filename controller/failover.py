@@ -8,7 +8,10 @@ came back in that time is not believed to be in sync (bounces.py).
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.controller.decisions import decide_replicas_lost, decide_replicas_online
+from barnabas.controller.decide.leaders import decide_leaders_of_new_term
+from barnabas.controller.decide.replicas import decide_replicas_lost, decide_replicas_online
+from barnabas.controller.decide.requests import ControlBatch
+from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.events import (
     IsrChangeNotesTouched,
     LogDirEventsTouched,
@@ -21,16 +24,13 @@ from barnabas.controller.events import (
 from barnabas.controller.features import set_up_features
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerJoined, LeadershipChanged
-from barnabas.controller.leaders import decide_leaders_of_new_term
 from barnabas.controller.membership import read_brokers
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import resume_moves
-from barnabas.controller.requests import ControlBatch
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
 from barnabas.controller.topic_changes import read_new_topics
 from barnabas.controller.topic_deletion import go_on_deleting, read_deletion_marks
-from barnabas.controller.turns import in_slices
 from barnabas.wire.topics import TopicPartition
 
 

@@ -7,11 +7,16 @@ again as long as the answer names partitions that it still leads because nobody 
 import logging
 from functools import partial
 
+from barnabas.controller.decide.leaders import (
+    decide_handover,
+    decide_stopped_followers,
+    led_by,
+    partitions_to_hand_over,
+)
+from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.events import ControlledShutdownAsked
 from barnabas.controller.image.state import BrokerLeaving
-from barnabas.controller.leaders import decide_handover, decide_stopped_followers, led_by, partitions_to_hand_over
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
-from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

@@ -13,18 +13,18 @@ removes the note. It does so at every level, for the brokers of a cluster take a
 
 import trio
 
+from barnabas.controller.decide.isr import IsrChange, decide_isr_change
+from barnabas.controller.decide.leaders import LeaderRules, decide_moved_leaders
+from barnabas.controller.decide.requests import ControlBatch
+from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.steps import Decision, Step
 from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import Leadership, LeadershipChanged
-from barnabas.controller.isr_changes import IsrChange, decide_isr_change
-from barnabas.controller.leaders import LeaderRules, decide_moved_leaders
 from barnabas.controller.office import Office
 from barnabas.controller.reassigning import complete_moves
-from barnabas.controller.requests import ControlBatch
-from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
-from barnabas.controller.turns import in_slices
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

@@ -10,13 +10,17 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.controller.decisions import (
+from barnabas.controller.decide.leaders import partitions_without_leader
+from barnabas.controller.decide.replicas import (
     Replica,
     compare_brokers,
     decide_replicas_lost,
     decide_replicas_online,
     decide_resumed_deletions,
 )
+from barnabas.controller.decide.requests import ControlBatch
+from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import (
     BrokerIdsTouched,
     LeaderAndIsrAnswered,
@@ -25,15 +29,11 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
-from barnabas.controller.leaders import partitions_without_leader
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.reassigning import complete_moves, resume_moves
-from barnabas.controller.requests import ControlBatch
-from barnabas.controller.steps import Decision
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete, NoNode
 from barnabas.controller.topic_deletion import go_on_deleting
-from barnabas.controller.turns import in_slices
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition

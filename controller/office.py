@@ -25,6 +25,10 @@ import trio
 
 from barnabas.controller import events
 from barnabas.controller.channels import ControllerChannels, Peer
+from barnabas.controller.decide.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
+from barnabas.controller.decide.requests import ControlBatch, Sender
+from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.steps import Decision, Step
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import (
     ClusterImage,
@@ -35,13 +39,9 @@ from barnabas.controller.image.state import (
     replay,
     replay_all,
 )
-from barnabas.controller.leaders import Choose, LeaderRules, decide_leaders, topics_without_clean_leader
-from barnabas.controller.requests import ControlBatch, Sender
-from barnabas.controller.steps import Decision, Step
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import level_of
 from barnabas.controller.store.store import Check, MetadataStore, NodeError, Op, Watch
-from barnabas.controller.turns import in_slices
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -8,12 +8,8 @@ whoever asks through the API for the same partition later takes precedence, and 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
-from barnabas.controller.image import loading
-from barnabas.controller.image.state import Assignment, AssignmentsChanged
-from barnabas.controller.leaders import decide_moved_leaders
-from barnabas.controller.office import Office
-from barnabas.controller.reassignments import (
+from barnabas.controller.decide.leaders import decide_moved_leaders
+from barnabas.controller.decide.reassignments import (
     NO_SUCH_PARTITION,
     PartitionRefused,
     decide_added_replicas_online,
@@ -22,7 +18,11 @@ from barnabas.controller.reassignments import (
     is_complete,
     plan_move,
 )
-from barnabas.controller.steps import Decision, Step
+from barnabas.controller.decide.steps import Decision, Step
+from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
+from barnabas.controller.image import loading
+from barnabas.controller.image.state import Assignment, AssignmentsChanged
+from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import Reassignment
 from barnabas.controller.store.store import Delete, NodeError, NoNode, Op, SetData

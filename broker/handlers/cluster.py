@@ -18,8 +18,8 @@ import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.pacing import paced
+from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import ElectionAsked
-from barnabas.controller.reassignments import PartitionRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced, portions
+from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked
 from barnabas.controller.image.state import Assignment
-from barnabas.controller.reassignments import PartitionRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition

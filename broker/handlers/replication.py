@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
 from barnabas.broker.replication.replicas import StoppedReplica
+from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import ControlledShutdownAsked, IsrChangesAsked
 from barnabas.controller.image.state import Leadership
-from barnabas.controller.isr_changes import IsrChange
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition

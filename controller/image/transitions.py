@@ -8,7 +8,7 @@ leads to. A move that is not in the table is a contradiction in the controller's
 costs this broker the controller role, and the next controller rebuilds its picture from the metadata store.
 
 A move says *why* a state changes, not which state is wanted. What must have been written, and what brokers must be told
-on each move, is not here but in `decisions.py`; this file knows no broker, no store and no leader.
+on each move, is not here but in `replicas.py`; this file knows no broker, no store and no leader.
 
 A *partition* is New once its replicas are assigned, Online while its leader is alive, Offline while it has none.
 Its first election, and every later one, is the same move ELECT. Deletion takes a partition out of service before any

@@ -36,7 +36,8 @@ from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.truncation import Truncation
 from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
 from barnabas.broker.replication.isr import decide_high_watermark
-from barnabas.controller import candidate, leaders, office
+from barnabas.controller import candidate, office
+from barnabas.controller.decide import leaders
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas.controller.bounces import bounced_members
+from barnabas.controller.decide.bounces import bounced_members
 from barnabas.controller.image.state import (
     BrokerJoined,
     ClusterImage,

@@ -2,7 +2,13 @@
 
 import pytest
 
-from barnabas.controller.decisions import (
+from barnabas.controller.decide.leaders import (
+    LeaderRules,
+    decide_leaders,
+    partitions_without_leader,
+    topics_without_clean_leader,
+)
+from barnabas.controller.decide.replicas import (
     Membership,
     compare_brokers,
     decide_deletion_answers,
@@ -12,6 +18,7 @@ from barnabas.controller.decisions import (
     decide_replicas_online,
     decide_resumed_deletions,
 )
+from barnabas.controller.decide.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import (
     Assignment,
     AssignmentsChanged,
@@ -32,13 +39,6 @@ from barnabas.controller.image.state import (
     replay_all,
 )
 from barnabas.controller.image.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
-from barnabas.controller.leaders import (
-    LeaderRules,
-    decide_leaders,
-    partitions_without_leader,
-    topics_without_clean_leader,
-)
-from barnabas.controller.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import ANY_VERSION, Check, Create, Delete, SetData
 from barnabas.wire.topics import TopicPartition

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller.elections import ELECTIONS, Candidates, Elected, Strategy
+from barnabas.controller.decide.elections import ELECTIONS, Candidates, Elected, Strategy
 
 BROKERS = st.lists(st.integers(0, 5), unique=True)
 

@@ -1,12 +1,12 @@
-"""Leaders want other in-sync replicas. Codes are those of a running Kafka 3.9.1, but where isr_changes.py says why."""
+"""Leaders want other in-sync replicas. Codes are those of a running Kafka 3.9.1, but where isr.py says why."""
 
 import pytest
 
+from barnabas.controller.decide.isr import IsrChange, decide_isr_change
+from barnabas.controller.decide.leaders import LeaderRules
+from barnabas.controller.decide.steps import Step, TellMetadata
 from barnabas.controller.events import IsrChangesAsked
 from barnabas.controller.image.state import BrokerLeaving, DeletionMarked, Leadership, replay
-from barnabas.controller.isr_changes import IsrChange, decide_isr_change
-from barnabas.controller.leaders import LeaderRules
-from barnabas.controller.steps import Step, TellMetadata
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERING
 from barnabas.wire import messages as m

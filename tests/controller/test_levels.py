@@ -2,6 +2,8 @@
 
 import pytest
 
+from barnabas.controller.decide.requests import ControlBatch, Sender, deleted_partitions
+from barnabas.controller.decide.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.events import ReassignmentsAsked
 from barnabas.controller.image.state import (
     Assignment,
@@ -11,8 +13,6 @@ from barnabas.controller.image.state import (
     LeadershipChanged,
     replay,
 )
-from barnabas.controller.requests import ControlBatch, Sender, deleted_partitions
-from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import level_of
 from barnabas.controller.store.paths import PartitionList, PartitionState, TopicAssignment

@@ -5,6 +5,14 @@ What the nodes hold, and codes and messages, are those of a running Kafka 3.9.1 
 
 import pytest
 
+from barnabas.controller.decide.reassignments import (
+    NO_SUCH_PARTITION,
+    NOTHING_TO_CANCEL,
+    PartitionRefused,
+    decide_assignments,
+    is_complete,
+    plan_move,
+)
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked
 from barnabas.controller.image.state import (
     Assignment,
@@ -15,14 +23,6 @@ from barnabas.controller.image.state import (
     replay,
 )
 from barnabas.controller.image.transitions import ReplicaStatus
-from barnabas.controller.reassignments import (
-    NO_SUCH_PARTITION,
-    NOTHING_TO_CANCEL,
-    PartitionRefused,
-    decide_assignments,
-    is_complete,
-    plan_move,
-)
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, PartitionState, Reassignment, TopicAssignment
 from barnabas.controller.store.store import SetData

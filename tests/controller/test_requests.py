@@ -1,5 +1,7 @@
 """What brokers are told: the requests that a batch becomes, in which order, and that they can be sent."""
 
+from barnabas.controller.decide.requests import ControlBatch, Sender
+from barnabas.controller.decide.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import (
     BrokerJoined,
     BrokerLeft,
@@ -13,8 +15,6 @@ from barnabas.controller.image.state import (
     replay,
     replay_all,
 )
-from barnabas.controller.requests import ControlBatch, Sender
-from barnabas.controller.steps import TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import BrokerRegistration, Endpoint, PartitionState
 from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions

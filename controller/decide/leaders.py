@@ -22,11 +22,11 @@ acknowledged records; Kafka removes all but one.
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
-from barnabas.controller.bounces import bounced_members, leader_bounced
-from barnabas.controller.elections import ELECTIONS, Candidates, Strategy
+from barnabas.controller.decide.bounces import bounced_members, leader_bounced
+from barnabas.controller.decide.elections import ELECTIONS, Candidates, Strategy
+from barnabas.controller.decide.steps import Decision, Step, Tell, TellLeaderAndIsr, TellStop
 from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
 from barnabas.controller.image.transitions import ReplicaMove, ReplicaStatus
-from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, RECOVERING, PartitionState
 from barnabas.controller.store.store import Create, SetData

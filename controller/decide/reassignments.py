@@ -22,9 +22,9 @@ in ZooKeeper mode goes on and loses the records. And phase B waits until a membe
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.controller.decide.steps import Decision, Step, Tell, TellStop
 from barnabas.controller.image.state import Assignment, AssignmentsChanged, ClusterImage, ReplicaMoved
 from barnabas.controller.image.transitions import REPLICA_TRANSITIONS, ReplicaMove, ReplicaStatus, is_legal
-from barnabas.controller.steps import Decision, Step, Tell, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import DATA_MAX_BYTES, SetData

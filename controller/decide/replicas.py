@@ -10,6 +10,7 @@ Differences from Kafka, which reaches the same states by more writes:
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
+from barnabas.controller.decide.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import (
     ClusterImage,
     DeletionBegun,
@@ -20,7 +21,6 @@ from barnabas.controller.image.state import (
     TopicDeleted,
 )
 from barnabas.controller.image.transitions import REPLICA_TRANSITIONS, ReplicaMove, ReplicaStatus, is_legal
-from barnabas.controller.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, Delete
 from barnabas.wire.topics import TopicPartition

@@ -12,9 +12,9 @@ that is about to stop may still take in others, to which it can then hand over; 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas.controller.decide.leaders import LeaderRules
+from barnabas.controller.decide.steps import Step, TellMetadata
 from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage
-from barnabas.controller.leaders import LeaderRules
-from barnabas.controller.steps import Step, TellMetadata
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import SetData

@@ -25,10 +25,10 @@ dropped by the encoder, but for the recovery state, which it would refuse to dro
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import ClusterImage, Leadership, LiveBroker, PartitionImage
-from barnabas.controller.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.store.paths import RECOVERED, BrokerRegistration, PartitionState
-from barnabas.controller.turns import in_slices
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 

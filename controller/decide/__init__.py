@@ -1,0 +1,1 @@
+"""Decisions of the controller, as pure functions from the image to steps."""
