@@ -21,19 +21,19 @@ from typing import TypeVar
 
 import trio
 
-from barnabas.controller import (
-    events,
-    failover,
-    handover,
-    isr_updates,
-    leader_elections,
-    membership,
-    producer_id_blocks,
-    reassigning,
-    topic_changes,
-    topic_deletion,
-)
+from barnabas.controller import events
 from barnabas.controller.channels import ControllerChannels
+from barnabas.controller.handlers import (
+    brokers,
+    controlled_shutdown,
+    elections,
+    failover,
+    isr,
+    producer_ids,
+    reassignments,
+    topic_deletion,
+    topics,
+)
 from barnabas.controller.image.state import ClusterImage, LiveBroker
 from barnabas.controller.office import ControllerMoved, Office, Surroundings, Term
 from barnabas.controller.store.store import Delete, StoreError
@@ -141,23 +141,23 @@ class Controller:
 HANDLERS: Mapping[type[events.Event], Callable[..., Awaitable[None]]] = {
     events.Startup: failover.startup,
     events.WorkLeftBehind: failover.work_left_behind,
-    events.BrokerIdsTouched: membership.broker_ids_touched,
-    events.RegistrationTouched: membership.registration_touched,
-    events.LogDirEventsTouched: membership.log_dir_events_touched,
-    events.LeaderAndIsrAnswered: membership.leader_and_isr_answered,
-    events.TopicsTouched: topic_changes.topics_touched,
-    events.TopicTouched: topic_changes.topic_touched,
-    events.UncleanElectionAllowed: topic_changes.unclean_election_allowed,
+    events.BrokerIdsTouched: brokers.broker_ids_touched,
+    events.RegistrationTouched: brokers.registration_touched,
+    events.LogDirEventsTouched: brokers.log_dir_events_touched,
+    events.LeaderAndIsrAnswered: brokers.leader_and_isr_answered,
+    events.TopicsTouched: topics.topics_touched,
+    events.TopicTouched: topics.topic_touched,
+    events.UncleanElectionAllowed: topics.unclean_election_allowed,
     events.DeletionMarksTouched: topic_deletion.deletion_marks_touched,
     events.StopReplicaAnswered: topic_deletion.stop_replica_answered,
-    events.ReassignmentsTouched: reassigning.reassignments_touched,
-    events.PreferredElectionsTouched: leader_elections.preferred_elections_touched,
-    events.RebalanceDue: leader_elections.rebalance_due,
-    events.ElectionAsked: leader_elections.election_asked,
-    events.IsrChangeNotesTouched: isr_updates.isr_change_notes_touched,
-    events.IsrChangesAsked: isr_updates.isr_changes_asked,
-    events.ReassignmentsAsked: reassigning.reassignments_asked,
-    events.OngoingReassignmentsAsked: reassigning.ongoing_reassignments_asked,
-    events.ControlledShutdownAsked: handover.controlled_shutdown_asked,
-    events.ProducerIdsAsked: producer_id_blocks.producer_ids_asked,
+    events.ReassignmentsTouched: reassignments.reassignments_touched,
+    events.PreferredElectionsTouched: elections.preferred_elections_touched,
+    events.RebalanceDue: elections.rebalance_due,
+    events.ElectionAsked: elections.election_asked,
+    events.IsrChangeNotesTouched: isr.isr_change_notes_touched,
+    events.IsrChangesAsked: isr.isr_changes_asked,
+    events.ReassignmentsAsked: reassignments.reassignments_asked,
+    events.OngoingReassignmentsAsked: reassignments.ongoing_reassignments_asked,
+    events.ControlledShutdownAsked: controlled_shutdown.controlled_shutdown_asked,
+    events.ProducerIdsAsked: producer_ids.producer_ids_asked,
 }

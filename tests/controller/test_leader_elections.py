@@ -6,8 +6,8 @@ import trio
 from barnabas.controller.decide.leaders import Balance
 from barnabas.controller.decide.reassignments import NO_SUCH_PARTITION, PartitionRefused
 from barnabas.controller.events import ElectionAsked
+from barnabas.controller.handlers.elections import BEING_DELETED, NOT_NEEDED
 from barnabas.controller.image.state import BrokerLeaving, replay
-from barnabas.controller.leader_elections import BEING_DELETED, NOT_NEEDED
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import NO_LEADER, RECOVERING, PartitionList
 from barnabas.wire.errors import ErrorCode

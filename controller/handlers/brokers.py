@@ -27,13 +27,13 @@ from barnabas.controller.events import (
     LogDirEventsTouched,
     RegistrationTouched,
 )
+from barnabas.controller.handlers.reassignments import complete_moves, resume_moves
+from barnabas.controller.handlers.topic_deletion import go_on_deleting
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
-from barnabas.controller.reassigning import complete_moves, resume_moves
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete, NoNode
-from barnabas.controller.topic_deletion import go_on_deleting
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition

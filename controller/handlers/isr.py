@@ -19,10 +19,10 @@ from barnabas.controller.decide.requests import ControlBatch
 from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision, Step
 from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
+from barnabas.controller.handlers.reassignments import complete_moves
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import Leadership, LeadershipChanged
 from barnabas.controller.office import Office
-from barnabas.controller.reassigning import complete_moves
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
 from barnabas.wire.errors import ErrorCode

@@ -21,16 +21,16 @@ from barnabas.controller.events import (
     TopicsTouched,
     WorkLeftBehind,
 )
-from barnabas.controller.features import set_up_features
+from barnabas.controller.handlers.brokers import read_brokers
+from barnabas.controller.handlers.features import set_up_features
+from barnabas.controller.handlers.reassignments import resume_moves
+from barnabas.controller.handlers.topic_deletion import go_on_deleting, read_deletion_marks
+from barnabas.controller.handlers.topics import read_new_topics
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerJoined, LeadershipChanged
-from barnabas.controller.membership import read_brokers
 from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
-from barnabas.controller.reassigning import resume_moves
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
-from barnabas.controller.topic_changes import read_new_topics
-from barnabas.controller.topic_deletion import go_on_deleting, read_deletion_marks
 from barnabas.wire.topics import TopicPartition
 
 

@@ -1,0 +1,1 @@
+"""What the controller does about each event."""
