@@ -60,8 +60,8 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.context import Surroundings
 from barnabas.controller.image.loading import partition_count
-from barnabas.controller.office import Surroundings
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join

@@ -28,9 +28,9 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from barnabas.controller.context import ControllerMoved, Surroundings, Term
 from barnabas.controller.controller import Controller
 from barnabas.controller.events import Asked, ProducerIdsAsked, UncleanElectionAllowed
-from barnabas.controller.office import ControllerMoved, Surroundings, Term
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
 from barnabas.controller.store.store import (

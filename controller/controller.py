@@ -23,6 +23,7 @@ import trio
 
 from barnabas.controller import events
 from barnabas.controller.channels import ControllerChannels
+from barnabas.controller.context import ControllerMoved, Office, Surroundings, Term
 from barnabas.controller.handlers import (
     brokers,
     controlled_shutdown,
@@ -35,7 +36,6 @@ from barnabas.controller.handlers import (
     topics,
 )
 from barnabas.controller.image.state import ClusterImage, LiveBroker
-from barnabas.controller.office import ControllerMoved, Office, Surroundings, Term
 from barnabas.controller.store.store import Delete, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.decide.leaders import partitions_without_leader
 from barnabas.controller.decide.replicas import (
     Replica,
@@ -31,7 +32,6 @@ from barnabas.controller.handlers.reassignments import complete_moves, resume_mo
 from barnabas.controller.handlers.topic_deletion import go_on_deleting
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
-from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete, NoNode
 from barnabas.wire import messages as m

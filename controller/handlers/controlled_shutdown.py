@@ -7,6 +7,7 @@ again as long as the answer names partitions that it still leads because nobody 
 import logging
 from functools import partial
 
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.decide.leaders import (
     decide_handover,
     decide_stopped_followers,
@@ -16,7 +17,6 @@ from barnabas.controller.decide.leaders import (
 from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.events import ControlledShutdownAsked
 from barnabas.controller.image.state import BrokerLeaving
-from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

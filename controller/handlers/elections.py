@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 import trio
 
+from barnabas.controller.context import Office
 from barnabas.controller.decide.leaders import Balance, decide_leaders_at_any_price, decide_preferred_leaders
 from barnabas.controller.decide.reassignments import NO_SUCH_PARTITION, PartitionRefused
 from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import ElectionAsked, PreferredElectionsTouched, RebalanceDue
 from barnabas.controller.image import loading
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList
 from barnabas.controller.store.store import Delete, NoNode

@@ -8,6 +8,7 @@ came back in that time is not believed to be in sync (bounces.py).
 
 from collections.abc import Iterable, Mapping
 
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.decide.leaders import decide_leaders_of_new_term
 from barnabas.controller.decide.replicas import decide_replicas_lost, decide_replicas_online
 from barnabas.controller.decide.requests import ControlBatch
@@ -28,7 +29,6 @@ from barnabas.controller.handlers.topic_deletion import go_on_deleting, read_del
 from barnabas.controller.handlers.topics import read_new_topics
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerJoined, LeadershipChanged
-from barnabas.controller.office import PARTITIONS_IN_A_BATCH, Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
 from barnabas.wire.topics import TopicPartition

@@ -8,8 +8,8 @@ else left alone: levels that somebody finalized are kept while features stay ena
 
 import logging
 
+from barnabas.controller.context import Office
 from barnabas.controller.image import loading
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import FeatureNode
 from barnabas.controller.store.store import Create, NodeError, NoNode, Op, SetData

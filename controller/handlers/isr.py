@@ -13,6 +13,7 @@ removes the note. It does so at every level, for the brokers of a cluster take a
 
 import trio
 
+from barnabas.controller.context import Office
 from barnabas.controller.decide.isr import IsrChange, decide_isr_change
 from barnabas.controller.decide.leaders import LeaderRules, decide_moved_leaders
 from barnabas.controller.decide.requests import ControlBatch
@@ -22,7 +23,6 @@ from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
 from barnabas.controller.handlers.reassignments import complete_moves
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import Leadership, LeadershipChanged
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Delete
 from barnabas.wire.errors import ErrorCode

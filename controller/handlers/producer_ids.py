@@ -6,9 +6,9 @@ no two brokers ever get the same; a block whose answer is lost is never used.
 
 import logging
 
+from barnabas.controller.context import Office
 from barnabas.controller.events import ProducerIdsAsked
 from barnabas.controller.image import loading
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ProducerIdBlock
 from barnabas.controller.store.store import NodeError, SetData

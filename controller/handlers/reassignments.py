@@ -8,6 +8,7 @@ whoever asks through the API for the same partition later takes precedence, and 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from barnabas.controller.context import Office
 from barnabas.controller.decide.leaders import decide_moved_leaders
 from barnabas.controller.decide.reassignments import (
     NO_SUCH_PARTITION,
@@ -22,7 +23,6 @@ from barnabas.controller.decide.steps import Decision, Step
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import Assignment, AssignmentsChanged
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import Reassignment
 from barnabas.controller.store.store import Delete, NodeError, NoNode, Op, SetData

@@ -8,13 +8,13 @@ a broker joins that holds one.
 
 import logging
 
+from barnabas.controller.context import Office
 from barnabas.controller.decide.replicas import decide_deletion_answers, decide_deletions
 from barnabas.controller.decide.requests import deleted_partitions
 from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.handlers.topics import compare_topics
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import DeletionMarked, TopicDeleted, TopicVanished
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, Delete
 from barnabas.wire.errors import ErrorCode, error_name

@@ -8,13 +8,13 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller.admin.create_topics import new_topic_id
+from barnabas.controller.context import Office
 from barnabas.controller.decide.leaders import partitions_without_leader
 from barnabas.controller.decide.replicas import decide_replicas_of_new_partitions
 from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import TopicAppeared, TopicVanished
-from barnabas.controller.office import Office
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import NodeError, SetData

@@ -36,7 +36,7 @@ from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.truncation import Truncation
 from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
 from barnabas.broker.replication.isr import decide_high_watermark
-from barnabas.controller import candidate, office
+from barnabas.controller import candidate, context
 from barnabas.controller.decide import leaders
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.isr import Follower
     from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
+    from barnabas.controller.context import Surroundings, Term
     from barnabas.controller.events import Event
     from barnabas.controller.image.state import ClusterImage
-    from barnabas.controller.office import Surroundings, Term
     from barnabas.controller.store.store import MetadataStore
     from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs
@@ -149,10 +149,10 @@ class _Stubborn:
 
 
 def _stale_controller() -> list[Replacement]:
-    right = office.Office.__init__
+    right = context.Office.__init__
 
     def begin(
-        self: "office.Office", surroundings: "Surroundings", term: "Term", put: "Callable[[Event], None]"
+        self: "context.Office", surroundings: "Surroundings", term: "Term", put: "Callable[[Event], None]"
     ) -> None:
         """A term outlasts its session."""
         right(self, surroundings, term, put)
@@ -179,8 +179,8 @@ def _stale_controller() -> list[Replacement]:
             await self._office_touched.wait()
 
     return [
-        (office, "Check", check),
-        (office.Office, "__init__", begin),
+        (context, "Check", check),
+        (context.Office, "__init__", begin),
         (candidate.Candidate, "_on_expired", on_expired),
         (candidate.Candidate, "_watch_office", watch_office),
     ]

@@ -12,6 +12,7 @@ import trio.testing
 from barnabas.controller.admin.create_topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
 from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.context import Surroundings
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import IsrChangesAsked
 from barnabas.controller.image.state import (
@@ -27,7 +28,6 @@ from barnabas.controller.image.state import (
     replay_all,
 )
 from barnabas.controller.image.transitions import ReplicaMove
-from barnabas.controller.office import Surroundings
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration, ConfigEntity, Endpoint, PartitionState, TopicAssignment
 from barnabas.controller.store.sqlitestore import open_sqlite_database

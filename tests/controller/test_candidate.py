@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from barnabas.controller.candidate import Candidate
+from barnabas.controller.context import Surroundings
 from barnabas.controller.image.transitions import ReplicaStatus
-from barnabas.controller.office import Surroundings
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
 from barnabas.controller.store.store import Create, SetData, StoreUnavailable
