@@ -5,6 +5,8 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from tests.broker.handlers.test_fetch import only_row
+from tests.broker.handlers.test_fetch_in_sessions import Session
 from tests.broker.harness import (
     Machine,
     batch_of,
@@ -15,8 +17,6 @@ from tests.broker.harness import (
     produce_request,
     values_in,
 )
-from tests.broker.test_fetch import only_row
-from tests.broker.test_session_fetch import Session
 
 ME, OTHER = 1, 2
 RACKS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

@@ -5,7 +5,7 @@ import pytest
 from barnabas.broker.replication.isr import LagLimits, Pulse
 from barnabas.broker.replication.partition import ACKS_ALL, RECOVERED, RECOVERING, Role
 from barnabas.wire.errors import ErrorCode
-from tests.broker.test_partition import ACKS_LEADER, ME, OTHER, THIRD, Scene
+from tests.broker.replication.test_partition import ACKS_LEADER, ME, OTHER, THIRD, Scene
 
 LAG_MS = Scene.limits.time_ms
 

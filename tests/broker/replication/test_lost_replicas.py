@@ -11,7 +11,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 from tests.broker.replication import Group
-from tests.broker.test_replicas import codes_of, roles
+from tests.broker.replication.test_replicas import codes_of, roles
 
 
 def lose_directory(machine, key):

@@ -7,6 +7,7 @@ import trio
 
 from barnabas.broker.replication.fetch_sessions import PARTITIONS_PER_SLOT
 from barnabas.wire.errors import ErrorCode
+from tests.broker.handlers.test_fetch import only_row, with_records, with_topic
 from tests.broker.harness import (
     Machine,
     fetch_request,
@@ -14,7 +15,6 @@ from tests.broker.harness import (
     records_in,
     values_in,
 )
-from tests.broker.test_fetch import only_row, with_records, with_topic
 
 
 class Session:

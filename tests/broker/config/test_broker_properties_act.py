@@ -20,14 +20,14 @@ from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch
-from tests.broker.harness import Client, Machine, fetch_request, now_ms
-from tests.broker.test_configs_handler import BROKER, altered
-from tests.broker.test_topic_properties_act import (
+from tests.broker.handlers.test_configs import BROKER, altered
+from tests.broker.handlers.test_topic_properties_act import (
     HOUR_MS,
     Scene,
     first_offset_left_of_what_is_two_hours_old,
     survives_any_power_failure,
 )
+from tests.broker.harness import Client, Machine, fetch_request, now_ms
 
 Observe = Callable[[Scene], Awaitable[Any]]
 

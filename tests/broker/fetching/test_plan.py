@@ -5,10 +5,10 @@ import pytest
 from barnabas.broker.fetching.plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, FetchPlan
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.errors import ErrorCode
+from tests.broker.handlers.test_fetch import with_records
+from tests.broker.handlers.test_fetch_in_sessions import Session
 from tests.broker.harness import fetch_request, fetched, values_in
 from tests.broker.replication import Group
-from tests.broker.test_fetch import with_records
-from tests.broker.test_session_fetch import Session
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import START_MS, list_offsets_request
 from tests.broker.replication import Group
-from tests.broker.test_moves import TEN, has_moved, move, with_directories
+from tests.broker.replication.test_log_dir_moves import TEN, has_moved, move, with_directories
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
