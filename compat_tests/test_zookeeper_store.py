@@ -13,8 +13,8 @@ from compat_tests.zookeeper_sessions import ZooKeeperStores
 
 pytest.register_assert_rewrite("tests.controller.test_store_conformance")
 
-from tests.controller.test_store_conformance import *  # noqa: E402, F403  (rewritten; the tests themselves)
-from tests.controller.test_store_conformance import OPS, compare_with_model  # noqa: E402
+from tests.controller.store.test_store_conformance import *  # noqa: E402, F403  (rewritten; the tests themselves)
+from tests.controller.store.test_store_conformance import OPS, compare_with_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")
