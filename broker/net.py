@@ -18,7 +18,6 @@ from typing import Protocol
 
 import trio
 
-from barnabas.broker.config.listeners import WILDCARDS
 from barnabas.storage.disk import FileSlice, StorageError
 
 logger = logging.getLogger(__name__)
@@ -330,11 +329,11 @@ class OsNet:
         self.buffers = buffers
 
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
-        """On every address that the host has here, where Java takes the first; a wildcard means IPv6 and IPv4."""
-        addresses = WILDCARD_ADDRESSES if host in WILDCARDS else await _addresses_of(host)
+        """On every address that the host has here, where Java takes the first; no host means all, IPv6 and IPv4."""
+        addresses = await _addresses_of(host) if host else WILDCARD_ADDRESSES
         for attempt in range(FREE_PORT_ATTEMPTS):
             try:
-                bound = _bind(addresses, port, backlog, is_wildcard=host in WILDCARDS)
+                bound = _bind(addresses, port, backlog, is_wildcard=not host)
             except OSError as error:  # the port that was free at the first address may be taken at the second
                 if port != 0 or error.errno != errno.EADDRINUSE or attempt == FREE_PORT_ATTEMPTS - 1:
                     raise

@@ -55,6 +55,7 @@ from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
 from barnabas.broker.replication.replicas import Replicas
 from barnabas.broker.server.connection import Connections, serve_connection
+from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
@@ -182,7 +183,7 @@ def _build(
     """The broker's live parts, in the order in which they need each other."""
     me, metadata = identity.broker_id, ClusterMetadata()
     isr_changes = IsrChanges(me, config, metadata)
-    peers = Peers(world, config, metadata, me, SelfPeer(lambda: broker, config.control_plane_listener))
+    peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
     following = FollowerSurroundings(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
     fetchers = Fetchers(following, metadata)
     moves = Moves(LocalSurroundings(following, LocalLeader(lambda: replicas, world, Pace(config))))
@@ -332,7 +333,9 @@ async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[s
         for endpoint in config.listener_endpoints:
             try:
                 bound[endpoint.listener] = await world.net.listen(
-                    endpoint.host, endpoint.port, backlog=config.socket_listen_backlog_size
+                    "" if endpoint.is_wildcard else endpoint.host,
+                    endpoint.port,
+                    backlog=config.socket_listen_backlog_size,
                 )
             except OSError as error:
                 raise OSError(error.errno, f"cannot listen on {endpoint}: {error.strerror or error}") from error
@@ -447,7 +450,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
-                await hand_over(broker, broker.controller_link)
+                await hand_over(broker.config, broker.metadata, broker.replicas, broker.controller_link)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

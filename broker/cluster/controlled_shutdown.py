@@ -7,13 +7,17 @@ for as long as a request may take, nobody is asked again.
 """
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from barnabas.broker.call import Broker
 from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost, error_name
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
@@ -24,16 +28,17 @@ class Controller(Protocol):
     async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
 
 
-async def hand_over(broker: Broker, controller: Controller) -> None:
+async def hand_over(
+    config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: Controller
+) -> None:
     """Ask until nothing is left to hand over, or as often as is configured."""
-    config = broker.config
-    if not config.controlled_shutdown_enable or broker.metadata.brokers.keys() <= {broker.broker_id}:
+    if not config.controlled_shutdown_enable or metadata.brokers.keys() <= {replicas.broker_id}:
         return
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
         if attempt > 1:
             await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
         try:
-            problem = await _ask(broker, controller)
+            problem = await _ask(config, replicas, controller)
         except PeerLost as error:
             logger.warning("stopping though no controller answers: %s", error)
             return
@@ -44,10 +49,10 @@ async def hand_over(broker: Broker, controller: Controller) -> None:
     logger.warning("stopping though leadership is not handed over")
 
 
-async def _ask(broker: Broker, controller: Controller) -> str | None:
+async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: Controller) -> str | None:
     """One attempt: what is wrong or left, or None; PeerLost when nobody answers."""
-    request = m.ControlledShutdownRequest(broker_id=broker.broker_id, broker_epoch=broker.replicas.broker_epoch)
-    response = await controller.ask(request, broker.config.controller_socket_timeout_ms)
+    request = m.ControlledShutdownRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
+    response = await controller.ask(request, config.controller_socket_timeout_ms)
     if not isinstance(response, m.ControlledShutdownResponse):
         raise TypeError(f"{response!r} answers ControlledShutdown")
     if response.error_code:

@@ -18,18 +18,16 @@ Versions (reference section 0): the controller, fetchers and a stopping broker a
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import trio
 
 from barnabas import __version__
-from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import ConnectionLost, Net, Stream
-from barnabas.broker.server.dispatch import answer
 from barnabas.broker.world import World, run_inline
 from barnabas.controller.channels import Peer
 from barnabas.controller.image.state import LiveBroker
@@ -49,31 +47,26 @@ CORRELATION_IDS = 1 << 31
 FAILURES_COUNTED_MAX = 10
 
 
-class SelfPeer:
-    """The broker as its own peer. `broker` is called at each request: the peer is made before the broker is whole."""
+Answer = Callable[[m.Message, int], Awaitable[m.Message | None]]  # to a request of this version
 
-    def __init__(self, broker: Callable[[], Broker], listener: str) -> None:
-        self._broker = broker
-        self._listener = listener
+
+class SelfPeer:
+    """The broker as its own peer: `answer(request, version)` handles the request without a connection."""
+
+    def __init__(self, broker_id: int, config: BrokerConfig, answer: Answer) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._answer = answer
 
     async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
-        broker = self._broker()
         key = asking.key_of(request)
-        due = inter_broker_versions(broker.config.inter_broker_protocol_version).get(key, APIS[key].max_version)
-        call = Call(
-            api_key=key,
-            version=due if version_max is None else min(due, version_max),
-            client_id=str(broker.broker_id),
-            principal=ANONYMOUS,
-            client_address="localhost",
-            listener=self._listener,
-        )
+        due = inter_broker_versions(self._config.inter_broker_protocol_version).get(key, APIS[key].max_version)
         with trio.move_on_after(deadline_ms / 1000):
-            response = await answer(broker, call, request)
+            response = await self._answer(request, due if version_max is None else min(due, version_max))
             if response is not None:
                 return response
-        raise PeerLost(f"broker {broker.broker_id} did not answer {type(request).__name__}")
+        raise PeerLost(f"broker {self._broker_id} did not answer {type(request).__name__}")
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 
 import trio
 
-from barnabas.broker.call import Broker, Call
+from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.freeing import take_apart
 from barnabas.broker.handlers import (
@@ -44,6 +44,7 @@ from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Ch
 from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
+from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
 from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_prefix
 
@@ -180,6 +181,19 @@ async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: 
     if isinstance(response, Encoded):
         return m.decode(response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
     return await _decided(response) if isinstance(response, Later) else response
+
+
+async def answer_own(broker: Broker, request: m.Message, version: int) -> m.Message | None:
+    """The response to a request of this very broker, which has no connection to itself."""
+    call = Call(
+        api_key=key_of(request),
+        version=version,
+        client_id=str(broker.broker_id),
+        principal=ANONYMOUS,
+        client_address="localhost",
+        listener=broker.config.control_plane_listener,
+    )
+    return await answer(broker, call, request)
 
 
 async def _decided(later: Later) -> m.Message:

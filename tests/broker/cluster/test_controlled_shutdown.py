@@ -36,14 +36,10 @@ class Controller:
 
 async def stop(controller, *, brokers=(1, 2), **properties):
     """How long it takes."""
-    broker = SimpleNamespace(
-        broker_id=1,
-        config=BrokerConfig(dotted(properties)),
-        metadata=SimpleNamespace(brokers=dict.fromkeys(brokers)),
-        replicas=SimpleNamespace(broker_epoch=77),
-    )
+    metadata = SimpleNamespace(brokers=dict.fromkeys(brokers))
+    replicas = SimpleNamespace(broker_id=1, broker_epoch=77)
     began = trio.current_time()
-    await hand_over(broker, controller)
+    await hand_over(BrokerConfig(dotted(properties)), metadata, replicas, controller)
     return trio.current_time() - began
 
 
