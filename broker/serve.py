@@ -159,6 +159,7 @@ async def _serve(
             await background.start(broker.groups.run)
             background.start_soon(kept_up, logger, "the way to the controller", broker.controller_link.run)
             background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
+            background.start_soon(kept_up, logger, "the look at fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
             await broker.membership.join(advertised, kept)

@@ -16,6 +16,9 @@ requests. First to go is one that was not used for two minutes. Otherwise the le
 than the new one: of a consumer rather than of a follower, then the one with fewer partitions. A session of less than
 two minutes is safe from that, unless it is a consumer's and a follower needs the slot. A session that grows beyond what
 is left ends (70), where Kafka counts slots alone.
+
+A session that was not used for two minutes ends although its slot is not needed: most likely its consumer has gone, and
+otherwise the consumer names its partitions again. Kafka keeps such a session.
 """
 
 import random
@@ -40,6 +43,7 @@ FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 PARTITIONS_PER_SLOT = 100  # on average over all slots, of some 300 bytes each
 EVICTION_SECONDS = 120.0  # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS
+LOOK_SECONDS = 10.0
 
 Topic = str | bytes  # its name (Fetch up to 12) or its id (13 and later)
 Named = dict[Topic, "dict[int, Wanted]"]  # by topic and partition index
@@ -241,6 +245,16 @@ class FetchSessions:
         if session is not None:
             session.close()
             self._closed.append(session)
+
+    async def run(self) -> None:
+        """End sessions that are not used any more, for ever."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            while (oldest := next(iter(self._sessions.values()), None)) is not None:
+                if trio.current_time() - oldest.used_at <= EVICTION_SECONDS:
+                    break
+                self.close(oldest.session_id)
+            await self.free_closed()
 
     async def free_closed(self) -> None:
         """Free the sessions that were closed. One of 50,000 partitions takes some milliseconds."""

@@ -27,7 +27,7 @@ CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 HOSTILE_THREADS = 4
 KEPT_MAX = 50  # sockets that stay open, of those that read nothing or send half a frame
 WARM_UP_SECONDS = 60.0
-RETURN_SECONDS = 60.0
+RETURN_SECONDS = 180.0  # fetch sessions that are not used end after two minutes
 RETURN_BYTES = 20 * MIB
 
 
@@ -47,7 +47,7 @@ def _mixed(broker: WatchedBroker, seconds: float, seed: int) -> int:
     ordinary = [_ordinary(broker.port, kind) for kind in CLIENTS]
     # Each attack once: what is made once, or kept up to a bound (threads, caches, fetch sessions), is no leak.
     _strike_for(broker.port, WARM_UP_SECONDS, seed)
-    time.sleep(RETURN_SECONDS / 2)
+    time.sleep(RETURN_SECONDS)
     before, cpu_before, began = resident_bytes_of(broker.pid), cpu_seconds_of(broker.pid), time.time()
     forget_peak_of(broker.pid)
     struck = _strike_for(broker.port, seconds, seed + 1)

@@ -52,6 +52,18 @@ def test_a_partition_is_due_when_it_is_named_and_then_only_when_it_changes() -> 
     assert session.take_due() == [other]
 
 
+async def test_a_session_that_is_not_used_for_two_minutes_ends(nursery, autojump_clock) -> None:
+    sessions = FetchSessions(random.Random(1))
+    unused, used = session_of(sessions, trio.current_time()), session_of(sessions, trio.current_time())
+    _, place = watched(unused, "left behind")
+    nursery.start_soon(sessions.run)
+    for epoch in range(1, 10):
+        await trio.sleep(EVICTION_SECONDS / 5)
+        assert sessions.continue_session(used.session_id, epoch, trio.current_time()) is used
+    assert sessions.continue_session(unused.session_id, 1, 0.0) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert place.waiters == {}
+
+
 def test_a_partition_that_its_own_plan_changed_is_watched_on_and_not_due() -> None:
     session = empty_session(FetchSessions(random.Random(1)))
     wanted, place = watched(session, "one")
