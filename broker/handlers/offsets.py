@@ -155,7 +155,7 @@ async def _find_several(
         await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
         return complete_inline(_offsets_before(broker, log, asked, end_offset))
     steps = log.segments.undisturbed(lambda: _offsets_before(broker, log, asked, end_offset))
-    return await broker.replicas.logs.searches.search(partition, log, steps)
+    return await broker.replicas.logs.gate.search(partition, log, steps)
 
 
 def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> Steps[list[int]]:
@@ -193,7 +193,7 @@ async def _find(
         steps = log.offset_of_largest_timestamp()
     else:
         steps = log.offset_for_timestamp(timestamp, log.log_end_offset)
-    found = await broker.replicas.logs.searches.search(partition, log, steps)
+    found = await broker.replicas.logs.gate.search(partition, log, steps)
     if found is None:
         return NOTHING
     if isinstance(found, ErrorCode):
@@ -316,7 +316,7 @@ async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, Dele
             rows.setdefault(logs.directory_of(partition.log), []).append(row)
     for directory, lost in rows.items():
         try:
-            await logs.checkpoint_log_starts(directory)
+            await logs.checkpoints.write_log_starts(directory)
         except StorageError:
             for row in lost:
                 row.error_code, row.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1

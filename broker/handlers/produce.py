@@ -248,17 +248,17 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     log, leader_epoch = partition.log, partition.leader_epoch
     if log is None or not log.producers.is_behind(batch.header):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    searches = broker.replicas.logs.searches
+    gate = broker.replicas.logs.gate
     question = (partition.topic_partition, leader_epoch, fingerprint_of(batch))
-    if searches.was_fruitless(question):
+    if gate.was_fruitless(question):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    found = await searches.search(partition, log, find_batch(log, batch))
+    found = await gate.search(partition, log, find_batch(log, batch))
     if isinstance(found, ErrorCode):
         return found
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # what was found may have been cut off meanwhile
     if found is None:
-        searches.note_fruitless(question)
+        gate.note_fruitless(question)
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return Appended(found.base_offset, found.last_offset, found.append_time_ms, log.log_start_offset, True)
 

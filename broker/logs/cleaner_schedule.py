@@ -37,7 +37,10 @@ from barnabas.wire.compression import CorruptRecords
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from barnabas.broker.logs.partition_logs import Logs
+    from barnabas.broker.logs.checkpoints import Checkpoints
+    from barnabas.broker.logs.delayed_deletion import DelayedDeletion
+    from barnabas.broker.logs.directories import LogDirectories
+    from barnabas.broker.logs.retention import Retention
     from barnabas.broker.world import World
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.topics import TopicPartition
@@ -80,10 +83,21 @@ class _Job:
 class LogCleaner:
     """Cleans the compacted ones of the broker's logs."""
 
-    def __init__(self, config: CleanerConfig, world: "World", logs: "Logs") -> None:
+    def __init__(
+        self,
+        config: CleanerConfig,
+        world: "World",
+        directories: "LogDirectories",
+        checkpoints: "Checkpoints",
+        deletion: "DelayedDeletion",
+        retention: "Retention",
+    ) -> None:
         self._config = config
         self._world = world
-        self._logs = logs
+        self._directories = directories
+        self._checkpoints = checkpoints
+        self._deletion = deletion
+        self._retention = retention
         self._jobs: dict[PartitionLog, _Job] = {}
         self._paused: dict[PartitionLog, int] = {}  # by how many
         self._uncleanable: dict[PartitionLog, None] = {}
@@ -141,7 +155,7 @@ class LogCleaner:
         high_watermarks = self._high_watermarks()
         self._forget_the_gone()
         best: _Candidate | None = None
-        for number, log in enumerate(self._logs):
+        for number, log in enumerate(self._directories.logs()):
             if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
                 await trio.lowlevel.checkpoint()
             found = self._candidate(log, high_watermarks)
@@ -156,7 +170,7 @@ class LogCleaner:
         try:
             part = cleanable_part(log, high_watermark, self._world.now_ms())
         except StorageError as error:
-            self._logs.fail_directory_of(log, error)
+            self._directories.fail_directory_of(log, error)
             return None
         if part.is_misplaced:
             if not log.config.deletes:
@@ -165,21 +179,21 @@ class LogCleaner:
         return _Candidate(log, part) if part.is_due(log.config) else None
 
     def _may_be_cleaned(self, log: "PartitionLog") -> bool:
-        is_wanted = log.config.compacted and self._logs.get(log.topic_partition) is log
+        is_wanted = log.config.compacted and self._directories.get(log.topic_partition) is log
         return is_wanted and not (log in self._jobs or log in self._paused or log in self._uncleanable)
 
     def _forget_the_gone(self) -> None:
-        for log in [log for log in self._uncleanable if self._logs.get(log.topic_partition) is not log]:
+        for log in [log for log in self._uncleanable if self._directories.get(log.topic_partition) is not log]:
             del self._uncleanable[log]
 
     async def _delete_old_segments(self) -> None:
         high_watermarks = self._high_watermarks()
-        for number, log in enumerate(self._logs):
+        for number, log in enumerate(self._directories.logs()):
             if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
                 await trio.lowlevel.checkpoint()
             high_watermark = high_watermarks.get(log.topic_partition)
             if high_watermark is not None and self._may_be_cleaned(log):
-                await self._logs.delete_old_segments(log, high_watermark)
+                await self._retention.delete_old_segments_of(log, high_watermark)
 
     # -- a pass
 
@@ -223,7 +237,7 @@ class LogCleaner:
             self._uncleanable[log] = None
             logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
         except StorageError as error:
-            self._logs.fail_directory_of(log, error)
+            self._directories.fail_directory_of(log, error)
         return False
 
     async def _take_steps(self, cleaning: Cleaning, steps: Iterator[Step], job: _Job) -> bool:
@@ -231,24 +245,24 @@ class LogCleaner:
         log, started = cleaning.log, trio.current_time()
         read_bytes = size_bytes = 0
         while (step := await self._step(log, steps)) is not None:
-            if job.given_up.is_set() or self._logs.get(log.topic_partition) is not log:
+            if job.given_up.is_set() or self._directories.get(log.topic_partition) is not log:
                 return False
             if step.replacement is not None:
                 if not step.replacement.apply(self._world.now_ms()):
                     return False
-                self._logs.doom_deleted(log)
+                self._deletion.segments_of(log)
             read_bytes += step.read_bytes
             size_bytes += step.written_bytes
             await self._rest(step.read_bytes + step.written_bytes, job)
         log.first_dirty_offset = cleaning.end_offset
-        await self._logs.checkpoint_cleaned(log)
+        await self._checkpoints.write_clean_offsets(log)
         seconds = trio.current_time() - started
         message = "%s: clean up to %d in %.1f s, %d bytes read, %d written"
         logger.info(message, log, cleaning.end_offset, seconds, read_bytes, size_bytes)
         return True
 
     async def _step(self, log: "PartitionLog", steps: Iterator[Step]) -> Step | None:
-        with self._logs.directory_of(log).in_use():
+        with self._directories.directory_of(log).in_use():
             return await self._world.in_thread(next, steps, None)
 
     async def _rest(self, work_bytes: int, job: _Job) -> None:
@@ -283,7 +297,7 @@ class LogCleaner:
     async def _close(self, log: "PartitionLog", steps: Generator[Step, None, None]) -> None:
         """End a pass, wherever it stands."""
         try:
-            with self._logs.directory_of(log).in_use():
+            with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(steps.close)
         except StorageError as error:
-            self._logs.fail_directory_of(log, error)
+            self._directories.fail_directory_of(log, error)

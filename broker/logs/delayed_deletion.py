@@ -1,67 +1,101 @@
-"""What was deleted and waits for its removal: segments called .deleted, directories called -delete.
+"""Deleted files: segments called .deleted and directories called -delete stay for `file.delete.delay.ms`.
 
-They keep their bytes for `file.delete.delay.ms`, as in Kafka, so that what was deleted by mistake can be saved by hand.
+As in Kafka the bytes stay so long, so that an administrator can save what was deleted by mistake.
 """
 
 import heapq
 import logging
-from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
 from barnabas.broker.containment import contained
+from barnabas.broker.logs.directory import remove_durably
+from barnabas.storage.disk import StorageError
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.directories import LogDirectories
     from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.world import World
     from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-AGAIN_MS = 10_000  # a shortage, or a clock that was set back
+RETRY_MS = 10_000  # after a shortage, or when the clock was set back
 
 
-class Doomed(NamedTuple):
+class DeletionConfig(Protocol):
+    """The broker property that this file reads; BrokerConfig."""
+
+    log_segment_delete_delay_ms: int
+
+
+class Due(NamedTuple):
     """Files to remove, at a time of trio's clock."""
 
-    due: float
+    at: float
     number: int  # orders those due together
     directory: "LogDirectory"
     log: "PartitionLog | None"  # the deleted segments of this log; if None,
     path: str  # this directory
 
 
-class Removals:
-    """Has everything removed when it is due, except in directories that have gone offline."""
+class DelayedDeletion:
+    """Removes deleted files when they are due, except in directories that have gone offline."""
 
-    def __init__(self, remove: Callable[[Doomed], Awaitable[None]]) -> None:
-        self._remove = remove
-        self._waiting: list[Doomed] = []
+    def __init__(self, config: DeletionConfig, directories: "LogDirectories", world: "World") -> None:
+        self._config = config
+        self._directories = directories
+        self._world = world
+        self._waiting: list[Due] = []
         self._changed = trio.Event()
         self._numbers = count()
 
-    def doom(
-        self, directory: "LogDirectory", delay_ms: int, *, log: "PartitionLog | None" = None, path: str = ""
-    ) -> None:
-        """Remove the deleted segments of this log, or else this directory, after a delay."""
-        due = trio.current_time() + delay_ms / 1000
-        heapq.heappush(self._waiting, Doomed(due, next(self._numbers), directory, log, path))
-        self._changed.set()
+    def segments_of(self, log: "PartitionLog") -> None:
+        """Segments of this log were deleted or replaced: remove their files after their delay."""
+        self._wait(self._directories.directory_of(log), log.config.file_delete_delay_ms, log=log)
 
-    def again(self, doomed: Doomed) -> None:
-        """It could not be removed yet."""
-        self.doom(doomed.directory, AGAIN_MS, log=doomed.log, path=doomed.path)
+    def directory(self, directory: "LogDirectory", path: str) -> None:
+        """Remove this directory of a deleted log, which was renamed, after `log.segment.delete.delay.ms`."""
+        self._wait(directory, self._config.log_segment_delete_delay_ms, path=path)
 
     async def run(self) -> None:
         """Remove for ever."""
         waiting = self._waiting
         while True:
-            with trio.move_on_at(waiting[0].due if waiting else float("inf")):
+            with trio.move_on_at(waiting[0].at if waiting else float("inf")):
                 self._changed = trio.Event()
                 await self._changed.wait()
-            while waiting and waiting[0].due <= trio.current_time():
-                doomed = heapq.heappop(waiting)
-                if doomed.directory.failure is None:
-                    with contained(logger, "%s is not removed before the next start", doomed.log or doomed.path):
-                        await self._remove(doomed)
+            while waiting and waiting[0].at <= trio.current_time():
+                due = heapq.heappop(waiting)
+                if due.directory.failure is None:
+                    with contained(logger, "%s is not removed before the next start", due.log or due.path):
+                        await self._remove(due)
+
+    def _wait(
+        self, directory: "LogDirectory", delay_ms: int, *, log: "PartitionLog | None" = None, path: str = ""
+    ) -> None:
+        at = trio.current_time() + delay_ms / 1000
+        heapq.heappush(self._waiting, Due(at, next(self._numbers), directory, log, path))
+        self._changed.set()
+
+    async def _remove(self, due: Due) -> None:
+        if due.log is None:
+            is_done = await self._directories.attempt(due.directory, remove_durably, self._world.disk, due.path)
+        elif self._directories.get(due.log.topic_partition) is due.log:
+            is_done = await self._remove_segments(due.log)
+        else:
+            return  # the whole log was deleted meanwhile
+        if not is_done:
+            self._wait(due.directory, RETRY_MS, log=due.log, path=due.path)
+
+    async def _remove_segments(self, log: "PartitionLog") -> bool:
+        """Remove the segments of a log that are due; False if it must be done again."""
+        try:
+            with self._directories.directory_of(log).in_use():
+                removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
+        except StorageError as error:
+            self._directories.fail_directory_of(log, error)
+            return False
+        return removed > 0 or not log.has_deleted_files  # otherwise the wall clock was set back

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from barnabas.broker.logs.directory import LogDirectory, mark_failed
-from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, StorageError, parent_of
+from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, StorageError, join, parent_of
 from barnabas.wire.errors import InvariantBroken
 
 if TYPE_CHECKING:
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,30 @@ class LogDirectories:
             reasons = "; ".join(f"{path} ({error})" for path, error in self.failures.items())
             raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
 
-    def holder_of(self, log: "PartitionLog") -> LogDirectory:
+    def get(self, key: "TopicPartition") -> "PartitionLog | None":
+        """The log of this partition; None if it does not exist here or its directory is offline."""
+        for directory in self._all:
+            log = directory.logs.get(key)
+            if log is not None:
+                return log
+        return None
+
+    def logs(self) -> "Iterator[PartitionLog]":
+        """All logs but the future ones, as they are now: others may come and go meanwhile."""
+        return iter([log for directory in self._all for log in directory.logs.values()])
+
+    def refuse_if_offline(self, key: "TopicPartition", operation: str) -> None:
+        """StorageError if a directory is offline: a log of this partition may be in it."""
+        for path, error in self.failures.items():
+            raise StorageError(join(path, str(key)), operation, error.cause)
+
+    def fail_directory_of(self, log: "PartitionLog", error: StorageError) -> None:
+        """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
+        directory = self.directory_of(log)
+        if directory.holds(log) or directory.failure is not None or error.is_failed_sync:
+            self.fail(directory, error)
+
+    def directory_of(self, log: "PartitionLog") -> LogDirectory:
         """The directory that a log is in, or was in before it was deleted."""
         path = parent_of(log.directory)
         for directory in self._all:

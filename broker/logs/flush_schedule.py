@@ -4,7 +4,7 @@ As in Kafka the topic's setting acts only as often as `log.flush.scheduler.inter
 default is never: what is written is left to the operating system, and to `flush.messages` where that is set.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class FlushSchedule:
     """Remembers since when each log lags, and hands it to the flusher when that was too long ago."""
 
-    def __init__(self, logs: "Iterable[PartitionLog]", flusher: "Flusher") -> None:
+    def __init__(self, logs: "Callable[[], Iterable[PartitionLog]]", flusher: "Flusher") -> None:
         self._logs = logs
         self._flusher = flusher
         self._since: dict[PartitionLog, tuple[int, float]] = {}  # recovery point, and when it was first seen to lag
@@ -26,7 +26,7 @@ class FlushSchedule:
         """Look at every log once."""
         now = trio.current_time()
         before, self._since = self._since, {}
-        for log in self._logs:
+        for log in self._logs():
             if log.recovery_point == log.log_end_offset:
                 continue
             recovery_point, since = before.get(log, (-1, now))

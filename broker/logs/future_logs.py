@@ -31,8 +31,12 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.checkpoints import Checkpoints
+    from barnabas.broker.logs.delayed_deletion import DelayedDeletion
+    from barnabas.broker.logs.directories import LogDirectories
     from barnabas.broker.logs.directory import LogDirectory
-    from barnabas.broker.logs.partition_logs import Logs
+    from barnabas.broker.logs.gate import Gate
+    from barnabas.broker.logs.opening import LogOpener
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
@@ -43,14 +47,27 @@ TAIL_BYTES_MAX = 1 << 16  # copied in the step of the swap: less than a millisec
 class FutureLogs:
     """The future logs of a broker."""
 
-    def __init__(self, world: "World", logs: "Logs", flusher: "Flusher") -> None:
+    def __init__(
+        self,
+        world: "World",
+        directories: "LogDirectories",
+        checkpoints: "Checkpoints",
+        deletion: "DelayedDeletion",
+        opener: "LogOpener",
+        gate: "Gate",
+        flusher: "Flusher",
+    ) -> None:
         self._world = world
-        self._logs = logs
+        self._directories = directories
+        self._checkpoints = checkpoints
+        self._deletion = deletion
+        self._opener = opener
+        self._gate = gate
         self._flusher = flusher
 
     def get(self, key: TopicPartition) -> "PartitionLog | None":
         """The log that is to be the one of this partition."""
-        for directory in self._logs.directories:
+        for directory in self._directories:
             log = directory.future_logs.get(key)
             if log is not None:
                 return log
@@ -59,24 +76,24 @@ class FutureLogs:
     async def create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
         """Make an empty future log. StorageError, also while a directory is offline: there may be another one in it."""
         key = current.topic_partition
-        self._logs.refuse_if_offline(key, "move a log that may be")
+        self._directories.refuse_if_offline(key, "move a log that may be")
         name = future_name(key, self._world.rng.randbytes(16))
-        return await self._logs.create_in(directory, key, current.topic_id or ZERO_TOPIC_ID, current.config, name)
+        return await self._opener.create_in(directory, key, current.topic_id or ZERO_TOPIC_ID, current.config, name)
 
     async def delete(self, key: TopicPartition) -> None:
         """Forget the future log, if there is one, as a current one is deleted; it is not being filled. StorageError."""
         log = self.get(key)
         if log is None:
             return
-        directory = self._logs.directory_of(log)
+        directory = self._directories.directory_of(log)
         with trio.CancelScope(shield=True):
             del directory.future_logs[key]
-            await self._flusher.forget(log)
+            await self._gate.deleted(log)
             log.abandon()
             doomed = self._doomed_path(log)
-            await self._logs.directories.insist(directory, self._world.disk.rename, log.directory, doomed)
-            await self._logs.directories.insist(directory, self._world.disk.sync_directory, directory.path)
-            self._logs.doom_directory(directory, doomed)
+            await self._directories.insist(directory, self._world.disk.rename, log.directory, doomed)
+            await self._directories.insist(directory, self._world.disk.sync_directory, directory.path)
+            self._deletion.directory(directory, doomed)
 
     async def swap(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
@@ -98,15 +115,15 @@ class FutureLogs:
         doomed = self._doomed_path(current)
         try:
             if await self._prepare(current, future, step):
-                async with self._logs.searches.kept_out(current):
+                async with self._gate.without_searches(current):
                     if self._is_moment(current, future) and step(flip):
                         with trio.CancelScope(shield=True):
                             await self._settle(current, future, doomed)
         except StorageError:
             pass  # one of the two directories is offline, and the broker knows
         finally:
-            self._flusher.release(current, is_gone=has_flipped)
-            self._flusher.release(future, is_gone=not self._logs.directory_of(future).holds(future))
+            self._gate.release_flushes(current, is_gone=has_flipped)
+            self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
         return has_flipped
 
     async def _prepare(
@@ -117,20 +134,20 @@ class FutureLogs:
         That one is held, so that it will not be durable any further; who waits for its flushes, waits.
         """
         if future.topic_id is None and current.topic_id is not None:
-            await self._logs.assign_topic_id(future, current.topic_id)
+            await self._opener.assign_topic_id(future, current.topic_id)
         future.raise_log_start(min(current.log_start_offset, future.log_end_offset))
-        await self._logs.checkpoint_cut(future)
-        await self._flusher.hold(current)
+        await self._checkpoints.write_all_of(future)
+        await self._gate.hold_flushes(current)
         if future.log_end_offset < current.recovery_point and self._is_moment(current, future):
             step(lambda: self._copy_tail(current, future) and False)
         if future.recovery_point < current.recovery_point:
             await self._flusher.flush([future])
-        await self._flusher.hold(future)
+        await self._gate.hold_flushes(future)
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
         """Whether little is missing, and nobody works on the files."""
-        directory_of = self._logs.directory_of
+        directory_of = self._directories.directory_of
         return (
             all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
             and is_beginning_of(future, current)
@@ -139,17 +156,17 @@ class FutureLogs:
 
     def _doomed_path(self, log: "PartitionLog") -> str:
         unique = self._world.rng.randbytes(16)
-        return join(self._logs.directory_of(log).path, doomed_name(log.topic_partition, unique))
+        return join(self._directories.directory_of(log).path, doomed_name(log.topic_partition, unique))
 
     def _flip(self, current: "PartitionLog", future: "PartitionLog", doomed: str) -> bool:
         """Step 1."""
-        key, source, target = current.topic_partition, *map(self._logs.directory_of, (current, future))
+        key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
         if not self._copy_tail(current, future):
             return False
         try:
             self._world.disk.rename(current.directory, doomed)
         except StorageError as error:
-            self._logs.fail_directory_of(current, error)
+            self._directories.fail_directory_of(current, error)
             return False
         future.succeed(current)
         current.abandon()
@@ -169,35 +186,35 @@ class FutureLogs:
             finally:
                 read.slice.release()
         except StorageError as error:
-            self._logs.fail_directory_of(current, error)
+            self._directories.fail_directory_of(current, error)
             return False
         try:
             future.append_as_follower(memoryview(records), self._world.now_ms())
         except StorageError as error:
-            self._logs.fail_directory_of(future, error)
+            self._directories.fail_directory_of(future, error)
             return False
         return future.log_end_offset == end_offset
 
     async def _settle(self, current: "PartitionLog", future: "PartitionLog", doomed: str) -> None:
         """Steps 2 to 4."""
-        logs = self._logs
-        source, target = logs.directory_of(current), logs.directory_of(future)
+        directories = self._directories
+        source, target = directories.directory_of(current), directories.directory_of(future)
         try:
-            await logs.directories.insist(source, self._world.disk.sync_directory, source.path)
+            await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
             doomed = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
         try:
-            async with logs.searches.kept_out(future):
+            async with self._gate.without_searches(future):
                 future.rename_directory(join(target.path, str(future.topic_partition)))
         except StorageError as error:
-            logs.fail_directory_of(future, error)
+            directories.fail_directory_of(future, error)
             raise
-        await logs.directories.insist(target, self._world.disk.sync_directory, target.path)
-        await logs.checkpoint_cut(future)
+        await directories.insist(target, self._world.disk.sync_directory, target.path)
+        await self._checkpoints.write_all_of(future)
         if doomed:
-            logs.doom_directory(source, doomed)
+            self._deletion.directory(source, doomed)
             for name in OFFSET_CHECKPOINTS:
-                await logs.checkpoint(source, name)
+                await self._checkpoints.write(source, name)
 
 
 def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:

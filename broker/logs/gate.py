@@ -1,21 +1,30 @@
-"""Searches in logs, and how a cut or a rename keeps them out.
+"""Who may use a log at the same time: the one file that says it.
+
+    while a log is   appends          reads     searches           flushes            compaction         retention
+    compacted        go on            go on     begin again        go on              one pass at most   waits
+    truncated        none: the        refused   refused; the       none begins; the   none begins; the   waits
+                     fetcher waits              running step is    running one is     running pass is
+                                                waited for         waited for         given up
+    moved            go on            go on     as above, during   wait, from the     as above           waits
+                                                the renames        last flush on
+    deleted          none             of open   end by themselves  as above           as above           none
+                                      files
+
+Appends, reads and retention are steps of the event loop, so that each looks at the log's own flags (`is_being_cut`,
+`is_being_cleaned`, `is_being_renamed`) and needs no more. Searches, flushes and compaction run in threads beside the
+loop: who must not meet them waits for them here.
 
 A client may ask for a search (ListOffsets by time, the retry of a forgotten batch) that reads much of a log. A search
-is a generator of short steps (`pacing.py`) and reads files by their names, in a thread beside the event loop. Retention
-and compaction, which also change files, count `LogSegments.generation`, and the search begins again. A truncation and
-the renames of a move have the log to themselves instead (`kept_out`):
-
-    new searches      are refused
-    waiting ones      end when their turn comes, before they touch the log
-    the running step  is waited for: a millisecond, whoever asks for how many searches
-
-Refused is NOT_LEADER_OR_FOLLOWER, as for reads of a log that is being cut; clients ask again. An error of the disk
-counts against the log directory only if the partition still has the log that was searched.
+is a generator of short steps (`pacing.py`) and opens files by their names. When retention or compaction changes the
+files, `LogSegments.generation` changes, and the search begins again. A truncation and the renames of a move close the
+log to searches: new searches are refused, waiting ones end before they touch the log, and the running step, about a
+millisecond, is waited for. Refused is NOT_LEADER_OR_FOLLOWER, as for reads of a log that is being truncated; clients
+ask again.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -25,8 +34,9 @@ from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.replication.partition import Partition
+    from barnabas.broker.logs.cleaner_schedule import LogCleaner
     from barnabas.storage.disk import InThread
+    from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.records import Steps
 
@@ -46,17 +56,28 @@ class _Search:
         self.is_stepping = False  # set by the thread
 
 
-class Searches:
-    """The searches of a broker."""
+class Searched(Protocol):
+    """The partition whose log is searched."""
 
-    def __init__(self, in_request_thread: "InThread") -> None:
+    @property
+    def log(self) -> "PartitionLog | None": ...
+
+    def fail_storage(self, error: StorageError) -> ErrorCode: ...
+
+
+class Gate:
+    """Closes logs to those who must not use them now."""
+
+    def __init__(self, flusher: "Flusher", cleaner: "LogCleaner", in_request_thread: "InThread") -> None:
+        self._flusher = flusher
+        self._cleaner = cleaner
         self._in_request_thread = in_request_thread
         self._searches: dict[PartitionLog, dict[_Search, None]] = {}
         self._closed: dict[PartitionLog, int] = {}  # how many keep searches out
         self._slice_ended = trio.lowlevel.ParkingLot()
         self._fruitless: dict[Hashable, None] = {}  # oldest first
 
-    async def search(self, partition: "Partition", log: "PartitionLog", steps: "Steps[Result]") -> "Result | ErrorCode":
+    async def search(self, partition: Searched, log: "PartitionLog", steps: "Steps[Result]") -> "Result | ErrorCode":
         """What these steps find in the partition's log. NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
         if log in self._closed:
             steps.close()
@@ -68,6 +89,7 @@ class Searches:
         except SearchDisturbed:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         except StorageError as error:
+            # The partition may have another log by now, whose directory works.
             return partition.fail_storage(error) if partition.log is log else ErrorCode.NOT_LEADER_OR_FOLLOWER
         finally:
             del self._searches[log][search]
@@ -84,9 +106,35 @@ class Searches:
         if len(self._fruitless) > FRUITLESS_REMEMBERED:
             del self._fruitless[next(iter(self._fruitless))]
 
+    # -- who has a log to himself
+
     @asynccontextmanager
-    async def kept_out(self, log: "PartitionLog") -> AsyncIterator[None]:
-        """`async with searches.kept_out(log):` no search touches this log; entered in a step in which none does."""
+    async def truncating(self, log: "PartitionLog") -> AsyncIterator[None]:
+        """`async with gate.truncating(log):` files and what memory says of them may be changed in a thread."""
+        log.is_being_cut = True
+        try:
+            async with self.without_searches(log), self.without_compaction(log):
+                await self._flusher.forget(log)
+                yield
+        finally:
+            log.is_being_cut = False
+
+    async def deleted(self, log: "PartitionLog") -> None:
+        """The log has left its directory's table: return when no flush and no compaction of it goes on."""
+        await self._flusher.forget(log)
+        await self._cleaner.leave(log)
+
+    @asynccontextmanager
+    async def without_compaction(self, *logs: "PartitionLog") -> AsyncIterator[None]:
+        """`async with gate.without_compaction(log):` a pass under way is given up, and none begins."""
+        async with AsyncExitStack() as stack:
+            for log in logs:
+                await stack.enter_async_context(self._cleaner.paused(log))
+            yield
+
+    @asynccontextmanager
+    async def without_searches(self, log: "PartitionLog") -> AsyncIterator[None]:
+        """`async with gate.without_searches(log):` no search touches this log; entered in a step in which none does."""
         self._closed[log] = self._closed.get(log, 0) + 1
         try:
             while any(search.is_stepping for search in self._searches.get(log, ())):
@@ -97,13 +145,21 @@ class Searches:
             if not self._closed[log]:
                 del self._closed[log]
 
+    async def hold_flushes(self, log: "PartitionLog") -> None:
+        """Return when no flush of this log goes on; none begins before `release_flushes`, who wants one waits."""
+        await self._flusher.hold(log)
+
+    def release_flushes(self, log: "PartitionLog", *, is_gone: bool) -> None:
+        """The end of `hold_flushes`, if there was one. A log that `is_gone` is never flushed again."""
+        self._flusher.release(log, is_gone=is_gone)
+
     def _guarded(self, log: "PartitionLog", search: _Search, steps: "Steps[Result]") -> "Steps[Result]":
-        """The same steps, each only while nobody keeps searches out."""
+        """The same steps, each only while the log is open to searches."""
         held_bytes = None
         try:
             while True:
                 yield held_bytes  # the first step is empty: it is the event loop's, and others may wait for the disk
-                search.is_stepping = True  # first, and then the look: `kept_out` does it in the other order
+                search.is_stepping = True  # before the look at `_closed`: `without_searches` does it in the other order
                 try:
                     if log in self._closed:
                         raise SearchDisturbed
@@ -116,7 +172,7 @@ class Searches:
             steps.close()
 
     async def _slice(self, function: Callable[[*Arguments], Sliced], /, *args: *Arguments) -> Sliced:
-        """Run a slice of a search in a request thread; then whoever waits in `kept_out` looks again."""
+        """Run a slice of a search in a request thread; then those who wait in `without_searches` look again."""
         try:
             return await self._in_request_thread(function, *args)
         finally:

@@ -316,7 +316,7 @@ class Fetcher:
         self._raise_log_start(followed, log, start_offset)
         logs = self._surroundings.logs
         try:
-            await logs.checkpoint_log_starts(logs.directory_of(log))
+            await logs.checkpoints.write_log_starts(logs.directory_of(log))
         except StorageError:
             self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
             return False

@@ -184,10 +184,9 @@ class Moves:
     # -- a move
 
     async def _move(self, move: FutureReplica) -> None:
-        cleaner = self._logs.cleaner
         what = "%s does not move on before its next role"
         with contained(logger, what, move.topic_partition) as attempt, move.scope:
-            async with cleaner.paused(move.current), cleaner.paused(move.log):
+            async with self._logs.gate.without_compaction(move.current, move.log):
                 self._fetchers.follow(move)
                 while not await self._arrive(move):
                     pass

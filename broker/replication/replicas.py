@@ -431,7 +431,7 @@ class Replicas:
             self._storage_failed,
             self._watch,
         )
-        partition.high_watermark = self.logs.checkpointed_high_watermark(key)
+        partition.high_watermark = self.logs.checkpoints.loaded_high_watermark(key)
         return partition
 
     def _tell_coordinator(self, partition: Partition, led: bool) -> None:

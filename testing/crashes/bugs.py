@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs import directories, partition_logs
+from barnabas.broker.logs.checkpoints import Checkpoints
 from barnabas.storage import cleanable, disk
 from barnabas.storage import log as storage_log
 
@@ -76,10 +77,10 @@ def _blind_start() -> list[Replacement]:
 
 
 def _late_checkpoint() -> list[Replacement]:
-    async def checkpoint_cut(*_: object) -> None:
+    async def write_all_of(*_: object) -> None:
         """The next regular checkpoint comes soon."""
 
-    return [(partition_logs.Logs, "checkpoint_cut", checkpoint_cut)]
+    return [(Checkpoints, "write_all_of", write_all_of)]
 
 
 BUGS: dict[str, Callable[[], list[Replacement]]] = {

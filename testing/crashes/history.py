@@ -284,7 +284,7 @@ class _Work:
         if truth.high_watermark > log.log_start_offset:
             offset = self._rng.randint(log.log_start_offset, truth.high_watermark)
             log.raise_log_start(offset)
-            await self._logs.checkpoint_log_starts(self._logs.directory_of(log))
+            await self._logs.checkpoints.write_log_starts(self._logs.directory_of(log))
             truth.promised_start = max(truth.promised_start, offset)
 
 

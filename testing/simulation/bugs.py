@@ -195,8 +195,7 @@ def _undead_log() -> list[Replacement]:
         directory = self.directory_of(log)
         with trio.CancelScope(shield=True):
             del directory.logs[key]
-            await self._flusher.forget(log)
-            await self.cleaner.leave(log)
+            await self.gate.deleted(log)
             await self._world.in_thread(log.close, self._world.now_ms())
 
     return [(partition_logs.Logs, "delete", delete)]

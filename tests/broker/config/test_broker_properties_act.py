@@ -247,9 +247,9 @@ PROOFS = {
     "auto.create.topics.enable": Proof("false", whether_an_unknown_topic_is_made, False, True),
     "delete.topic.enable": Proof("false", error_of_a_deletion, ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.NONE),
 }
-CLEANER = "broker/test_cleaner.py"
+CLEANER = "broker/logs/test_cleaner_schedule.py"
 ELSEWHERE = {
-    "auto.leader.rebalance.enable": "controller/test_leader_elections.py::test_it_does_not_where_that_is_disabled",
+    "auto.leader.rebalance.enable": "controller/handlers/test_elections.py::test_it_does_not_where_that_is_disabled",
     "log.cleaner.backoff.ms": f"{CLEANER}::test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off",
     "log.cleaner.dedupe.buffer.size": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",
     "log.cleaner.enable": f"{CLEANER}::test_without_a_cleaner_nothing_of_a_compacted_topic_goes",
@@ -258,8 +258,8 @@ ELSEWHERE = {
     "log.cleaner.io.max.bytes.per.second": f"{CLEANER}::test_passes_together_read_and_write_no_faster_than_allowed",
     "log.cleaner.threads": f"{CLEANER}::test_as_many_logs_are_cleaned_at_a_time_as_there_are_threads",
     "log.dir": "broker/config/test_live.py::test_data_directories_are_those_of_log_dirs_or_the_one_of_log_dir",
-    "log.dirs": "broker/test_logs.py::test_logs_go_where_the_fewest_are",
-    "log.flush.start.offset.checkpoint.interval.ms": "broker/test_logs.py::test_log_starts_are_written_in_their_time",
+    "log.dirs": "broker/logs/test_partition_logs.py::test_logs_go_where_the_fewest_are",
+    "log.flush.start.offset.checkpoint.interval.ms": "broker/logs/test_partition_logs.py::test_log_starts_are_written_in_their_time",
     "offsets.load.buffer.size": "broker/groups/test_coordinator.py::test_a_large_log_is_loaded_slice_by_slice",
 }
 
@@ -329,7 +329,7 @@ def test_what_is_proved_is_called_served_and_nothing_else():
 
 
 def test_what_is_proved_elsewhere_is():
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for where in ELSEWHERE.values():
         file, _, test = where.partition("::")
         assert f"def {test}(" in (root / file).read_text(), where

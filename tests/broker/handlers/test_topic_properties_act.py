@@ -222,7 +222,7 @@ PROOFS = {
         "false", error_of_an_old_fetch, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE
     ),
 }
-CLEANER = "broker/test_cleaner.py"
+CLEANER = "broker/logs/test_cleaner_schedule.py"
 ELSEWHERE = {
     "delete.retention.ms": f"{CLEANER}::test_tombstones_go_after_the_delete_retention",
     "min.compaction.lag.ms": f"{CLEANER}::test_records_are_safe_for_the_minimum_lag",
@@ -319,7 +319,7 @@ def test_every_property_has_its_proof_or_is_known_not_to_act():
 
 
 def test_what_is_proved_elsewhere_is():
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for where in ELSEWHERE.values():
         file, _, test = where.partition("::")
         assert f"def {test}(" in (root / file).read_text(), where

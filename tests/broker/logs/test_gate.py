@@ -7,16 +7,21 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker.logs.gate import FRUITLESS_REMEMBERED, Searches
+from barnabas.broker.logs.gate import FRUITLESS_REMEMBERED, Gate
 from barnabas.broker.world import request_threads, run_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import START_MS, list_offsets_request
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 from tests.broker.replication.test_log_dir_moves import TEN, has_moved, move, with_directories
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def gate_of(in_request_thread) -> Gate:
+    """Of logs that are neither flushed nor compacted."""
+    return Gate(None, None, in_request_thread)  # type: ignore[arg-type]
 
 
 def counting(done: list[int], count: int = 3):
@@ -41,7 +46,7 @@ def partition_of(log: object, failed: list[StorageError]):
 
 async def test_a_search_answers_what_its_steps_find():
     log, done = object(), []
-    assert await Searches(run_inline).search(partition_of(log, []), log, counting(done)) == "found"
+    assert await gate_of(run_inline).search(partition_of(log, []), log, counting(done)) == "found"
     assert done == [0, 1, 2]
 
 
@@ -53,40 +58,40 @@ async def test_no_step_runs_on_the_event_loop():
         yield
         threads.append(threading.current_thread())
 
-    await Searches(request_threads()).search(partition_of(log, []), log, steps())
+    await gate_of(request_threads()).search(partition_of(log, []), log, steps())
     assert len(threads) == 2 and threading.current_thread() not in threads
 
 
 async def test_an_error_of_the_disk_counts_only_while_the_partition_has_that_log():
     log, failed, error = object(), [], StorageError("/a/t-0/x", "open", "ENOENT")
-    searches = Searches(run_inline)
-    assert await searches.search(partition_of(object(), failed), log, failing(error)) == REFUSED
+    gate = gate_of(run_inline)
+    assert await gate.search(partition_of(object(), failed), log, failing(error)) == REFUSED
     assert failed == []
-    assert await searches.search(partition_of(log, failed), log, failing(error)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await gate.search(partition_of(log, failed), log, failing(error)) == ErrorCode.KAFKA_STORAGE_ERROR
     assert failed == [error]
 
 
 async def test_a_search_that_its_log_disturbs_too_often_is_refused():
     log = object()
-    assert await Searches(run_inline).search(partition_of(log, []), log, failing(SearchDisturbed())) == REFUSED
+    assert await gate_of(run_inline).search(partition_of(log, []), log, failing(SearchDisturbed())) == REFUSED
 
 
 def test_only_so_many_fruitless_questions_are_remembered():
-    searches = Searches(run_inline)
+    gate = gate_of(run_inline)
     for number in range(FRUITLESS_REMEMBERED + 1):
-        searches.note_fruitless(number)
-    assert [searches.was_fruitless(number) for number in (0, 1, FRUITLESS_REMEMBERED)] == [False, True, True]
+        gate.note_fruitless(number)
+    assert [gate.was_fruitless(number) for number in (0, 1, FRUITLESS_REMEMBERED)] == [False, True, True]
 
 
 # -- who keeps them out
 
 
 async def test_a_search_that_is_kept_out_does_not_begin():
-    searches, log, done = Searches(run_inline), object(), []
-    async with searches.kept_out(log), searches.kept_out(log):
-        assert await searches.search(partition_of(log, []), log, counting(done)) == REFUSED
+    gate, log, done = gate_of(run_inline), object(), []
+    async with gate.without_searches(log), gate.without_searches(log):
+        assert await gate.search(partition_of(log, []), log, counting(done)) == REFUSED
     assert done == []
-    assert await searches.search(partition_of(log, []), log, counting(done)) == "found"
+    assert await gate.search(partition_of(log, []), log, counting(done)) == "found"
 
 
 async def test_searches_that_wait_for_a_thread_are_not_waited_for_and_touch_nothing(autojump_clock):
@@ -94,23 +99,23 @@ async def test_searches_that_wait_for_a_thread_are_not_waited_for_and_touch_noth
         await trio.sleep(60)
         return function(*args)
 
-    searches, log, done, answers = Searches(in_busy_thread), object(), [], []
+    gate, log, done, answers = gate_of(in_busy_thread), object(), [], []
 
     async def search() -> None:
-        answers.append(await searches.search(partition_of(log, []), log, counting(done)))
+        answers.append(await gate.search(partition_of(log, []), log, counting(done)))
 
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(search)
         await trio.sleep(1)
-        async with searches.kept_out(log):
+        async with gate.without_searches(log):
             assert trio.current_time() == 1
             await trio.sleep(100)
     assert (answers, done) == ([REFUSED] * 5, [])
 
 
 async def test_the_step_that_runs_is_waited_for_and_is_the_last():
-    searches, log, done = Searches(request_threads()), object(), []
+    gate, log, done = gate_of(request_threads()), object(), []
     begun, may_end, answers = trio.Event(), threading.Event(), []
 
     def steps():
@@ -121,10 +126,10 @@ async def test_the_step_that_runs_is_waited_for_and_is_the_last():
         done.append("another")
 
     async def search() -> None:
-        answers.append(await searches.search(partition_of(log, []), log, steps()))
+        answers.append(await gate.search(partition_of(log, []), log, steps()))
 
     async def cut() -> None:
-        async with searches.kept_out(log):
+        async with gate.without_searches(log):
             done.append("the cut")
 
     async with trio.open_nursery() as nursery:

@@ -7,7 +7,8 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.logs.directory import LogDirectoryRefused, StoredIdentity, future_name
-from barnabas.broker.logs.partition_logs import PRODUCERS_AT_A_TIME, Logs
+from barnabas.broker.logs.partition_logs import Logs
+from barnabas.broker.logs.retention import PRODUCERS_AT_A_TIME
 from barnabas.broker.world import World
 from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -338,10 +339,12 @@ async def test_a_log_made_again_does_not_inherit_the_checkpoints_of_the_deleted_
     scene.append(T0, 100)
     await scene.logs.close()
     again = await Scene(scene.disk, directories="/d1").start()
-    assert (again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpointed_high_watermark(T0)) == ({T0: 100}, 100)
+    known = again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpoints.loaded_high_watermark(T0)
+    assert known == ({T0: 100}, 100)
     await again.logs.delete(T0)
     await again.create(T0)
-    assert (again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpointed_high_watermark(T0)) == ({}, 0)
+    known = again.checkpoint(RECOVERY_POINT_CHECKPOINT), again.logs.checkpoints.loaded_high_watermark(T0)
+    assert known == ({}, 0)
 
 
 async def test_an_error_of_a_log_that_was_deleted_is_nobodys_failure(autojump_clock, nursery):
@@ -399,7 +402,7 @@ async def test_the_high_watermark_of_a_partition_that_nobody_hosts_yet_is_kept(a
     scene.append(T1, 3)
     await trio.sleep(6)
     again = await Scene(scene.disk.crash_process(), directories="/d1").start(nursery)
-    assert again.logs.checkpointed_high_watermark(T0) == 7
+    assert again.logs.checkpoints.loaded_high_watermark(T0) == 7
     again.high_watermarks = {T1: 4}
     await trio.sleep(6)
     assert again.checkpoint(HIGH_WATERMARK_CHECKPOINT) == {T0: 7, T1: 4}
@@ -411,9 +414,9 @@ async def test_a_raised_log_start_can_be_made_to_last(autojump_clock):
     scene.append(T0)
     scene.append(T0)
     scene.logs.get(T0).raise_log_start(1)
-    await scene.logs.checkpoint_log_starts(scene.logs.directory_of(scene.logs.get(T0)))
+    await scene.logs.checkpoints.write_log_starts(scene.logs.directory_of(scene.logs.get(T0)))
     await scene.flush(T0)
-    await scene.logs.checkpoint_cut(scene.logs.get(T0))
+    await scene.logs.checkpoints.write_all_of(scene.logs.get(T0))
     assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 2}
     again = await Scene(scene.disk.crash_process(), directories="/d1").start()
     assert again.logs.get(T0).log_start_offset == 1

@@ -13,7 +13,7 @@ from barnabas.storage.log import PartitionLog
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import CorruptRecords
 from tests.broker.harness import Machine
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 
 
 def spoil(monkeypatch, method, error, of):

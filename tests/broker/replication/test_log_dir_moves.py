@@ -8,7 +8,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import until
 from tests.broker.harness import CrashRecorder, Machine, batch_of, deletion_request, placement_request
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4  # the type of a resource that has a configuration

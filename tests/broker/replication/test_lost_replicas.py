@@ -10,7 +10,7 @@ import trio
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 from tests.broker.replication.test_replicas import codes_of, roles
 
 

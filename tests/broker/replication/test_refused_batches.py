@@ -5,7 +5,7 @@ import pytest
 from barnabas.broker.replication import refused_batches
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import batch_of, produce_request
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 
 
 async def led_topic(nursery, *, isr, **properties):

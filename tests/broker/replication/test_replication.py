@@ -11,7 +11,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import COMMIT, TRANSACTIONAL, build_batch, build_control_batch
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import CrashRecorder, batch_of, produce_request
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 
 
 def seed_that_loses(value, machine, path):

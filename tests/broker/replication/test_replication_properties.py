@@ -15,7 +15,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import request_header_version, response_header_version
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import FIRST_PORT, until
-from tests.broker.replication import Group
+from tests.broker.replica_group import Group
 
 FETCH = 1
 LATEST, EARLIEST = -1, -2

@@ -1,0 +1,88 @@
+"""Opening and making the log of a partition in one of the log directories."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.storage.checkpoint import (
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    OFFSET_CHECKPOINTS,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from barnabas.storage.disk import StorageError, join
+from barnabas.storage.files import OpenFiles
+from barnabas.storage.log import LogConfig, PartitionLog, open_log
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.checkpoints import Checkpoints
+    from barnabas.broker.logs.directories import LogDirectories
+    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.world import World
+
+
+class LogOpener:
+    """Opens logs; all share one bound on open files."""
+
+    def __init__(self, directories: "LogDirectories", checkpoints: "Checkpoints", world: "World") -> None:
+        self._directories = directories
+        self._checkpoints = checkpoints
+        self._world = world
+        self._open_files = OpenFiles(world.disk)
+
+    def opener(
+        self, directory: "LogDirectory", key: TopicPartition, config: LogConfig, clean: bool, name: str
+    ) -> Callable[[], PartitionLog]:
+        """What opens the log called `name`, from what the checkpoints say of it; to be run in a thread."""
+        recovery_point, log_start_offset, first_dirty_offset = (
+            directory.written.get(file, {}).get(key)
+            for file in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
+        )
+        return partial(
+            open_log,
+            self._world.disk,
+            join(directory.path, name),
+            key,
+            config,
+            recovery_point=recovery_point or 0,
+            log_start_offset=log_start_offset,
+            first_dirty_offset=first_dirty_offset,
+            clean=clean,
+            now_ms=self._world.now_ms(),
+            open_files=self._open_files,
+        )
+
+    def add(self, directory: "LogDirectory", log: PartitionLog) -> PartitionLog:
+        """Take in a log that a thread opened; StorageError if the directory has failed meanwhile."""
+        if directory.failure is not None:
+            log.abandon()
+            raise directory.failure
+        is_future = log.directory != join(directory.path, str(log.topic_partition))
+        (directory.future_logs if is_future else directory.logs)[log.topic_partition] = log
+        return log
+
+    async def create_in(
+        self, directory: "LogDirectory", key: TopicPartition, topic_id: bytes, config: LogConfig, name: str
+    ) -> PartitionLog:
+        """Make a log called `name` in this directory: a current or a future one. StorageError."""
+        for checkpoint in OFFSET_CHECKPOINTS:
+            if key in directory.written.get(checkpoint, {}):  # of an earlier log of this name
+                await self._checkpoints.write(directory, checkpoint)
+        opened = self.opener(directory, key, config, clean=True, name=name)
+
+        def make() -> PartitionLog:
+            log = opened()
+            try:
+                if topic_id != ZERO_TOPIC_ID:
+                    log.assign_topic_id(topic_id)
+            except StorageError:
+                log.abandon()
+                raise
+            return log
+
+        return self.add(directory, await self._directories.run(directory, make))
+
+    async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
+        """Write the topic id of a log that an older broker made; StorageError takes its directory offline."""
+        await self._directories.run(self._directories.directory_of(log), log.assign_topic_id, topic_id)
