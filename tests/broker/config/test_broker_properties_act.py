@@ -259,7 +259,9 @@ ELSEWHERE = {
     "log.cleaner.threads": f"{CLEANER}::test_as_many_logs_are_cleaned_at_a_time_as_there_are_threads",
     "log.dir": "broker/config/test_live.py::test_data_directories_are_those_of_log_dirs_or_the_one_of_log_dir",
     "log.dirs": "broker/logs/test_partition_logs.py::test_logs_go_where_the_fewest_are",
-    "log.flush.start.offset.checkpoint.interval.ms": "broker/logs/test_partition_logs.py::test_log_starts_are_written_in_their_time",
+    "log.flush.start.offset.checkpoint.interval.ms": (
+        "broker/logs/test_partition_logs.py::test_log_starts_are_written_in_their_time"
+    ),
     "offsets.load.buffer.size": "broker/groups/test_coordinator.py::test_a_large_log_is_loaded_slice_by_slice",
 }
 

@@ -12,7 +12,7 @@ from barnabas.wire.record_reader import Record
 from barnabas.wire.records import build_batch, read_batch_header, read_records
 from tests.broker.harness import Machine, now_ms, produce_many, produce_request
 
-RECORDED = json.loads((pathlib.Path(__file__).parent.parent / "wire" / "old_formats.json").read_text())
+RECORDED = json.loads((pathlib.Path(__file__).parents[2] / "wire" / "old_formats.json").read_text())
 SENT = {row["name"]: bytearray(base64.b64decode(row["sent"])) for row in RECORDED if row["stored"]}
 SEVERAL = [name for name in SENT if "," not in name]
 KAFKAS = {row["name"]: base64.b64decode(row["stored"]) for row in RECORDED}

@@ -17,7 +17,7 @@ from barnabas.controller.image.transitions import (
 )
 from barnabas.wire.errors import InvariantBroken
 
-README = Path(transitions.__file__).parent / "README.md"
+README = Path(transitions.__file__).parents[1] / "README.md"
 TABLES = {"partition": PARTITION_TRANSITIONS, "replica": REPLICA_TRANSITIONS}
 
 # The states from which each state may be entered, as the reference lists them (B.3, B.4).

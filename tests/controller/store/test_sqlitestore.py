@@ -96,7 +96,7 @@ async def test_a_second_opening_in_the_same_process_is_refused(store, path):
 
 OPEN_IT = """
 import sys, trio
-from barnabas.controller.sqlitestore import open_sqlite_store
+from barnabas.controller.store.sqlitestore import open_sqlite_store
 async def in_thread(function, *args):
     return function(*args)
 async def main():
