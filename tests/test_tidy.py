@@ -15,6 +15,8 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
@@ -26,6 +28,34 @@ MAY_IMPORT = {
     "testing": {"wire", "storage", "controller", "broker", "testing"},
     "pipeline": {"wire", "storage", "pipeline"},
 }
+
+# The rooms of a folder, from the top down, and how many arrows there may be between them. A room imports rooms below its
+# own line, never one on the same line or above. Files that stand in no subfolder are rooms by these names.
+ROOMS = {
+    "broker": (
+        ["cli"],
+        ["process"],
+        ["serve"],
+        ["server"],
+        ["handlers"],
+        ["fetching"],
+        ["call"],
+        ["groups", "transactions"],
+        ["cluster"],
+        ["replication"],
+        ["logs", "peers"],
+        ["security"],
+        ["config"],
+        ["hall"],
+    ),
+    "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
+}
+ROOM_OF_FILE = {
+    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "call": "call"},  # others: "hall"
+    "controller": {"candidate": "controller", "controller": "controller"},  # others: "context"
+}
+ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}
+ARROWS_MAX = {"broker": 75, "controller": 35}
 EXPLAINED_FOLDERS = ["tests", "compat_tests", "bench", "examples", "docs"]  # beside those that are shipped
 FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
 
@@ -219,6 +249,52 @@ def test_imports_go_downwards_only():
                 yield f"line {line} imports {module}"
 
     assert offences(SHIPPED, upward) == []
+
+
+def room_of(module: str) -> str:
+    """The room of a module without `barnabas.`: "broker.logs.gate" is in "logs"."""
+    folder, *path = module.split(".")
+    return path[0] if len(path) > 1 else ROOM_OF_FILE[folder].get(path[0], ROOM_OF_OTHER_FILES[folder])
+
+
+@cache
+def imports_within(folder: str) -> dict[str, set[str]]:
+    """Module -> the modules of the same folder that it imports, those for types included."""
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources_in(folder)}
+    found = {}
+    for module, name in modules.items():
+        if module.endswith("__init__"):
+            continue
+        wanted = [(each.module, alias.name) for each in imports_from(name) for alias in each.names]
+        named = {f"{source}.{alias}" for source, alias in wanted} | {source for source, _ in wanted}
+        found[module] = {each.removeprefix("barnabas.") for each in named} & modules.keys() - {module}
+    return found
+
+
+def imports_from(name: str) -> list[ast.ImportFrom]:
+    return [node for node in ast.walk(tree_of(name)) if isinstance(node, ast.ImportFrom) and node.module]
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_rooms_import_rooms_below_them(folder):
+    level = {room: number for number, rooms in enumerate(ROOMS[folder]) for room in rooms}
+    arrows = {
+        (room_of(module), room_of(imported)): f"{module} imports {imported}"
+        for module, all_imported in imports_within(folder).items()
+        for imported in all_imported
+        if room_of(module) != room_of(imported)
+    }
+    assert [text for (above, below), text in arrows.items() if level[above] >= level[below]] == []
+    assert len(arrows) <= ARROWS_MAX[folder]
+
+
+@pytest.mark.parametrize("folder", ROOMS)
+def test_no_file_imports_itself_by_a_detour(folder):
+    left = {module: set(imported) for module, imported in imports_within(folder).items()}
+    while ends := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in ends:
+            del left[module]
+    assert left == {}, "these files form a circle, or import one"
 
 
 def test_folders_are_imported_as_barnabas():
