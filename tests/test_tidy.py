@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.server.dispatch import HANDLERS
+from barnabas.wire.apis import APIS
+
 ROOT = Path(__file__).parent.parent
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
@@ -29,8 +32,8 @@ MAY_IMPORT = {
     "pipeline": {"wire", "storage", "pipeline"},
 }
 
-# The rooms of a folder, from the top down, and how many arrows there may be between them. A room imports rooms below its
-# own line, never one on the same line or above. Files that stand in no subfolder are rooms by these names.
+# The rooms of a folder, from the top down, and how many arrows there may be between them. A room imports rooms that
+# stand on a line below its own. Files that are in no subfolder are rooms by these names.
 ROOMS = {
     "broker": (
         ["cli"],
@@ -440,6 +443,30 @@ def test_every_file_says_what_it_is():
 
 def test_every_folder_explains_itself():
     assert [folder for folder in [*FOLDERS, *EXPLAINED_FOLDERS] if not (ROOT / folder / "README.md").is_file()] == []
+
+
+def test_a_readme_names_each_file_of_its_folder():
+    """By its path from there, or by its name alone; a folder without a README of its own belongs to the one above."""
+
+    def readme_of(name):
+        return next(folder / "README.md" for folder in Path(name).parents if (ROOT / folder / "README.md").is_file())
+
+    def is_named(name):
+        text = re.sub(r"```.*?```", "", (ROOT / readme_of(name)).read_text(encoding="utf-8"), flags=re.DOTALL)
+        words = set(re.findall(r"`([^`]+)`", text))
+        return bool({str(Path(name).relative_to(readme_of(name).parent)), Path(name).name} & words)
+
+    ours = [name for name in SHIPPED if not name.endswith("__init__.py") and not name.startswith("wire/schemas/")]
+    missing = [name for name in ours if not is_named(name)]
+    assert missing == [], "\n".join(missing)
+
+
+def test_the_handlers_readme_lists_every_api():
+    rows = re.findall(
+        r"^\| (\d+) \| (\w+) \| `(\S+)` \|$", (ROOT / "broker/handlers/README.md").read_text(), re.MULTILINE
+    )
+    served = {key: route.handle.__module__.rpartition(".")[2] + ".py" for key, route in HANDLERS.items()}
+    assert rows == [(str(key), APIS[key].name, served[key]) for key in sorted(served)]
 
 
 def test_files_are_named_after_what_they_hold():
