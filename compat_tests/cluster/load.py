@@ -109,7 +109,7 @@ class VerifiableLoad:
         settings = directory / "verifiable-producer.properties"
         settings.write_text(
             "retries=2147483647\nenable.idempotence=true\ndelivery.timeout.ms=300000\nreconnect.backoff.max.ms=500\n"
-            # The partitioner stays with a partition, drawn by chance, until it has sent it so much. With the usual 16 kB,
+            # The partitioner stays with a partition, drawn by chance, until it has sent so much. With the usual 16 kB,
             # 8 s at this rate, now and then a partition gets nothing for as long as a recovery may take.
             "batch.size=1024\n"
         )
