@@ -7,7 +7,7 @@ import trio
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.dynamic_config import ConfigChanges
-    from barnabas.broker.cluster.registration import Membership
+    from barnabas.broker.cluster.registration import Registration
     from barnabas.broker.cluster.topics import Topics
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
@@ -51,7 +51,7 @@ class Broker:
     producer_ids: "ProducerIds"
     isr_changes: "IsrChanges"
     candidate: "Candidate"
-    membership: "Membership"
+    registration: "Registration"
     peers: "Peers"
     controller_link: "ControllerLink"
     fetch_sessions: "FetchSessions"

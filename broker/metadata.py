@@ -55,7 +55,7 @@ class ClusterMetadata:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and when it went, by trio's clock
-        self.is_whole = trio.Event()  # once in a broker's life: what was there at its start has been told
+        self.is_complete = trio.Event()  # once in a broker's life: what was there at its start has been told
         self.answers = Kept()  # about all topics
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()

@@ -28,11 +28,11 @@ import trio
 from barnabas import __version__
 from barnabas.broker.call import Broker
 from barnabas.broker.cluster.boot_mark import KeptData
-from barnabas.broker.cluster.controlled_shutdown import hand_over
-from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_vanished_topics, read_topic_ids
+from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
+from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_deleted_topics, read_topic_ids
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs, ConfigChanges
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
-from barnabas.broker.cluster.registration import Membership
+from barnabas.broker.cluster.registration import Registration
 from barnabas.broker.cluster.topics import GROUP_TOPIC, Topics
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
@@ -50,9 +50,9 @@ from barnabas.broker.replication.alter_partition import Ask, IsrChanges
 from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, IsrWriter
 from barnabas.broker.replication.fetch_sessions import FetchSessions
 from barnabas.broker.replication.fetcher_pool import Fetchers
-from barnabas.broker.replication.followed_partition import Surroundings as FollowerSurroundings
+from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
-from barnabas.broker.replication.log_dir_moves import LocalSurroundings, Moves
+from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
@@ -61,7 +61,7 @@ from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.context import Surroundings
+from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.loading import partition_count
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
@@ -76,12 +76,14 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
-PICTURE_SECONDS = 10.0  # for what a controller tells after its first word: it may have 10,000 partitions to tell of
+METADATA_WAIT_SECONDS = (
+    10.0  # for what a controller tells after its first word: it may have 10,000 partitions to tell of
+)
 SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then be ready, though Metadata still waits for it
 
 # What `serve` raises when the cause lies outside the program, beside OSError.
 MISCONFIGURED = (ConfigError, IdentityConflict)
-UNFIT_SURROUNDINGS = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError)
+UNFIT_ENVIRONMENT = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError)
 
 
 class TaskStatus(Protocol):
@@ -162,11 +164,11 @@ async def _serve(
             background.start_soon(kept_up, logger, "the look at fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
             await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
-            await broker.membership.join(advertised, kept)
+            await broker.registration.join(advertised, kept)
             background.start_soon(broker.candidate.run)
-            background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_picture, broker))
-            forget_vanished = partial(forget_vanished_topics, store, broker.metadata, broker.replicas)
-            background.start_soon(kept_up, logger, "the look for deleted topics", forget_vanished)
+            background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_metadata, broker))
+            forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
+            background.start_soon(kept_up, logger, "the look for deleted topics", forget_deleted)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             background.cancel_scope.cancel()
 
@@ -185,9 +187,9 @@ def _build(
     me, metadata = identity.broker_id, ClusterMetadata()
     isr_changes = IsrChanges(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
-    following = FollowerSurroundings(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
-    fetchers = Fetchers(following, metadata)
-    moves = Moves(LocalSurroundings(following, LocalLeader(lambda: replicas, world, Pace(config))))
+    fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
+    fetchers = Fetchers(fetcher_deps, metadata)
+    moves = Moves(MoveDeps(fetcher_deps, LocalLeader(lambda: replicas, world, Pace(config))))
     replicas = Replicas(
         broker_id=me,
         logs=logs,
@@ -202,9 +204,9 @@ def _build(
     )
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     controller_link = ControllerLink(peers, config, metadata, me)
-    membership = Membership(store, config, replicas, world.now_ms)
-    office = Surroundings(store, me, config, peers.of, world.now_ms, world.rng)
-    candidate = Candidate(office, register=membership.join_again)
+    registration = Registration(store, config, replicas, world.now_ms)
+    controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
+    candidate = Candidate(controller_deps, register=registration.join_again)
     config_changes = partial(ConfigChanges, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
@@ -223,7 +225,7 @@ def _build(
         producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
         isr_changes=isr_changes,
         candidate=candidate,
-        membership=membership,
+        registration=registration,
         peers=peers,
         controller_link=controller_link,
         fetch_sessions=FetchSessions(world.rng),
@@ -310,7 +312,7 @@ async def _close(logs: Logs) -> None:
 def _is_from_outside(failure: BaseException) -> bool:
     if isinstance(failure, BaseExceptionGroup):
         return all(map(_is_from_outside, failure.exceptions))
-    return isinstance(failure, (*MISCONFIGURED, *UNFIT_SURROUNDINGS, OSError))
+    return isinstance(failure, (*MISCONFIGURED, *UNFIT_ENVIRONMENT, OSError))
 
 
 @asynccontextmanager
@@ -368,7 +370,7 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
     return tuple(advertised)
 
 
-async def _await_picture(broker: Broker) -> None:
+async def _await_metadata(broker: Broker) -> None:
     """The picture of the cluster is whole when it has this broker and every topic that there is.
 
     A controller tells of the brokers first. A topic that it does not tell of soon after that, it never will: somebody
@@ -382,10 +384,10 @@ async def _await_picture(broker: Broker) -> None:
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
     except StoreError as error:  # the session ended already: the candidate begins another one, and we are told then
         logger.warning("not asked which topics there are: %s", error)
-    with trio.move_on_after(PICTURE_SECONDS):
+    with trio.move_on_after(METADATA_WAIT_SECONDS):
         while not topics <= metadata.topics.keys():
             await metadata.changed()
-    metadata.is_whole.set()
+    metadata.is_complete.set()
 
 
 async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
@@ -395,7 +397,7 @@ async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> Non
     except ConfigError as error:
         logger.error("the addresses to advertise stay as they are: %s", error)
     else:
-        await broker.membership.advertise(advertised)
+        await broker.registration.advertise(advertised)
 
 
 def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
@@ -447,11 +449,11 @@ async def _serve_connections(
                 accepting.start_soon(listener.serve, handle, accepted)
             accepting.start_soon(kept_up, logger, "the look at connections", connections.sweep)
             with trio.move_on_after(SETTLE_SECONDS):
-                await broker.metadata.is_whole.wait()
+                await broker.metadata.is_complete.wait()
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
-                await hand_over(broker.config, broker.metadata, broker.replicas, broker.controller_link)
+                await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_link)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

@@ -28,7 +28,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from barnabas.controller.context import ControllerMoved, Surroundings, Term
+from barnabas.controller.context import ControllerDeps, ControllerMoved, Term
 from barnabas.controller.controller import Controller
 from barnabas.controller.events import Asked, ProducerIdsAsked, UncleanElectionAllowed
 from barnabas.controller.store import paths
@@ -69,20 +69,20 @@ class Candidate:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        deps: ControllerDeps,
         *,
         register: Register | None = None,
         on_elected: Callable[[int], None] = lambda epoch: None,
         on_resigned: Callable[[], None] = lambda: None,
     ) -> None:
         self.epoch = -1  # of the last term of this broker
-        self._surroundings = surroundings
-        self._store = surroundings.store
+        self._deps = deps
+        self._store = deps.store
         self._register = register
         self._on_elected = on_elected
         self._on_resigned = on_resigned
         self._controller: Controller | None = None
-        self._office_touched = trio.Event()
+        self._node_changed = trio.Event()
         self._term_scope = trio.CancelScope()
         self._session_is_over = False
 
@@ -121,11 +121,11 @@ class Candidate:
             try:
                 if self._session_is_over:
                     await self._begin_session()
-                self._office_touched = trio.Event()
+                self._node_changed = trio.Event()
                 term = await self._race()
                 if term is None:
                     on_started()
-                    await self._office_touched.wait()
+                    await self._node_changed.wait()
                 else:
                     await self._serve(term, on_started)
             except SessionExpired:
@@ -137,22 +137,22 @@ class Candidate:
     # -- the race
 
     async def _race(self) -> Term | None:
-        """Win a term, or None when another broker is in office; then `_office_touched` tells when to race again."""
+        """Win a term, or None when another broker is in office; then `_node_changed` tells when to race again."""
         while True:
-            found = await self._store.exists(paths.CONTROLLER, self._office_touched.set)
+            found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
             if found is None:
                 term = await self._try_to_win()
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
-                await self._remove_office()  # of a term that failed, and could not remove it
+                await self._remove_node()  # of a term that failed, and could not remove it
             else:
                 return None
 
     async def _try_to_win(self) -> Term | None:
         epoch, version = await self._read_epoch()
         won = epoch + 1
-        node = ControllerNode(self._surroundings.broker_id, self._surroundings.now_ms())
+        node = ControllerNode(self._deps.broker_id, self._deps.now_ms())
         try:
             created, written = await self._store.multi(
                 [
@@ -186,7 +186,7 @@ class Candidate:
         except ValueError as error:
             raise UnusableEpoch(f"{error}; a person must restore the last epoch") from None
 
-    async def _remove_office(self) -> None:
+    async def _remove_node(self) -> None:
         """Remove the node of this session. Fenced: asked again after a lost answer, it would remove a successor's."""
         _, version = await self._read_epoch()
         found = await self._store.exists(paths.CONTROLLER)
@@ -201,8 +201,8 @@ class Candidate:
 
     async def _serve(self, term: Term, on_started: Callable[[], None]) -> None:
         """One term, from the victory to the end of everything that it started."""
-        logger.info("broker %d is the controller, epoch %d", self._surroundings.broker_id, term.epoch)
-        controller = Controller(self._surroundings, term)
+        logger.info("broker %d is the controller, epoch %d", self._deps.broker_id, term.epoch)
+        controller = Controller(self._deps, term)
         self._controller, self.epoch = controller, term.epoch
         self._term_scope = trio.CancelScope()
         end: Exception | None = None
@@ -210,7 +210,7 @@ class Candidate:
             self._on_elected(term.epoch)
             with self._term_scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._watch_office, term)
+                    nursery.start_soon(self._watch_node, term)
                     end = await controller.run(on_started)
                     nursery.cancel_scope.cancel()
         except Exception as mistake:  # of ours, wherever in the controller: the broker itself goes on
@@ -218,24 +218,22 @@ class Candidate:
         finally:
             self._controller = None
             self._on_resigned()
-        logger.info(
-            "broker %d is no longer the controller, epoch %d: %s", self._surroundings.broker_id, term.epoch, end
-        )
+        logger.info("broker %d is no longer the controller, epoch %d: %s", self._deps.broker_id, term.epoch, end)
         if isinstance(end, StoreError):
             raise end
         if end is not None and not isinstance(end, ControllerMoved):
             logger.error("the controller failed and gives up its office", exc_info=end)
             await self._resign(term)
 
-    async def _watch_office(self, term: Term) -> None:
+    async def _watch_node(self, term: Term) -> None:
         """Cancel the term as soon as /controller is not the node that we made."""
         try:
             while True:
-                self._office_touched = trio.Event()
-                found = await self._store.exists(paths.CONTROLLER, self._office_touched.set)
+                self._node_changed = trio.Event()
+                found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
                 if found is None or found.czxid != term.czxid:
                     self._term_scope.cancel()
-                await self._office_touched.wait()
+                await self._node_changed.wait()
         except StoreError:
             self._term_scope.cancel()  # the race meets the same error, and reports it
 
@@ -253,7 +251,7 @@ class Candidate:
     def _on_expired(self) -> None:
         self._session_is_over = True
         self._term_scope.cancel()
-        self._office_touched.set()
+        self._node_changed.set()
 
     async def _begin_session(self) -> None:
         """A new session, and this broker registered in it."""

@@ -89,7 +89,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ControllerDeps:
     """What a controller is given of the world; the same in every term."""
 
     store: MetadataStore
@@ -109,22 +109,22 @@ class _Watch:
         self.put(self.event)
 
 
-class Office:
+class ControllerContext:
     """One term of office: what the functions that handle events are given."""
 
     channels: ControllerChannels  # open while the term lasts
 
-    def __init__(self, surroundings: Surroundings, term: Term, put: Callable[[events.Event], None]) -> None:
+    def __init__(self, deps: ControllerDeps, term: Term, put: Callable[[events.Event], None]) -> None:
         self.image = ClusterImage()
         self.changes = 0  # how often the store or the image was changed, or may have been
         self.term = term
-        self.store = surroundings.store
-        self.config = surroundings.config
-        self.rng = surroundings.rng
+        self.store = deps.store
+        self.config = deps.config
+        self.rng = deps.rng
         self.put = put  # queue an event; after the term it is dropped
-        self.level = level_of(surroundings.config.inter_broker_protocol_version)
-        listener = surroundings.config.inter_broker_listener
-        self._sender = Sender(surroundings.broker_id, term.epoch, listener, self.level.versions)
+        self.level = level_of(deps.config.inter_broker_protocol_version)
+        listener = deps.config.inter_broker_listener
+        self._sender = Sender(deps.broker_id, term.epoch, listener, self.level.versions)
 
     def watch(self, event: events.Event) -> Watch:
         """A watch that queues this event. Watches of one event are equal, and a store keeps equal ones once."""

@@ -5,7 +5,7 @@ Theory of operation
 A controller is made for one term. It starts with an empty image and the event `Startup`, which reads the whole cluster
 (reference B.2). Everything after that is an event too: a watch fired, a broker answered, somebody asks for something.
 Events are handled one at a time, in order, by the functions of `HANDLERS`; nothing else touches the image. Those
-functions know the `Office` and not this file.
+functions know the `ControllerContext` and not this file.
 
 A term ends when its owner cancels it, when another controller was elected, when the store cannot be reached, and on
 `InvariantBroken`: the image is wrong, and the next controller builds a new one. Any other exception of a handler is a
@@ -23,7 +23,7 @@ import trio
 
 from barnabas.controller import events
 from barnabas.controller.channels import ControllerChannels
-from barnabas.controller.context import ControllerMoved, Office, Surroundings, Term
+from barnabas.controller.context import ControllerContext, ControllerDeps, ControllerMoved, Term
 from barnabas.controller.handlers import (
     brokers,
     controlled_shutdown,
@@ -50,9 +50,9 @@ Result = TypeVar("Result")
 class Controller:
     """One term of office."""
 
-    def __init__(self, surroundings: Surroundings, term: Term) -> None:
-        self._surroundings = surroundings
-        self._office = Office(surroundings, term, self.put)
+    def __init__(self, deps: ControllerDeps, term: Term) -> None:
+        self._deps = deps
+        self._context = ControllerContext(deps, term, self.put)
         self._queue_in, self._queue_out = trio.open_memory_channel[events.Event](math.inf)
         self._refusals: dict[Callable[[ErrorCode], None], None] = {}  # of questions without an answer
         self._over = False
@@ -60,14 +60,14 @@ class Controller:
     @property
     def image(self) -> ClusterImage:
         """The cluster as this controller sees it; read it only."""
-        return self._office.image
+        return self._context.image
 
     async def run(self, on_started: Callable[[], None]) -> ControllerMoved | StoreError | InvariantBroken:
         """Serve until the term is over, and return why; `on_started` is called when the fail-over is done."""
         async with trio.open_nursery() as nursery:
-            config = self._surroundings.config
-            self._office.channels = ControllerChannels(
-                nursery, self._surroundings.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
+            config = self._deps.config
+            self._context.channels = ControllerChannels(
+                nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
             )
             try:
                 await self._handle(events.Startup())
@@ -84,9 +84,9 @@ class Controller:
 
     async def _handle(self, event: events.Event) -> None:
         logger.debug("%s", event)
-        changes = self._office.changes
+        changes = self._context.changes
         try:
-            await HANDLERS[type(event)](self._office, event)
+            await HANDLERS[type(event)](self._context, event)
         except (ControllerMoved, StoreError, InvariantBroken):
             raise
         except Exception:
@@ -94,17 +94,17 @@ class Controller:
                 raise
             if isinstance(event, events.Asked):
                 event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # NOT_CONTROLLER would have it asked again
-            nothing_done = self._office.changes == changes
+            nothing_done = self._context.changes == changes
             if event.node is not None:
                 logger.error("%s cannot be handled and is removed", event.node)
-                await self._office.write([[Delete(event.node)]])
+                await self._context.write([[Delete(event.node)]])
             if not nothing_done:
                 raise
             logger.exception("the controller cannot handle %s and goes on", event)
 
     async def _rebalance(self) -> None:
         """See from time to time whether leadership is spread, if that is configured."""
-        config = self._surroundings.config
+        config = self._deps.config
         await trio.sleep(FIRST_REBALANCE_SECONDS)
         while config.auto_leader_rebalance_enable:
             self.put(events.RebalanceDue())

@@ -57,7 +57,7 @@ class Read(NamedTuple):
         return self.slice.size_bytes if self.slice is not None else 0
 
 
-class Doomed(NamedTuple):
+class DeletedFiles(NamedTuple):
     """Files that were renamed to .deleted, and when they may be removed."""
 
     due_ms: int
@@ -67,13 +67,13 @@ class Doomed(NamedTuple):
 class LogSegments:
     """Segments in rising order; the last one is `active`. There is always one."""
 
-    __slots__ = ("_doomed", "_hits", "_row", "active", "generation", "store")
+    __slots__ = ("_deleted", "_hits", "_row", "active", "generation", "store")
 
     def __init__(self, store: SegmentStore, segments: list[Segment]) -> None:
         self.store = store
         self.generation = 0
         self._row = segments
-        self._doomed: deque[Doomed] = deque()
+        self._deleted: deque[DeletedFiles] = deque()
         self._hits: dict[int, tuple[Segment, int]] = {}  # offset -> where its entry begins
         self.active = _last(segments)
 
@@ -307,19 +307,19 @@ class LogSegments:
             del self._row[:count]
             for segment in removed:
                 segment.is_removed = True
-                self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
+                self._deleted.append(DeletedFiles(now_ms + delay_ms, self._rename_deleted(segment, SEGMENT_SUFFIXES)))
 
     @property
     def has_deleted_files(self) -> bool:
         """Whether files of deleted segments still wait for their removal; until then a power failure may undo all."""
-        return bool(self._doomed)
+        return bool(self._deleted)
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files whose delay is over, durably; returns how many. Blocking: long; beside the loop."""
         disk, directory = self.store.disk, self.store.directory
         doomed = removed = 0
-        while doomed < len(self._doomed) and self._doomed[doomed].due_ms <= now_ms:
-            for name in self._doomed[doomed].names:
+        while doomed < len(self._deleted) and self._deleted[doomed].due_ms <= now_ms:
+            for name in self._deleted[doomed].names:
                 path = f"{directory}/{name}"
                 if disk.exists(path):  # a segment that was replaced twice has left two files of one name
                     disk.remove(path)
@@ -328,7 +328,7 @@ class LogSegments:
         if doomed:
             disk.sync_directory(directory)
         for _ in range(doomed):
-            self._doomed.popleft()
+            self._deleted.popleft()
         return removed
 
     def _rename_deleted(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
@@ -355,7 +355,7 @@ class LogSegments:
             for segment in old:
                 segment.is_removed = True
                 suffixes = SWAPPED_SUFFIXES if segment.base_offset == new.base_offset else SEGMENT_SUFFIXES
-                self._doomed.append(Doomed(now_ms + delay_ms, self._rename_deleted(segment, suffixes)))
+                self._deleted.append(DeletedFiles(now_ms + delay_ms, self._rename_deleted(segment, suffixes)))
             for suffix in SWAPPED_SUFFIXES:
                 path = self.store.path(new.base_offset, suffix)
                 if self.store.disk.exists(path + SWAP):

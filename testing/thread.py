@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import OsNet, SocketBuffers
-from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
+from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.broker.world import World
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.machine import Machine
@@ -110,7 +110,7 @@ def _reason(ended: outcome.Outcome[None]) -> BaseException | None:
     if not isinstance(ended, outcome.Error):
         return None
     error = ended.error
-    if not isinstance(error, (OSError, *MISCONFIGURED, *UNFIT_SURROUNDINGS)):
+    if not isinstance(error, (OSError, *MISCONFIGURED, *UNFIT_ENVIRONMENT)):
         return error
     reason = LocalBrokerError((isinstance(error, OSError) and error.strerror) or str(error))
     reason.__cause__ = error

@@ -28,7 +28,7 @@ class Controller(Protocol):
     async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
 
 
-async def hand_over(
+async def controlled_shutdown(
     config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: Controller
 ) -> None:
     """Ask until nothing is left to hand over, or as often as is configured."""

@@ -47,7 +47,7 @@ async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> d
         return {}
 
 
-async def forget_vanished_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:
+async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:
     """Look after each registration and each change of the controller, until cancelled."""
     looked = None
     while True:

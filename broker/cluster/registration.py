@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SESSIONS_WAITED = 1.5  # of the previous life's, which ends up to a tick of ZooKeeper's later than it should
 
 
-class Membership:
+class Registration:
     """Registers one broker, and knows what it said."""
 
     def __init__(

@@ -50,7 +50,7 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | Encoded:
     """Brokers, controller, and the asked topics."""
     await _check_ids(call, request)
-    if not broker.metadata.is_whole.is_set():
+    if not broker.metadata.is_complete.is_set():
         await _until_whole(broker)
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         return await _all_topics(broker, call, request)
@@ -143,7 +143,7 @@ def _bytes_after(version: int) -> int:
 async def _until_whole(broker: Broker) -> None:
     """Whatever is answered before, somebody believes it: that a topic is gone, say."""
     with trio.move_on_after(PATIENCE_SECONDS):
-        await broker.metadata.is_whole.wait()
+        await broker.metadata.is_complete.wait()
         return
     raise ProtocolViolation("this broker has not been told of the whole cluster yet")
 

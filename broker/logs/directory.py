@@ -55,7 +55,7 @@ NOT_PARTITIONS = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})  
 DIRECTORY_NAME_BYTES_MAX = 255
 
 _PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
-_DOOMED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
+_DELETED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
 _FUTURE_NAME = re.compile(r"(\S+)-(\d+)\.\S+-future\Z")
 _STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")
 
@@ -139,16 +139,16 @@ class Contents(NamedTuple):
     """The directories in a log directory, by their names."""
 
     partitions: list[TopicPartition]
-    doomed: list[str]
+    deleted: list[str]
     futures: dict[TopicPartition, str]
 
-    def renamed(self, key: TopicPartition, name: str, doomed: str) -> None:
+    def renamed(self, key: TopicPartition, name: str, deleted: str) -> None:
         """A log of this partition, or a future one, has this name of a deleted one now."""
         if self.futures.get(key) == name:
             del self.futures[key]
         else:
             self.partitions.remove(key)
-        self.doomed.append(doomed)
+        self.deleted.append(deleted)
 
 
 class Prepared(NamedTuple):
@@ -164,7 +164,7 @@ def parse_partition_name(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
-def doomed_name(key: TopicPartition, unique: bytes) -> str:
+def deleted_name(key: TopicPartition, unique: bytes) -> str:
     """What the directory of a deleted log is called; the topic is shortened where the name would be too long."""
     return _shortened(key, unique, "delete")
 
@@ -211,7 +211,7 @@ def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentit
 
 def read_contents(disk: Disk, path: str) -> Contents:
     """What is in a log directory. LogDirectoryRefused for a directory that is not ours."""
-    partitions, doomed = [], []
+    partitions, deleted = [], []
     futures: dict[TopicPartition, str] = {}
     for name in disk.list(path):
         if name in NOT_PARTITIONS or not disk.is_directory(join(path, name)):
@@ -219,8 +219,8 @@ def read_contents(disk: Disk, path: str) -> Contents:
         key = parse_partition_name(name)
         if key is not None:
             partitions.append(key)
-        elif _DOOMED_NAME.match(name):
-            doomed.append(name)
+        elif _DELETED_NAME.match(name):
+            deleted.append(name)
         elif future := _FUTURE_NAME.match(name):
             key = TopicPartition(future[1], int(future[2]))
             _refuse_twin(key, join(path, name), futures.get(key))
@@ -232,7 +232,7 @@ def read_contents(disk: Disk, path: str) -> Contents:
                 f"{join(path, name)} is not named <topic>-<partition>: a log directory may hold nothing else"
                 " (is it the right one?)"
             )
-    return Contents(partitions, doomed, futures)
+    return Contents(partitions, deleted, futures)
 
 
 def refuse_duplicates(contents: Mapping[str, Contents]) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.directory import Contents, doomed_name, rename_durably
+from barnabas.broker.logs.directory import Contents, deleted_name, rename_durably
 from barnabas.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
 from barnabas.storage.disk import Disk, join
 from barnabas.wire.topics import TopicPartition
@@ -24,7 +24,7 @@ TopicIds = Callable[[Collection[str]], Awaitable[Mapping[str, bytes | None]]]
 """The ids of those of these topics that exist; None where it is not known."""
 
 
-async def doom_old_twins(
+async def delete_old_duplicates(
     contents: Mapping[str, Contents], topic_ids: TopicIds, directories: "LogDirectories", world: "World"
 ) -> None:
     """Give logs of deleted topics the name of those to be removed, if they are in another log's way.
@@ -38,10 +38,10 @@ async def doom_old_twins(
             continue  # the topic has no id, or its node cannot be read
         for path, name in places:
             directory = next(each for each in directories if each.path == path)
-            doomed = doomed_name(key, world.rng.randbytes(16))
-            where = join(path, name), current.get(key.topic), join(path, doomed)
-            if await directories.at_start(directory, _doom_if_of_another_topic, world.disk, *where):
-                contents[path].renamed(key, name, doomed)
+            deleted = deleted_name(key, world.rng.randbytes(16))
+            where = join(path, name), current.get(key.topic), join(path, deleted)
+            if await directories.at_start(directory, _delete_if_of_another_topic, world.disk, *where):
+                contents[path].renamed(key, name, deleted)
 
 
 def _find_twins(contents: Mapping[str, Contents]) -> dict[TopicPartition, list[tuple[str, str]]]:
@@ -53,12 +53,12 @@ def _find_twins(contents: Mapping[str, Contents]) -> dict[TopicPartition, list[t
     return {key: found for key, found in places.items() if len(found) > 1}
 
 
-def _doom_if_of_another_topic(disk: Disk, path: str, topic_id: bytes | None, doomed_path: str) -> bool:
-    """Rename the directory of a log to `doomed_path`, if it says that its topic has another id than this one (None: the
+def _delete_if_of_another_topic(disk: Disk, path: str, topic_id: bytes | None, deleted_path: str) -> bool:
+    """Rename the directory of a log to `deleted_path`, if it says that its topic has another id than this (None: the
     topic does not exist). Blocking: long."""
     found = read_partition_metadata(disk, join(path, PARTITION_METADATA))
     if found is None or found == topic_id:
         return False
-    rename_durably(disk, path, doomed_path)
+    rename_durably(disk, path, deleted_path)
     logger.warning("%s is of a deleted topic, which was made again under its name; it is removed", path)
     return True

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.logs.directory import doomed_name, future_name
+from barnabas.broker.logs.directory import deleted_name, future_name
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.storage.disk import StorageError, join
 from barnabas.wire.errors import ErrorCode
@@ -90,10 +90,10 @@ class FutureLogs:
             del directory.future_logs[key]
             await self._gate.deleted(log)
             log.abandon()
-            doomed = self._doomed_path(log)
-            await self._directories.insist(directory, self._world.disk.rename, log.directory, doomed)
+            deleted = self._deleted_path(log)
+            await self._directories.insist(directory, self._world.disk.rename, log.directory, deleted)
             await self._directories.insist(directory, self._world.disk.sync_directory, directory.path)
-            self._deletion.directory(directory, doomed)
+            self._deletion.directory(directory, deleted)
 
     async def swap(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
@@ -109,16 +109,16 @@ class FutureLogs:
 
         def flip() -> bool:
             nonlocal has_flipped
-            has_flipped = self._flip(current, future, doomed)
+            has_flipped = self._flip(current, future, deleted)
             return has_flipped
 
-        doomed = self._doomed_path(current)
+        deleted = self._deleted_path(current)
         try:
             if await self._prepare(current, future, step):
                 async with self._gate.without_searches(current):
                     if self._is_moment(current, future) and step(flip):
                         with trio.CancelScope(shield=True):
-                            await self._settle(current, future, doomed)
+                            await self._settle(current, future, deleted)
         except StorageError:
             pass  # one of the two directories is offline, and the broker knows
         finally:
@@ -154,17 +154,17 @@ class FutureLogs:
             and _tail_bytes(current, future) <= TAIL_BYTES_MAX
         )
 
-    def _doomed_path(self, log: "PartitionLog") -> str:
+    def _deleted_path(self, log: "PartitionLog") -> str:
         unique = self._world.rng.randbytes(16)
-        return join(self._directories.directory_of(log).path, doomed_name(log.topic_partition, unique))
+        return join(self._directories.directory_of(log).path, deleted_name(log.topic_partition, unique))
 
-    def _flip(self, current: "PartitionLog", future: "PartitionLog", doomed: str) -> bool:
+    def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
         if not self._copy_tail(current, future):
             return False
         try:
-            self._world.disk.rename(current.directory, doomed)
+            self._world.disk.rename(current.directory, deleted)
         except StorageError as error:
             self._directories.fail_directory_of(current, error)
             return False
@@ -195,14 +195,14 @@ class FutureLogs:
             return False
         return future.log_end_offset == end_offset
 
-    async def _settle(self, current: "PartitionLog", future: "PartitionLog", doomed: str) -> None:
+    async def _settle(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> None:
         """Steps 2 to 4."""
         directories = self._directories
         source, target = directories.directory_of(current), directories.directory_of(future)
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
-            doomed = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
+            deleted = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
         try:
             async with self._gate.without_searches(future):
                 future.rename_directory(join(target.path, str(future.topic_partition)))
@@ -211,8 +211,8 @@ class FutureLogs:
             raise
         await directories.insist(target, self._world.disk.sync_directory, target.path)
         await self._checkpoints.write_all_of(future)
-        if doomed:
-            self._deletion.directory(source, doomed)
+        if deleted:
+            self._deletion.directory(source, deleted)
             for name in OFFSET_CHECKPOINTS:
                 await self._checkpoints.write(source, name)
 

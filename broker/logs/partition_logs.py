@@ -34,7 +34,7 @@ from barnabas.broker.logs.directory import (
     LogDirectoryRefused,
     StoredIdentity,
     agreed_identity,
-    doomed_name,
+    deleted_name,
     mark_clean,
     prepare,
     promote_orphans,
@@ -44,7 +44,7 @@ from barnabas.broker.logs.directory import (
     stray_name,
     take,
 )
-from barnabas.broker.logs.duplicate_logs import TopicIds, doom_old_twins
+from barnabas.broker.logs.duplicate_logs import TopicIds, delete_old_duplicates
 from barnabas.broker.logs.flush_schedule import FlushSchedule
 from barnabas.broker.logs.future_logs import FutureLogs
 from barnabas.broker.logs.gate import Gate
@@ -159,7 +159,7 @@ class Logs:
         partition in two places. Errors as `open`, and StoreError."""
         try:
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
-            await doom_old_twins(contents, topic_ids, self.directories, self._world)
+            await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
             await self._promote_orphans(contents)
             async with trio.open_nursery() as nursery:
@@ -205,7 +205,7 @@ class Logs:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
         self.checkpoints.note_loaded(directory, prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT])
-        for name in found.doomed:
+        for name in found.deleted:
             self._deletion.directory(directory, join(directory.path, name))
         seconds = trio.current_time() - started
         how = "loaded" if prepared.clean else "loaded and checked"
@@ -285,7 +285,7 @@ class Logs:
         if log is None:
             self.directories.refuse_if_offline(key, "delete a log that may be")
             return
-        self._deletion.directory(self.directory_of(log), await self._forget(log, doomed_name))
+        self._deletion.directory(self.directory_of(log), await self._forget(log, deleted_name))
 
     async def put_aside(self, log: PartitionLog) -> None:
         """Forget a log without deleting it: its directory is renamed, as Kafka does with strays. StorageError."""

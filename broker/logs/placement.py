@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.directory import LogDirectory
     from barnabas.wire.topics import TopicPartition
 
-WISHES_MAX = 10_000  # some megabytes; every partition that a broker hosts may be wished for
+REQUESTED_MAX = 10_000  # some megabytes; every partition that a broker hosts may be wished for
 
 
 class LogPlacement:
@@ -23,7 +23,7 @@ class LogPlacement:
 
     def __init__(self, directories: "Iterable[LogDirectory]") -> None:
         self._directories = directories
-        self._wishes: dict[TopicPartition, LogDirectory] = {}
+        self._requested: dict[TopicPartition, LogDirectory] = {}
 
     def find(self, path: str) -> "LogDirectory | ErrorCode":
         """The directory that clients call so; LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR when it is offline."""
@@ -32,21 +32,21 @@ class LogPlacement:
                 return directory if directory.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.LOG_DIR_NOT_FOUND
 
-    def wish(self, key: "TopicPartition", directory: "LogDirectory") -> None:
+    def request(self, key: "TopicPartition", directory: "LogDirectory") -> None:
         """When a log of this partition is made, make it there."""
-        self._wishes.pop(key, None)
-        if len(self._wishes) >= WISHES_MAX:
-            del self._wishes[next(iter(self._wishes))]
-        self._wishes[key] = directory
+        self._requested.pop(key, None)
+        if len(self._requested) >= REQUESTED_MAX:
+            del self._requested[next(iter(self._requested))]
+        self._requested[key] = directory
 
     def candidates(self, key: "TopicPartition") -> "list[LogDirectory]":
         """Where its log may be made now, the best place first; nowhere, if the one that was wished is offline."""
-        wished = self._wishes.get(key)
+        requested = self._requested.get(key)
         live = [directory for directory in self._directories if directory.failure is None]
-        if wished is not None:
-            return [wished] if wished in live else []
+        if requested is not None:
+            return [requested] if requested in live else []
         return sorted(live, key=lambda directory: len(directory.logs) + directory.creating)
 
     def granted(self, key: "TopicPartition") -> None:
         """Its log was made."""
-        self._wishes.pop(key, None)
+        self._requested.pop(key, None)

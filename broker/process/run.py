@@ -16,7 +16,7 @@ import trio
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.process.heap import freeze_heap, keep_small
-from barnabas.broker.serve import MISCONFIGURED, UNFIT_SURROUNDINGS, Serving, serve
+from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.broker.world import real_world
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         trio.run(_serve_until_signal, config, print_line)
     except MISCONFIGURED as error:
         return Failure(str(error), misconfigured=True)
-    except UNFIT_SURROUNDINGS as error:
+    except UNFIT_ENVIRONMENT as error:
         return Failure(str(error), misconfigured=False)
     except OSError as error:
         return Failure(error.strerror or str(error), misconfigured=False)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, Followed, Surroundings
+from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, FetcherDeps, Followed
 from barnabas.broker.replication.follower_state import (
     EARLIEST,
     EPOCH_IN_FETCH_VERSION,
@@ -80,15 +80,13 @@ OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 class Fetcher:
     """What is followed of one leader, and the connection to it."""
 
-    def __init__(
-        self, surroundings: Surroundings, leader_id: int, index: int, place: Callable[[Followed], None]
-    ) -> None:
+    def __init__(self, deps: FetcherDeps, leader_id: int, index: int, place: Callable[[Followed], None]) -> None:
         self.leader_id = leader_id
         self.index = index
-        self._surroundings = surroundings
+        self._deps = deps
         self._place = place
-        self._fetch_version = surroundings.fetch_version
-        self._peer = surroundings.open_peer(leader_id, f"broker-{surroundings.broker_id}-fetcher-{index}")
+        self._fetch_version = deps.fetch_version
+        self._peer = deps.open_peer(leader_id, f"broker-{deps.broker_id}-fetcher-{index}")
         self._session = FetchSession()
         self._followed: dict[TopicPartition, Followed] = {}
         self._touched: dict[TopicPartition, None] = {}  # may be wanted from elsewhere than the session knows
@@ -96,7 +94,7 @@ class Fetcher:
         self._truncating: dict[Followed, None] = {}
         self._wake = trio.Event()
         self._polling: trio.CancelScope | None = None
-        self._count = surroundings.fetcher_count
+        self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}
         self._appended_bytes = 0  # since others had a turn
         self._extra = {"peer": f"broker {leader_id}"}  # its lines in the log are limited
@@ -169,7 +167,7 @@ class Fetcher:
 
     def _move_away(self) -> None:
         """What belongs to another fetcher, since their number has changed, goes there."""
-        count = self._surroundings.fetcher_count
+        count = self._deps.fetcher_count
         if count == self._count:
             return
         self._count = count
@@ -225,7 +223,7 @@ class Fetcher:
 
     async def _fetch(self) -> None:
         """One fetch, and what it brought."""
-        session, config = self._session, self._surroundings.config
+        session, config = self._session, self._deps.config
         by_id = self._fetch_version >= TOPIC_ID_VERSION and session.all_have_ids
         version = self._fetch_version if by_id else min(self._fetch_version, TOPIC_ID_VERSION - 1)
         asked = session.ask(by_id=by_id)
@@ -235,7 +233,7 @@ class Fetcher:
             config.replica_fetch_response_max_bytes,
             config.replica_fetch_max_bytes,
         )
-        me = self._surroundings.broker_id, self._surroundings.broker_epoch()
+        me = self._deps.broker_id, self._deps.broker_epoch()
         request = fetch_request(asked, limits, version, *me)
         with trio.CancelScope() as self._polling:
             response = await self._ask(request, m.FetchResponse, version)
@@ -314,7 +312,7 @@ class Fetcher:
         if log is None or not followed.partition.high_watermark < start_offset <= log.log_end_offset:
             return True
         self._raise_log_start(followed, log, start_offset)
-        logs = self._surroundings.logs
+        logs = self._deps.logs
         try:
             await logs.checkpoints.write_log_starts(logs.directory_of(log))
         except StorageError:
@@ -351,7 +349,7 @@ class Fetcher:
         if log is None:
             return False
         try:
-            appended = log.append_as_follower(piece, self._surroundings.world.now_ms())
+            appended = log.append_as_follower(piece, self._deps.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
             self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
@@ -365,7 +363,7 @@ class Fetcher:
             return False
         self._session.served(followed.key)
         if log.flush_demanded:
-            self._surroundings.flusher.want(log)
+            self._deps.flusher.want(log)
         self._note_unsynced(followed)
         wake(partition)
         return True
@@ -391,7 +389,7 @@ class Fetcher:
                 self._unsynced.clear()
                 return
             try:
-                await self._surroundings.flusher.flush(logs)
+                await self._deps.flusher.flush(logs)
             except StorageError:
                 await trio.lowlevel.checkpoint()  # that directory is offline, and its partitions have left
 
@@ -415,7 +413,7 @@ class Fetcher:
             await self._ask_epoch_ends(asking)
 
     async def _ask_epoch_ends(self, asking: dict[TopicPartition, Position]) -> None:
-        response = await self._ask(epochs_request(asking, self._surroundings.broker_id), m.OffsetForLeaderEpochResponse)
+        response = await self._ask(epochs_request(asking, self._deps.broker_id), m.OffsetForLeaderEpochResponse)
         if response is None:
             self._rest_all(asking)
             return
@@ -472,7 +470,7 @@ class Fetcher:
         log = followed.partition.log
         if log is None:
             return
-        truncation = self._surroundings.logs.truncation
+        truncation = self._deps.logs.truncation
         before, followed.cut_ended = log.log_end_offset, trio.Event()
         try:
             cut = truncation.start_over if start_over else truncation.truncate
@@ -505,7 +503,7 @@ class Fetcher:
 
     async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
         """Where the leader's log ends or starts; None when it is not told, or the partition has left meanwhile."""
-        request = offset_request(followed.key, followed.leader_epoch, timestamp, self._surroundings.broker_id)
+        request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
         if not self._is_current(followed):
             return None
@@ -523,7 +521,7 @@ class Fetcher:
     async def _ask(self, request: m.Message, expected: type[Answer], version: int | None = None) -> Answer | None:
         """The leader's answer; None if there is none."""
         try:
-            response = await self._peer.ask(request, self._surroundings.config.replica_socket_timeout_ms, version)
+            response = await self._peer.ask(request, self._deps.config.replica_socket_timeout_ms, version)
         except PeerLost as lost:
             logger.info("broker %d cannot be followed: %s", self.leader_id, lost, extra=self._extra)
             return None
@@ -539,7 +537,7 @@ class Fetcher:
         self._rest_all([followed.key])
 
     def _rest_all(self, keys: Iterable[TopicPartition]) -> None:
-        rest_seconds_max = max(self._surroundings.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
+        rest_seconds_max = max(self._deps.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
         for key in keys:
             followed = self._followed.get(key)
             if followed is not None:

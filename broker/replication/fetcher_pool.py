@@ -16,7 +16,7 @@ from typing import Protocol
 import trio
 
 from barnabas.broker.replication.fetcher import Fetcher
-from barnabas.broker.replication.followed_partition import Followable, Followed, Surroundings
+from barnabas.broker.replication.followed_partition import FetcherDeps, Followable, Followed
 from barnabas.broker.replication.follower_state import EPOCH_IN_FETCH_VERSION, fetcher_index
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.topics import TopicPartition
@@ -32,8 +32,8 @@ class Living(Protocol):
 class Fetchers:
     """Every fetcher of this broker."""
 
-    def __init__(self, surroundings: Surroundings, metadata: Living) -> None:
-        self._surroundings = surroundings
+    def __init__(self, deps: FetcherDeps, metadata: Living) -> None:
+        self._deps = deps
         self._metadata = metadata
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followed: dict[TopicPartition, Fetcher] = {}
@@ -66,20 +66,20 @@ class Fetchers:
         log = partition.log
         if log is None:
             return
-        is_unknown = self._surroundings.fetch_version < EPOCH_IN_FETCH_VERSION or log.epochs.latest_epoch is None
+        is_unknown = self._deps.fetch_version < EPOCH_IN_FETCH_VERSION or log.epochs.latest_epoch is None
         self._place(Followed(partition, is_truncating=is_unknown))
 
     def _place(self, followed: Followed) -> None:
         """Give it to the fetcher that it belongs to, made if need be."""
         if self._is_stopping:
             return  # a LeaderAndIsr request may still be at work while the broker stops
-        index = fetcher_index(followed.key, self._surroundings.fetcher_count)
+        index = fetcher_index(followed.key, self._deps.fetcher_count)
         leader_id = followed.partition.leader_id
         fetcher = self._fetchers.get((leader_id, index))
         if fetcher is None:
             if self._nursery is None:
                 raise InvariantBroken("nothing can be followed before the fetchers run")
-            fetcher = self._fetchers[leader_id, index] = Fetcher(self._surroundings, leader_id, index, self._place)
+            fetcher = self._fetchers[leader_id, index] = Fetcher(self._deps, leader_id, index, self._place)
             self._nursery.start_soon(self._run_fetcher, fetcher)
         self._followed[followed.key] = fetcher
         fetcher.add(followed)

@@ -102,7 +102,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class FetcherDeps:
     """What every fetcher of a broker works with."""
 
     broker_id: int

@@ -21,7 +21,7 @@ import trio
 
 from barnabas.broker.containment import contained
 from barnabas.broker.replication.fetcher_pool import Fetchers
-from barnabas.broker.replication.followed_partition import Leader, Surroundings
+from barnabas.broker.replication.followed_partition import FetcherDeps, Leader
 from barnabas.broker.replication.follower_state import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 NEAR_OFFSETS = 1000  # so many behind, the rest may be copied in the step of the swap
 
 
-class LocalSurroundings(Surroundings):
+class MoveDeps(FetcherDeps):
     """What the fetchers of future logs work with: what the others do, but for whom they ask."""
 
-    def __init__(self, others: Surroundings, leader: Leader) -> None:
+    def __init__(self, others: FetcherDeps, leader: Leader) -> None:
         common = others.broker_id, others.broker_epoch, others.config, others.world, others.logs, others.flusher
         super().__init__(*common, open_peer=lambda broker_id, client_id: leader)
 
@@ -103,10 +103,10 @@ class _Myself:
 class Moves:
     """Every move of this broker."""
 
-    def __init__(self, surroundings: LocalSurroundings) -> None:
-        self._broker_id = surroundings.broker_id
-        self._logs = surroundings.logs
-        self._fetchers = Fetchers(surroundings, _Myself(surroundings.broker_id))
+    def __init__(self, deps: MoveDeps) -> None:
+        self._broker_id = deps.broker_id
+        self._logs = deps.logs
+        self._fetchers = Fetchers(deps, _Myself(deps.broker_id))
         self._moving: dict[TopicPartition, FutureReplica] = {}
         self._nursery: trio.Nursery | None = None
         self._turn = trio.Lock()

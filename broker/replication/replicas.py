@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     PartitionState = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 THREADS_AT_A_TIME = 8  # of trio's 40: enough for the syncs of new logs to share the disk's commits
-ROLES_IN_A_TURN = 100  # taken before other tasks get a turn: about a millisecond
+ROLES_A_SLICE = 100  # taken before other tasks get a turn: about a millisecond
 
 Item = TypeVar("Item")
 
@@ -255,7 +255,7 @@ class Replicas:
                     return refused
             log = self.logs.get(key)
             if log is None:
-                self.logs.placement.wish(key, directory)
+                self.logs.placement.request(key, directory)
             if isinstance(partition, ErrorCode) or log is None:
                 return partition if isinstance(partition, ErrorCode) else ErrorCode.NONE
             return await self._moves.move(partition, log, directory)
@@ -375,7 +375,7 @@ class Replicas:
         for number, (key, topic_id, state) in enumerate(taken, 1):
             errors[key] = self._try_role(key, state, prepared.get(key))
             self._note_id((key, topic_id, state))
-            if number % ROLES_IN_A_TURN == 0:
+            if number % ROLES_A_SLICE == 0:
                 await trio.lowlevel.checkpoint()
         return errors
 

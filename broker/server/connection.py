@@ -7,7 +7,7 @@ connection only. One request does not hold back the next: a Produce that waits f
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
 connections together (`Connections`). At the limit nobody reads but one, who may go above it until its frame is whole,
 or a crowd of half-sent frames would wait for each other. Whoever holds this place without filling its frame gives it
-up after `FAVOUR_SECONDS`, to those who wait in the order in which they came; a connection that holds a part of a frame
+up after `TOKEN_SECONDS`, to those who wait in the order in which they came; a connection that holds a part of a frame
 and sends nothing for `STALLED_SECONDS` is then closed.
 """
 
@@ -38,8 +38,8 @@ RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
 NO_REQUEST, FETCH = -1, 1  # API keys
 STALLED_SECONDS = 30.0
-FAVOUR_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay an honest client
-FAVOUR_BYTES = 1 << 14  # what keeps the place for as long again: a byte now and then is not honest
+TOKEN_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay an honest client
+TOKEN_BYTES = 1 << 14  # what keeps the place for as long again: a byte now and then is not honest
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
 
@@ -129,9 +129,9 @@ class Connections:
         self._held_bytes = 0
         self.decoded = DecodedMemory()
         self._answer_bytes = 0
-        self._favoured: Connection | None = None  # may read although memory is used up
-        self._favour_ends_at = 0.0  # then somebody else may; later with every FAVOUR_BYTES
-        self._favour_bytes = 0  # what the favoured one held when that was last put off
+        self._token_holder: Connection | None = None  # may read although memory is used up
+        self._token_ends_at = 0.0  # then somebody else may; later with every FAVOUR_BYTES
+        self._token_bytes = 0  # what the favoured one held when that was last put off
         self._queue: dict[Connection, trio.Event] = {}  # who waits for memory, first come first
         self._slot = trio.Event()
 
@@ -191,10 +191,10 @@ class Connections:
     def hold(self, connection: Connection, held_bytes: int) -> None:
         """Say how many request bytes this connection holds now."""
         self._held_bytes += held_bytes - connection.held_bytes
-        if held_bytes < connection.held_bytes and self._favoured is connection:
-            self._favoured = None  # it has its frame, or is gone: the next one's turn
+        if held_bytes < connection.held_bytes and self._token_holder is connection:
+            self._token_holder = None  # it has its frame, or is gone: the next one's turn
         connection.held_bytes = held_bytes
-        if self._queue and (self._favoured is None or not self._is_full):
+        if self._queue and (self._token_holder is None or not self._is_full):
             self._wake_first()
 
     def hold_answer(self, connection: Connection, answer_bytes: int) -> None:
@@ -236,15 +236,15 @@ class Connections:
     def _may_go_above(self, connection: Connection) -> bool:
         """Whether this is the favoured one; the first in the queue becomes so when the place is free."""
         now = trio.current_time()
-        favoured = self._favoured
+        token_holder = self._token_holder
         is_next = not self._queue or next(iter(self._queue)) is connection
-        if favoured is connection:
-            if connection.held_bytes < self._favour_bytes + FAVOUR_BYTES:
-                return now < self._favour_ends_at or is_next
-        elif not is_next or (favoured is not None and (favoured.busy or now < self._favour_ends_at)):
+        if token_holder is connection:
+            if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
+                return now < self._token_ends_at or is_next
+        elif not is_next or (token_holder is not None and (token_holder.busy or now < self._token_ends_at)):
             return False
-        self._favoured = connection
-        self._favour_ends_at, self._favour_bytes = now + FAVOUR_SECONDS, connection.held_bytes
+        self._token_holder = connection
+        self._token_ends_at, self._token_bytes = now + TOKEN_SECONDS, connection.held_bytes
         return True
 
     async def _look_again(self, connection: Connection) -> None:
@@ -252,8 +252,8 @@ class Connections:
         if self._queue[connection].is_set():
             self._queue[connection] = trio.Event()
         is_first = next(iter(self._queue)) is connection
-        is_timed = is_first and self._favoured is not None and not self._favoured.busy
-        with trio.move_on_at(self._favour_ends_at if is_timed else math.inf):
+        is_timed = is_first and self._token_holder is not None and not self._token_holder.busy
+        with trio.move_on_at(self._token_ends_at if is_timed else math.inf):
             await self._queue[connection].wait()
 
     def _wake_first(self) -> None:

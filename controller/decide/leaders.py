@@ -9,7 +9,7 @@ differ; so a broker's death costs one write a partition, and deciding twice chan
 The other functions are for what somebody wants: the preferred leader, a leader at any price, a broker without
 leadership, a partition on other brokers. All have the same shape, (image, partitions, rules) -> Decision, for the store
 may refuse a state that somebody else has written, and then the office asks the same function once more
-(`Office.elect`).
+(`ControllerContext.elect`).
 
 A broker that is about to stop is reachable, and keeps what it leads as long as nobody else can; it is not online, so it
 is elected for nothing and taken into no ISR.
@@ -290,7 +290,7 @@ def decide_stopped_followers(
     )
 
 
-def decide_handover(broker_id: int) -> Choose:
+def decide_controlled_shutdown(broker_id: int) -> Choose:
     """A broker that is about to stop leads nothing that another in sync can, and leaves the ISRs of what it follows."""
 
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:

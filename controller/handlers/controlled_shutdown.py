@@ -7,9 +7,9 @@ again as long as the answer names partitions that it still leads because nobody 
 import logging
 from functools import partial
 
-from barnabas.controller.context import PARTITIONS_IN_A_BATCH, Office
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, ControllerContext
 from barnabas.controller.decide.leaders import (
-    decide_handover,
+    decide_controlled_shutdown,
     decide_stopped_followers,
     led_by,
     partitions_to_hand_over,
@@ -25,9 +25,9 @@ NO_BROKER_EPOCH = -1
 logger = logging.getLogger(__name__)
 
 
-async def controlled_shutdown_asked(office: Office, event: ControlledShutdownAsked) -> None:
+async def controlled_shutdown_asked(context: ControllerContext, event: ControlledShutdownAsked) -> None:
     """Move leadership away from the broker, and say what it still leads."""
-    broker = office.image.brokers.get(event.broker_id)
+    broker = context.image.brokers.get(event.broker_id)
     if broker is None:
         # So says Kafka 3.9.1 of a broker that is not registered: it looks its epoch up before it asks whether it lives.
         is_old = event.broker_epoch == NO_BROKER_EPOCH
@@ -36,11 +36,11 @@ async def controlled_shutdown_asked(office: Office, event: ControlledShutdownAsk
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
         logger.info("broker %d is about to stop", event.broker_id)
-        office.replay(BrokerLeaving(event.broker_id))
+        context.replay(BrokerLeaving(event.broker_id))
         remaining: list[TopicPartition] = []
-        for part in in_slices(list(office.image.held.get(event.broker_id, ())), PARTITIONS_IN_A_BATCH):
-            concerned = partitions_to_hand_over(office.image, part)
-            stopped = await office.decide(partial(decide_stopped_followers, event.broker_id), concerned)
-            await office.elect(concerned, stopped, choose=decide_handover(event.broker_id))
-            remaining += led_by(office.image, concerned, event.broker_id)
+        for part in in_slices(list(context.image.held.get(event.broker_id, ())), PARTITIONS_IN_A_BATCH):
+            concerned = partitions_to_hand_over(context.image, part)
+            stopped = await context.decide(partial(decide_stopped_followers, event.broker_id), concerned)
+            await context.elect(concerned, stopped, choose=decide_controlled_shutdown(event.broker_id))
+            remaining += led_by(context.image, concerned, event.broker_id)
         event.answer(remaining)

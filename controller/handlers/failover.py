@@ -8,7 +8,7 @@ came back in that time is not believed to be in sync (bounces.py).
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.controller.context import PARTITIONS_IN_A_BATCH, Office
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, ControllerContext
 from barnabas.controller.decide.leaders import decide_leaders_of_new_term
 from barnabas.controller.decide.replicas import decide_replicas_lost, decide_replicas_online
 from barnabas.controller.decide.requests import ControlBatch
@@ -34,54 +34,54 @@ from barnabas.controller.store.store import Delete
 from barnabas.wire.topics import TopicPartition
 
 
-async def startup(office: Office, event: Startup) -> None:
+async def startup(context: ControllerContext, event: Startup) -> None:
     """Announce who is alive, read everything, tell all their roles, and repair what happened without a controller."""
-    await set_up_features(office)
-    await _drop_notifications(office)
-    brokers = await read_brokers(office)
+    await set_up_features(context)
+    await _drop_notifications(context)
+    brokers = await read_brokers(context)
     for broker in brokers.values():
-        office.replay(BrokerJoined(broker))
-        office.channels.add(broker)
+        context.replay(BrokerJoined(broker))
+        context.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    await office.tell(announcement)  # before any role, for a follower looks up its leader's address there
-    new = await read_new_topics(office, await office.store.children(paths.TOPICS, office.watch(TopicsTouched())))
-    states = await loading.read_states(office.store, new)
-    await office.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
-    await read_deletion_marks(office)
-    if office.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
-        announcement.add_metadata(partition for partition, _ in office.image.partitions(office.image.deletions))
-        await office.tell(announcement)
-    await _take_up(office, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
+    await context.tell(announcement)  # before any role, for a follower looks up its leader's address there
+    new = await read_new_topics(context, await context.store.children(paths.TOPICS, context.watch(TopicsTouched())))
+    states = await loading.read_states(context.store, new)
+    await context.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
+    await read_deletion_marks(context)
+    if context.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
+        announcement.add_metadata(partition for partition, _ in context.image.partitions(context.image.deletions))
+        await context.tell(announcement)
+    await _take_up(context, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
     # What somebody wants done besides: events of their own, so that one that cannot be handled does not end each term.
     for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
-        office.put(request)
+        context.put(request)
 
 
-async def work_left_behind(office: Office, event: WorkLeftBehind) -> None:
+async def work_left_behind(context: ControllerContext, event: WorkLeftBehind) -> None:
     """Go on with the deletions and reassignments that the last controller did not complete."""
-    await go_on_deleting(office)
-    await resume_moves(office)
+    await go_on_deleting(context)
+    await resume_moves(context)
 
 
 async def _take_up(
-    office: Office, topic_partitions: Iterable[TopicPartition], written_zxids: Mapping[TopicPartition, int]
+    context: ControllerContext, topic_partitions: Iterable[TopicPartition], written_zxids: Mapping[TopicPartition, int]
 ) -> None:
     """Start replicas that are on live brokers, stop the others, and elect where that leaves nobody."""
-    image = office.image
+    image = context.image
     for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
         replicas = [(each, broker_id) for each in part for broker_id in image.partition(each).replicas]
-        decision = await office.decide(decide_replicas_online, [each for each in replicas if each[1] in image.brokers])
+        decision = await context.decide(decide_replicas_online, [each for each in replicas if each[1] in image.brokers])
         dead = [each for each in replicas if each[1] not in image.brokers]
-        decision.extend(await office.decide(decide_replicas_lost, dead))
-        await office.elect(part, decision, choose=decide_leaders_of_new_term(written_zxids))
+        decision.extend(await context.decide(decide_replicas_lost, dead))
+        await context.elect(part, decision, choose=decide_leaders_of_new_term(written_zxids))
 
 
-async def _drop_notifications(office: Office) -> None:
+async def _drop_notifications(context: ControllerContext) -> None:
     """What brokers reported to the last controller: this one asks every broker anyway."""
-    reported = await office.store.children(paths.LOG_DIR_EVENTS, office.watch(LogDirEventsTouched()))
-    changes = await office.store.children(paths.ISR_CHANGES, office.watch(IsrChangeNotesTouched()))
-    await office.write(
+    reported = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(LogDirEventsTouched()))
+    changes = await context.store.children(paths.ISR_CHANGES, context.watch(IsrChangeNotesTouched()))
+    await context.write(
         [
             *([Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in reported),
             *([Delete(f"{paths.ISR_CHANGES}/{name}")] for name in changes),

@@ -8,7 +8,7 @@ else left alone: levels that somebody finalized are kept while features stay ena
 
 import logging
 
-from barnabas.controller.context import Office
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.image import loading
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import FeatureNode
@@ -17,26 +17,26 @@ from barnabas.controller.store.store import Create, NodeError, NoNode, Op, SetDa
 logger = logging.getLogger(__name__)
 
 
-async def set_up_features(office: Office) -> None:
+async def set_up_features(context: ControllerContext) -> None:
     """Bring /feature in line with our level."""
     while True:
         try:
-            data, stat = await office.store.get(paths.FEATURE)
+            data, stat = await context.store.get(paths.FEATURE)
         except NoNode:
-            op: Op = Create(paths.FEATURE, _wanted(office, None).encode())
+            op: Op = Create(paths.FEATURE, _wanted(context, None).encode())
         else:
             found = loading.parse(FeatureNode.decode, data, paths.FEATURE)
-            wanted = _wanted(office, found)
+            wanted = _wanted(context, found)
             if found == wanted:
                 return
             op = SetData(paths.FEATURE, wanted.encode(), stat.version)
-        (outcome,) = await office.write([[op]])
+        (outcome,) = await context.write([[op]])
         if not isinstance(outcome, NodeError):
             return
 
 
-def _wanted(office: Office, found: FeatureNode | None) -> FeatureNode:
-    level = office.level
+def _wanted(context: ControllerContext, found: FeatureNode | None) -> FeatureNode:
+    level = context.level
     finalized = found.max_version_levels if found is not None and found.enabled else {}
     if finalized and not level.features_enabled:
         logger.warning("features are disabled, and their levels dropped: %s", ", ".join(finalized))

@@ -13,7 +13,7 @@ removes the note. It does so at every level, for the brokers of a cluster take a
 
 import trio
 
-from barnabas.controller.context import Office
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.decide.isr import IsrChange, decide_isr_change
 from barnabas.controller.decide.leaders import LeaderRules, decide_moved_leaders
 from barnabas.controller.decide.requests import ControlBatch
@@ -31,65 +31,67 @@ from barnabas.wire.topics import TopicPartition
 Outcome = Step | Leadership | ErrorCode
 
 
-async def isr_changes_asked(office: Office, event: IsrChangesAsked) -> None:
+async def isr_changes_asked(context: ControllerContext, event: IsrChangesAsked) -> None:
     """Write the changes that fit what is known."""
-    broker = office.image.brokers.get(event.broker_id)
+    broker = context.image.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
         return
-    rules = await office.leader_rules()
+    rules = await context.leader_rules()
     outcomes: list[Outcome] = []
     for part in in_slices(event.changes):
-        outcomes += [_decide(office, event.broker_id, *change, rules) for change in part]
+        outcomes += [_decide(context, event.broker_id, *change, rules) for change in part]
         await trio.lowlevel.checkpoint()
     changed = [outcome for outcome in outcomes if isinstance(outcome, Step)]
-    overtaken = await _write(office, changed)
-    event.answer([_answer(office, outcome, overtaken) for outcome in outcomes])
-    await office.elect(overtaken, Decision(), choose=decide_moved_leaders)
-    await complete_moves(office, dict.fromkeys(_topic_partition(step) for step in changed))
+    overtaken = await _write(context, changed)
+    event.answer([_answer(context, outcome, overtaken) for outcome in outcomes])
+    await context.elect(overtaken, Decision(), choose=decide_moved_leaders)
+    await complete_moves(context, dict.fromkeys(_topic_partition(step) for step in changed))
 
 
 def _decide(
-    office: Office, broker_id: int, topic: bytes | str, index: int, change: IsrChange, rules: LeaderRules
+    context: ControllerContext, broker_id: int, topic: bytes | str, index: int, change: IsrChange, rules: LeaderRules
 ) -> Outcome:
-    name = office.image.topic_names.get(topic) if isinstance(topic, bytes) else topic
+    name = context.image.topic_names.get(topic) if isinstance(topic, bytes) else topic
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    return decide_isr_change(office.image, TopicPartition(name, index), broker_id, change, rules)
+    return decide_isr_change(context.image, TopicPartition(name, index), broker_id, change, rules)
 
 
-async def _write(office: Office, steps: list[Step]) -> dict[TopicPartition, None]:
+async def _write(context: ControllerContext, steps: list[Step]) -> dict[TopicPartition, None]:
     """Commit; returns the partitions whose state somebody else had written."""
-    refused = await office.commit(Decision(list(steps)))
+    refused = await context.commit(Decision(list(steps)))
     ours = Decision()
-    overtaken = await office.read_refused(refused, ours)
-    await office.commit(ours)
+    overtaken = await context.read_refused(refused, ours)
+    await context.commit(ours)
     return dict.fromkeys(overtaken)
 
 
-def _answer(office: Office, outcome: Outcome, overtaken: dict[TopicPartition, None]) -> Leadership | ErrorCode:
+def _answer(
+    context: ControllerContext, outcome: Outcome, overtaken: dict[TopicPartition, None]
+) -> Leadership | ErrorCode:
     if not isinstance(outcome, Step):
         return outcome
-    leadership = office.image.partition(_topic_partition(outcome)).leadership
+    leadership = context.image.partition(_topic_partition(outcome)).leadership
     if leadership is None or _topic_partition(outcome) in overtaken:
         return ErrorCode.INVALID_UPDATE_VERSION
     return leadership
 
 
-async def isr_change_notes_touched(office: Office, event: IsrChangeNotesTouched) -> None:
+async def isr_change_notes_touched(context: ControllerContext, event: IsrChangeNotesTouched) -> None:
     """Read again what leaders wrote themselves."""
-    names = await office.store.children(paths.ISR_CHANGES, office.watch(event))
+    names = await context.store.children(paths.ISR_CHANGES, context.watch(event))
     if not names:
         return  # we have just removed them
-    noted = await loading.read_isr_changes(office.store, names)
-    image = office.image
+    noted = await loading.read_isr_changes(context.store, names)
+    image = context.image
     known = [each for each in noted if image.find_partition(each) is not None and not image.is_deleting(each.topic)]
-    changed = await office.read_states_again(known)
+    changed = await context.read_states_again(known)
     announcement = ControlBatch()
     announcement.add_metadata(changed)
-    await office.tell(announcement)
-    await complete_moves(office, changed)
-    await office.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
+    await context.tell(announcement)
+    await complete_moves(context, changed)
+    await context.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 
 def _topic_partition(step: Step) -> TopicPartition:

@@ -6,7 +6,7 @@ no two brokers ever get the same; a block whose answer is lost is never used.
 
 import logging
 
-from barnabas.controller.context import Office
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.events import ProducerIdsAsked
 from barnabas.controller.image import loading
 from barnabas.controller.store import paths
@@ -20,20 +20,20 @@ PRODUCER_ID_MAX = (1 << 63) - 1
 logger = logging.getLogger(__name__)
 
 
-async def producer_ids_asked(office: Office, event: ProducerIdsAsked) -> None:
+async def producer_ids_asked(context: ControllerContext, event: ProducerIdsAsked) -> None:
     """Claim the next block for a broker."""
-    broker = office.image.brokers.get(event.broker_id)
+    broker = context.image.brokers.get(event.broker_id)
     if broker is None:
         event.answer(ErrorCode.BROKER_ID_NOT_REGISTERED)
     elif broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
-        event.answer(await _claim_producer_ids(office, event.broker_id))
+        event.answer(await _claim_producer_ids(context, event.broker_id))
 
 
-async def _claim_producer_ids(office: Office, broker_id: int) -> ProducerIdBlock | ErrorCode:
+async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> ProducerIdBlock | ErrorCode:
     while True:
-        data, stat = await office.store.get(paths.PRODUCER_ID_BLOCK)
+        data, stat = await context.store.get(paths.PRODUCER_ID_BLOCK)
         first = 0
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
@@ -42,6 +42,6 @@ async def _claim_producer_ids(office: Office, broker_id: int) -> ProducerIdBlock
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             first = previous.last + 1
         block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
-        (outcome,) = await office.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
+        (outcome,) = await context.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
         if not isinstance(outcome, NodeError):
             return block

@@ -8,13 +8,13 @@ a broker joins that holds one.
 
 import logging
 
-from barnabas.controller.context import Office
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.decide.replicas import decide_deletion_answers, decide_deletions
 from barnabas.controller.decide.requests import deleted_partitions
 from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.handlers.topics import compare_topics
 from barnabas.controller.image import loading
-from barnabas.controller.image.state import DeletionMarked, TopicDeleted, TopicVanished
+from barnabas.controller.image.state import DeletionMarked, TopicDeleted, TopicGone
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, Delete
 from barnabas.wire.errors import ErrorCode, error_name
@@ -23,15 +23,15 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-async def deletion_marks_touched(office: Office, event: DeletionMarksTouched) -> None:
+async def deletion_marks_touched(context: ControllerContext, event: DeletionMarksTouched) -> None:
     """Begin to delete what was marked."""
-    await read_deletion_marks(office)
-    await go_on_deleting(office)
+    await read_deletion_marks(context)
+    await go_on_deleting(context)
 
 
-async def stop_replica_answered(office: Office, event: StopReplicaAnswered) -> None:
+async def stop_replica_answered(context: ControllerContext, event: StopReplicaAnswered) -> None:
     """Replicas that are deleted, or could not be."""
-    if not office.image.is_current(event.broker):
+    if not context.image.is_current(event.broker):
         return
     errors = {
         TopicPartition(error.topic_name, error.partition_index): error.error_code
@@ -45,50 +45,50 @@ async def stop_replica_answered(office: Office, event: StopReplicaAnswered) -> N
     if failed:
         first, why = failed[0], error_name(codes[failed[0]])
         logger.warning("broker %d could not delete %d replicas, %s first: %s", broker_id, len(failed), first, why)
-    await office.commit(decide_deletion_answers(office.image, broker_id, deleted, failed))
-    await go_on_deleting(office)
+    await context.commit(decide_deletion_answers(context.image, broker_id, deleted, failed))
+    await go_on_deleting(context)
 
 
-async def read_deletion_marks(office: Office) -> None:
+async def read_deletion_marks(context: ControllerContext) -> None:
     """Take note of marks; remove those of topics that do not exist, and all when deletion is disabled."""
-    marked = await office.store.children(paths.DELETE_TOPICS, office.watch(DeletionMarksTouched()))
-    if any(topic not in office.image.topics for topic in marked):
+    marked = await context.store.children(paths.DELETE_TOPICS, context.watch(DeletionMarksTouched()))
+    if any(topic not in context.image.topics for topic in marked):
         # Perhaps created so recently that its event is still in the queue; that keeps its watch.
-        await compare_topics(office, await office.store.children(paths.TOPICS))
-    enabled = office.config.delete_topic_enable
-    kept = {topic: None for topic in marked if enabled and topic in office.image.topics}
-    await office.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
+        await compare_topics(context, await context.store.children(paths.TOPICS))
+    enabled = context.config.delete_topic_enable
+    kept = {topic: None for topic in marked if enabled and topic in context.image.topics}
+    await context.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
     for topic in kept:
-        if not office.image.is_deleting(topic):
+        if not context.image.is_deleting(topic):
             logger.info("deleting topic %s", topic)
-            office.replay(DeletionMarked(topic))
+            context.replay(DeletionMarked(topic))
 
 
-async def go_on_deleting(office: Office) -> None:
+async def go_on_deleting(context: ControllerContext) -> None:
     """The next step of every deletion that can go on."""
-    while office.image.deletions:
-        refused = await office.commit(decide_deletions(office.image))
+    while context.image.deletions:
+        refused = await context.commit(decide_deletions(context.image))
         if not refused:
             return
         for step in refused:
             if isinstance(step.record, TopicDeleted):
-                await _remove_by_reading(office, step.record.topic)
+                await _remove_by_reading(context, step.record.topic)
 
 
-async def _remove_by_reading(office: Office, topic: str) -> None:
+async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone.
 
     Or it was our own write that removed them, its answer was lost, and the topic was created anew: that is another one.
     """
     path, marker = paths.topic(topic), paths.delete_topic(topic)
-    found = (await loading.read_topics(office.store, [topic], None)).get(topic)
-    is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != office.image.topics[topic].topic_id
+    found = (await loading.read_topics(context.store, [topic], None)).get(topic)
+    is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != context.image.topics[topic].topic_id
     if not is_another:
-        is_marked = await office.store.exists(marker) is not None
+        is_marked = await context.store.exists(marker) is not None
         guard = [Check(marker, ANY_VERSION)] if is_marked else []
-        below = await loading.subtree(office.store, path)
-        await office.write([*guard, Delete(node)] for node in [*below, path])
-        if await office.store.exists(path) is not None:
+        below = await loading.subtree(context.store, path)
+        await context.write([*guard, Delete(node)] for node in [*below, path])
+        if await context.store.exists(path) is not None:
             return
-        await office.write([[Delete(marker)]])
-    office.replay(TopicVanished(topic))
+        await context.write([[Delete(marker)]])
+    context.replay(TopicGone(topic))

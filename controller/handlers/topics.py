@@ -8,13 +8,13 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller.admin.create_topics import new_topic_id
-from barnabas.controller.context import Office
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.decide.leaders import partitions_without_leader
 from barnabas.controller.decide.replicas import decide_replicas_of_new_partitions
 from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
 from barnabas.controller.image import loading
-from barnabas.controller.image.state import TopicAppeared, TopicVanished
+from barnabas.controller.image.state import TopicAppeared, TopicGone
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
 from barnabas.controller.store.store import NodeError, SetData
@@ -23,75 +23,75 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-async def topics_touched(office: Office, event: TopicsTouched) -> None:
+async def topics_touched(context: ControllerContext, event: TopicsTouched) -> None:
     """Topics that were created get leaders; one whose node somebody removed is forgotten."""
-    await compare_topics(office, await office.store.children(paths.TOPICS, office.watch(event)))
+    await compare_topics(context, await context.store.children(paths.TOPICS, context.watch(event)))
 
 
-async def compare_topics(office: Office, names: list[str]) -> None:
+async def compare_topics(context: ControllerContext, names: list[str]) -> None:
     """Bring the image in line with the topics that exist."""
     existing = dict.fromkeys(names)
-    for topic in [topic for topic in office.image.topics if topic not in existing]:
+    for topic in [topic for topic in context.image.topics if topic not in existing]:
         logger.warning("topic %s was removed from the metadata store by somebody else", topic)
-        office.replay(TopicVanished(topic))
-    await _serve_new_partitions(office, await read_new_topics(office, names))
+        context.replay(TopicGone(topic))
+    await _serve_new_partitions(context, await read_new_topics(context, names))
 
 
-async def topic_touched(office: Office, event: TopicTouched) -> None:
+async def topic_touched(context: ControllerContext, event: TopicTouched) -> None:
     """The topic may have grown."""
-    known = office.image.topics.get(event.topic)
+    known = context.image.topics.get(event.topic)
     if known is None:
         return
-    found = await loading.read_topics(office.store, [event.topic], lambda _: office.watch(event))
+    found = await loading.read_topics(context.store, [event.topic], lambda _: context.watch(event))
     if event.topic not in found:
         return
     assignment = found[event.topic].assignment
     if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
         logger.warning("topic %s was replaced in the metadata store by somebody else", event.topic)
-        office.replay(TopicVanished(event.topic))
-        await _serve_new_partitions(office, await _adopt_topics(office, found))
+        context.replay(TopicGone(event.topic))
+        await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
-    if added and office.image.is_deleting(event.topic):
+    if added and context.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
-    await office.replay_many(added)
-    await _serve_new_partitions(office, [each.topic_partition for each in added])
+    await context.replay_many(added)
+    await _serve_new_partitions(context, [each.topic_partition for each in added])
 
 
-async def read_new_topics(office: Office, names: Iterable[str]) -> list[TopicPartition]:
+async def read_new_topics(context: ControllerContext, names: Iterable[str]) -> list[TopicPartition]:
     """Read and watch the topics that the image lacks; returns their partitions."""
-    new = [name for name in names if name not in office.image.topics]
-    watches = {name: office.watch(TopicTouched(name)) for name in new}
-    return await _adopt_topics(office, await loading.read_topics(office.store, new, watches.__getitem__))
+    new = [name for name in names if name not in context.image.topics]
+    watches = {name: context.watch(TopicTouched(name)) for name in new}
+    return await _adopt_topics(context, await loading.read_topics(context.store, new, watches.__getitem__))
 
 
-async def _adopt_topics(office: Office, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
+async def _adopt_topics(context: ControllerContext, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
     """Take topics into the image, and return their partitions. One without an id is given one, if our level has ids."""
     partitions: list[TopicPartition] = []
     while found:
         lacking = {
             name: topic
             for name, topic in found.items()
-            if topic.assignment.topic_id is None and office.level.topics_have_ids
+            if topic.assignment.topic_id is None and context.level.topics_have_ids
         }
-        ids = await _write_topic_ids(office, lacking)
+        ids = await _write_topic_ids(context, lacking)
         for name, topic in found.items():
             topic_id = ids.get(name, topic.assignment.topic_id)
             if topic_id is not None or name not in lacking:
                 appeared = loading.appeared_partitions(name, topic.assignment)
-                await office.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
+                await context.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]  # written by somebody in between
-        found = await loading.read_topics(office.store, refused, None)
+        found = await loading.read_topics(context.store, refused, None)
     return partitions
 
 
-async def _write_topic_ids(office: Office, topics: Mapping[str, loading.FoundTopic]) -> dict[str, bytes]:
+async def _write_topic_ids(context: ControllerContext, topics: Mapping[str, loading.FoundTopic]) -> dict[str, bytes]:
     """Give topics that were created before topic ids existed an id (KIP-516); returns those that were written."""
-    ids = {name: new_topic_id(office.rng) for name in topics}
-    outcomes = await office.write(
+    ids = {name: new_topic_id(context.rng) for name in topics}
+    outcomes = await context.write(
         [SetData(paths.topic(name), _with_id(topic.assignment, ids[name]).encode(), topic.version)]
         for name, topic in topics.items()
     )
@@ -106,14 +106,14 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
     return TopicAssignment(assignment.partitions, topic_id, assignment.adding, assignment.removing)
 
 
-async def _serve_new_partitions(office: Office, topic_partitions: list[TopicPartition]) -> None:
+async def _serve_new_partitions(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
     if topic_partitions:
-        decision = decide_replicas_of_new_partitions(office.image, topic_partitions)
-        await office.elect(topic_partitions, decision)
+        decision = decide_replicas_of_new_partitions(context.image, topic_partitions)
+        await context.elect(topic_partitions, decision)
 
 
-async def unclean_election_allowed(office: Office, event: UncleanElectionAllowed) -> None:
+async def unclean_election_allowed(context: ControllerContext, event: UncleanElectionAllowed) -> None:
     """Elect where only a replica out of sync can lead."""
-    waiting = partitions_without_leader(office.image)
+    waiting = partitions_without_leader(context.image)
     affected = [each for each in waiting if event.topic is None or each.topic == event.topic]
-    await office.elect(affected, Decision())
+    await context.elect(affected, Decision())

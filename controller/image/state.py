@@ -222,7 +222,7 @@ class TopicDeleted(NamedTuple):
     topic: str
 
 
-class TopicVanished(NamedTuple):
+class TopicGone(NamedTuple):
     """Somebody else removed the topic's node; its replicas were told nothing."""
 
     topic: str
@@ -244,7 +244,7 @@ Record = (
     | DeletionHalted
     | DeletionResumed
     | TopicDeleted
-    | TopicVanished
+    | TopicGone
 )
 
 
@@ -451,7 +451,7 @@ def _topic_deleted(image: ClusterImage, record: TopicDeleted) -> None:
     _forget_topic(image, record.topic)
 
 
-def _topic_vanished(image: ClusterImage, record: TopicVanished) -> None:
+def _topic_gone(image: ClusterImage, record: TopicGone) -> None:
     _forget_topic(image, record.topic)
 
 
@@ -502,5 +502,5 @@ _REPLAY: dict[type[Record], Callable[..., None]] = {
     DeletionHalted: _deletion_halted,
     DeletionResumed: _deletion_resumed,
     TopicDeleted: _topic_deleted,
-    TopicVanished: _topic_vanished,
+    TopicGone: _topic_gone,
 }

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.isr import Follower
     from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
-    from barnabas.controller.context import Surroundings, Term
+    from barnabas.controller.context import ControllerDeps, Term
     from barnabas.controller.events import Event
     from barnabas.controller.image.state import ClusterImage
     from barnabas.controller.store.store import MetadataStore
@@ -149,13 +149,13 @@ class _Stubborn:
 
 
 def _stale_controller() -> list[Replacement]:
-    right = context.Office.__init__
+    right = context.ControllerContext.__init__
 
     def begin(
-        self: "context.Office", surroundings: "Surroundings", term: "Term", put: "Callable[[Event], None]"
+        self: "context.ControllerContext", deps: "ControllerDeps", term: "Term", put: "Callable[[Event], None]"
     ) -> None:
         """A term outlasts its session."""
-        right(self, surroundings, term, put)
+        right(self, deps, term, put)
         self.store = _Stubborn(self.store)  # type: ignore[assignment]  # it does what a store does
 
     def check(path: str, version: int) -> Check:
@@ -165,24 +165,24 @@ def _stale_controller() -> list[Replacement]:
     def on_expired(self: "Candidate") -> None:
         """The session is over; what of it?"""
         self._session_is_over = True
-        self._office_touched.set()
+        self._node_changed.set()
 
-    async def watch_office(self: "Candidate", term: "Term") -> None:
+    async def watch_node(self: "Candidate", term: "Term") -> None:
         """Stay in office, in another session if need be."""
         while True:
-            self._office_touched = trio.Event()
+            self._node_changed = trio.Event()
             try:
                 if self._session_is_over:
                     await self._begin_session()
             except StoreError:
                 self._term_scope.cancel()
-            await self._office_touched.wait()
+            await self._node_changed.wait()
 
     return [
         (context, "Check", check),
-        (context.Office, "__init__", begin),
+        (context.ControllerContext, "__init__", begin),
         (candidate.Candidate, "_on_expired", on_expired),
-        (candidate.Candidate, "_watch_office", watch_office),
+        (candidate.Candidate, "_watch_office", watch_node),
     ]
 
 

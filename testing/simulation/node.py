@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.serve import UNFIT_SURROUNDINGS, Serving, serve
+from barnabas.broker.serve import UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.broker.world import StoreConfig, World
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store.store import MetadataStore, StoreError
@@ -256,7 +256,7 @@ class Node:
                 task_status=_Ready(life),
                 on_built=partial(self._built, life),
             )
-        except (*UNFIT_SURROUNDINGS, OSError) as error:
+        except (*UNFIT_ENVIRONMENT, OSError) as error:
             if not life.crashed:
                 self.failure = error
 

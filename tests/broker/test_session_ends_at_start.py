@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import trio
 
 from barnabas.broker.cluster.dynamic_config import ConfigChanges
-from barnabas.broker.cluster.registration import Membership
+from barnabas.broker.cluster.registration import Registration
 from barnabas.controller.store.store import SessionExpired
 
 
@@ -40,7 +40,7 @@ async def test_changes_of_configuration_are_followed_in_another_session(nursery,
 
 async def test_the_broker_registers_in_another_session(autojump_clock, monkeypatch):
     store = ExpiringStore()
-    membership = Membership(store, SimpleNamespace(), SimpleNamespace(), lambda: 0)
+    registration = Registration(store, SimpleNamespace(), SimpleNamespace(), lambda: 0)
     sessions = []
 
     async def join_again():
@@ -48,6 +48,6 @@ async def test_the_broker_registers_in_another_session(autojump_clock, monkeypat
         if store.session_id == 1:
             raise SessionExpired(1)
 
-    monkeypatch.setattr(membership, "join_again", join_again)
-    await membership.join((), SimpleNamespace())
+    monkeypatch.setattr(registration, "join_again", join_again)
+    await registration.join((), SimpleNamespace())
     assert sessions == [1, 2]

@@ -12,7 +12,7 @@ import trio.testing
 from barnabas.controller.admin.create_topics import NewTopic, TopicDefaults, create_topic, mark_for_deletion, plan_topic
 from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.context import Surroundings
+from barnabas.controller.context import ControllerDeps
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import IsrChangesAsked
 from barnabas.controller.image.state import (
@@ -209,7 +209,7 @@ class Cluster:
             broker = self.add(broker_id, logs=logs)
             await self.register(broker, rack=rack)
             broker.candidate = Candidate(
-                Surroundings(
+                ControllerDeps(
                     store=broker.store,
                     broker_id=broker_id,
                     config=self.config,

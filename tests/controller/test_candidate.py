@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.controller.candidate import Candidate
-from barnabas.controller.context import Surroundings
+from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
@@ -15,7 +15,7 @@ from barnabas.wire.topics import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-async def office(cluster):
+async def context(cluster):
     """Who /controller names, and the last epoch."""
     node = ControllerNode.decode(await cluster.data(paths.CONTROLLER))
     epoch = ControllerEpoch.decode(await cluster.data(paths.CONTROLLER_EPOCH))
@@ -25,7 +25,7 @@ async def office(cluster):
 async def test_the_first_broker_wins_and_the_others_wait(cluster):
     await cluster.start(1, 2, 3)
     assert [broker.candidate.is_active for broker in cluster.brokers.values()] == [True, False, False]
-    assert await office(cluster) == (1, 1)
+    assert await context(cluster) == (1, 1)
 
 
 async def test_the_office_is_an_ephemeral_node_and_the_epoch_is_plain_text(cluster):
@@ -39,7 +39,7 @@ async def test_when_the_controller_dies_another_one_is_elected_with_a_higher_epo
     await cluster.start(1, 2, 3)
     await cluster.kill(1)
     assert cluster.controller.broker_id in (2, 3)
-    assert await office(cluster) == (cluster.controller.broker_id, 2)
+    assert await context(cluster) == (cluster.controller.broker_id, 2)
     assert cluster.controller.candidate.epoch == 2
 
 
@@ -53,7 +53,7 @@ async def test_a_controller_whose_node_is_removed_races_again(cluster):
     await cluster.start(1)
     await cluster.store.delete(paths.CONTROLLER)
     await cluster.settle()
-    assert await office(cluster) == (1, 2)
+    assert await context(cluster) == (1, 2)
 
 
 async def test_a_controller_that_was_replaced_stops_at_once(cluster):
@@ -83,11 +83,11 @@ async def test_elected_and_resigned_are_told(cluster):
     await cluster.start(2)
     broker = cluster.add(1)
     await cluster.register(broker)
-    surroundings = Surroundings(
+    deps = ControllerDeps(
         broker.store, 1, cluster.config, lambda live: cluster.brokers[live.broker_id], lambda: 0, cluster.rng
     )
     broker.candidate = Candidate(
-        surroundings,
+        deps,
         on_elected=lambda epoch: told.append(("elected", epoch)),
         on_resigned=lambda: told.append("resigned"),
     )
@@ -136,7 +136,7 @@ async def test_a_victory_whose_answer_was_lost_is_a_victory(cluster):
     await cluster.store.delete(paths.CONTROLLER)
     await cluster.settle()
     assert broker.candidate.is_active
-    assert await office(cluster) == (1, 2)
+    assert await context(cluster) == (1, 2)
     assert store.failing == 0
 
 
@@ -150,7 +150,7 @@ async def test_a_store_that_cannot_be_reached_is_tried_again(autojump_clock, clu
     assert not broker.candidate.is_active
     await trio.sleep(2)
     assert broker.candidate.is_active
-    assert await office(cluster) == (1, 3 if applied else 2)
+    assert await context(cluster) == (1, 3 if applied else 2)
 
 
 async def test_of_two_that_race_at_once_one_wins(cluster):
@@ -160,7 +160,7 @@ async def test_of_two_that_race_at_once_one_wins(cluster):
     await cluster.store.delete(paths.CONTROLLER)
     await cluster.settle()
     assert sum(broker.candidate.is_active for broker in cluster.brokers.values()) == 1
-    assert (await office(cluster))[0] == cluster.controller.broker_id
+    assert (await context(cluster))[0] == cluster.controller.broker_id
 
 
 async def test_an_epoch_that_moves_during_the_race_is_read_again(cluster):
@@ -193,7 +193,7 @@ async def test_another_broker_takes_over_from_one_whose_session_expired(cluster)
     await cluster.start(1, 2)
     await cluster.brokers[1].store.expire()
     await cluster.settle()
-    assert await office(cluster) == (cluster.controller.broker_id, 2)
+    assert await context(cluster) == (cluster.controller.broker_id, 2)
     assert cluster.image.brokers.keys() == {1, 2}
 
 

@@ -13,14 +13,14 @@ from barnabas.wire.topics import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 
 
-async def fail(office, event):
+async def fail(context, event):
     """What a handler does that has a mistake in it."""
     raise IndexError("a planted mistake")
 
 
-async def write_and_fail(office, event):
-    await office.write([[Create("/written")]])
-    await fail(office, event)
+async def write_and_fail(context, event):
+    await context.write([[Create("/written")]])
+    await fail(context, event)
 
 
 def question():

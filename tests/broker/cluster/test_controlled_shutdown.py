@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.cluster.controlled_shutdown import hand_over
+from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
@@ -39,7 +39,7 @@ async def stop(controller, *, brokers=(1, 2), **properties):
     metadata = SimpleNamespace(brokers=dict.fromkeys(brokers))
     replicas = SimpleNamespace(broker_id=1, broker_epoch=77)
     began = trio.current_time()
-    await hand_over(BrokerConfig(dotted(properties)), metadata, replicas, controller)
+    await controlled_shutdown(BrokerConfig(dotted(properties)), metadata, replicas, controller)
     return trio.current_time() - began
 
 

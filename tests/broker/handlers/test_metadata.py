@@ -300,7 +300,7 @@ def told_of(broker, **counts):
     ]
     live = [m.UpdateMetadataRequest.UpdateMetadataBroker(id=me, endpoints=[endpoint])]
     broker.metadata.apply(m.UpdateMetadataRequest(controller_id=me, live_brokers=live, topic_states=topics))
-    broker.metadata.is_whole.set()
+    broker.metadata.is_complete.set()
     return broker
 
 

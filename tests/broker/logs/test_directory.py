@@ -7,7 +7,7 @@ from barnabas.broker.logs.directory import (
     LogDirectoryRefused,
     StoredIdentity,
     agreed_identity,
-    doomed_name,
+    deleted_name,
     future_name,
     mark_clean,
     parse_partition_name,
@@ -41,8 +41,8 @@ def disk_with(*names: str) -> Disk:
 def test_directory_names_are_kafkas():
     assert parse_partition_name("a-b.c-10") == TopicPartition("a-b.c", 10)
     assert [parse_partition_name(name) for name in ("a", "a-", "-1", "a-b", "a-1.x", "a b-1")] == [None] * 6
-    assert doomed_name(T0, bytes.fromhex(UNIQUE)) == f"t-0.{UNIQUE}-delete"
-    assert len(doomed_name(TopicPartition("x" * 249, 12), bytes(16))) == 255
+    assert deleted_name(T0, bytes.fromhex(UNIQUE)) == f"t-0.{UNIQUE}-delete"
+    assert len(deleted_name(TopicPartition("x" * 249, 12), bytes(16))) == 255
 
 
 def test_logs_and_those_that_wait_for_their_removal_are_found():

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.server import dispatch
-from barnabas.broker.server.connection import FAVOUR_BYTES, FAVOUR_SECONDS, STALLED_SECONDS
+from barnabas.broker.server.connection import STALLED_SECONDS, TOKEN_BYTES, TOKEN_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import (
@@ -309,7 +309,7 @@ async def test_each_of_a_crowd_of_half_sent_frames_delays_an_honest_one_by_no_mo
     machine, crowd = await crowded(nursery, 20)
     began = trio.current_time()
     assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
-    assert trio.current_time() - began <= len(crowd) * FAVOUR_SECONDS + 1
+    assert trio.current_time() - began <= len(crowd) * TOKEN_SECONDS + 1
     assert await crowd[0].is_quiet(0.1), "nobody had to be closed for it"
 
 
@@ -318,13 +318,13 @@ async def test_a_byte_now_and_then_does_not_keep_the_place_above_the_limit(nurse
 
     async def drip(client):
         while True:
-            await trio.sleep(FAVOUR_SECONDS / 2)
+            await trio.sleep(TOKEN_SECONDS / 2)
             await client.send_bytes(b"\0")
 
     async with trio.open_nursery() as dripping:
         for client in crowd:
             dripping.start_soon(drip, client)
-        with trio.fail_after(5 * FAVOUR_SECONDS):
+        with trio.fail_after(5 * TOKEN_SECONDS):
             assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
         dripping.cancel_scope.cancel()
 
@@ -337,9 +337,9 @@ async def test_whoever_goes_on_sending_keeps_the_place_until_its_frame_is_whole(
 
     async def send_slowly():
         await client.send_bytes(struct.pack(">i", len(frame)))
-        for position in range(0, len(frame), FAVOUR_BYTES):
-            await client.send_bytes(frame[position : position + FAVOUR_BYTES])
-            await trio.sleep(FAVOUR_SECONDS * 0.9)
+        for position in range(0, len(frame), TOKEN_BYTES):
+            await client.send_bytes(frame[position : position + TOKEN_BYTES])
+            await trio.sleep(TOKEN_SECONDS * 0.9)
 
     answered = []
 
@@ -348,7 +348,7 @@ async def test_whoever_goes_on_sending_keeps_the_place_until_its_frame_is_whole(
 
     nursery.start_soon(send_slowly)
     nursery.start_soon(receive)
-    await trio.sleep(4 * FAVOUR_SECONDS)  # by now it has the place
+    await trio.sleep(4 * TOKEN_SECONDS)  # by now it has the place
     assert answered == []
     assert (await other.produce("t", bytes(80_000))).error_code == 0
     assert answered == [0], "the other one came later"
@@ -361,7 +361,7 @@ async def test_a_request_in_hand_keeps_the_place_until_it_is_answered(nursery, a
     waiting = fetch_request([("t", 0, 0), *unknown], max_wait_ms=20_000)
     began = trio.current_time()
     await client.send(waiting, 11)
-    await trio.sleep(4 * FAVOUR_SECONDS)
+    await trio.sleep(4 * TOKEN_SECONDS)
     assert (await other.produce("t2", bytes(80_000))).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert trio.current_time() - began >= 20
     assert isinstance(await client.receive(), m.FetchResponse)

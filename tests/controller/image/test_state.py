@@ -18,7 +18,7 @@ from barnabas.controller.image.state import (
     ReplicaMoved,
     TopicAppeared,
     TopicDeleted,
-    TopicVanished,
+    TopicGone,
     replay,
     replay_all,
 )
@@ -120,7 +120,7 @@ def test_a_topic_with_a_replica_left_is_not_deleted(picture):
 
 def test_a_topic_that_somebody_else_removed_is_forgotten_whatever_its_state(picture):
     image = picture.image(1, orders=[[1]])
-    replay(image, TopicVanished("orders"))
+    replay(image, TopicGone("orders"))
     assert image.topics == {} and image.topic_names == {}
 
 
