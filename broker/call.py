@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster.dynamic_config import ConfigChanges
+    from barnabas.broker.cluster.dynamic_config import DynamicConfig
     from barnabas.broker.cluster.registration import Registration
     from barnabas.broker.cluster.topics import Topics
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.groups.coordinator import GroupCoordinator
     from barnabas.broker.metadata import ClusterMetadata
-    from barnabas.broker.peers.controller_peer import ControllerLink
+    from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
-    from barnabas.broker.replication.alter_partition import IsrChanges
+    from barnabas.broker.replication.alter_partition import AlterPartition
     from barnabas.broker.replication.fetch_sessions import FetchSessions
-    from barnabas.broker.replication.fetcher_pool import Fetchers
+    from barnabas.broker.replication.fetcher_pool import FetcherPool
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
     from barnabas.broker.transactions.producer_ids import ProducerIds
@@ -42,18 +42,18 @@ class Broker:
     store: "MetadataStore"
     metadata: "ClusterMetadata"
     replicas: "Replicas"
-    fetchers: "Fetchers"
+    fetchers: "FetcherPool"
     moves: "Moves"
     topics: "Topics"
     topic_configs: "TopicConfigs"
-    config_changes: "ConfigChanges"
+    dynamic_config: "DynamicConfig"
     groups: "GroupCoordinator"
     producer_ids: "ProducerIds"
-    isr_changes: "IsrChanges"
+    alter_partition: "AlterPartition"
     candidate: "Candidate"
     registration: "Registration"
     peers: "Peers"
-    controller_link: "ControllerLink"
+    controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
     cold_reads: trio.Semaphore  # how many threads may wait for data that the page cache does not hold
 

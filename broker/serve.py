@@ -30,7 +30,7 @@ from barnabas.broker.call import Broker
 from barnabas.broker.cluster.boot_mark import KeptData
 from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
 from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_deleted_topics, read_topic_ids
-from barnabas.broker.cluster.dynamic_config import BrokerConfigs, ConfigChanges
+from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
 from barnabas.broker.cluster.registration import Registration
 from barnabas.broker.cluster.topics import GROUP_TOPIC, Topics
@@ -44,12 +44,12 @@ from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefu
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
-from barnabas.broker.peers.controller_peer import ControllerLink
+from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
-from barnabas.broker.replication.alter_partition import Ask, IsrChanges
-from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, IsrWriter
+from barnabas.broker.replication.alter_partition import AlterPartition, Ask
+from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
 from barnabas.broker.replication.fetch_sessions import FetchSessions
-from barnabas.broker.replication.fetcher_pool import Fetchers
+from barnabas.broker.replication.fetcher_pool import FetcherPool
 from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
@@ -159,11 +159,11 @@ async def _serve(
             await background.start(broker.fetchers.run)
             await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
-            background.start_soon(kept_up, logger, "the way to the controller", broker.controller_link.run)
+            background.start_soon(kept_up, logger, "the way to the controller", broker.controller_peer.run)
             background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
             background.start_soon(kept_up, logger, "the look at fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
-            await background.start(broker.config_changes.run, partial(_advertise_anew, broker, listeners))
+            await background.start(broker.dynamic_config.run, partial(_advertise_anew, broker, listeners))
             await broker.registration.join(advertised, kept)
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_metadata, broker))
@@ -185,10 +185,10 @@ def _build(
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
     me, metadata = identity.broker_id, ClusterMetadata()
-    isr_changes = IsrChanges(me, config, metadata)
+    alter_partition = AlterPartition(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
     fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
-    fetchers = Fetchers(fetcher_deps, metadata)
+    fetchers = FetcherPool(fetcher_deps, metadata)
     moves = Moves(MoveDeps(fetcher_deps, LocalLeader(lambda: replicas, world, Pace(config))))
     replicas = Replicas(
         broker_id=me,
@@ -199,15 +199,15 @@ def _build(
         metadata=metadata,
         topic_configs=topic_configs,
         now_ms=world.now_ms,
-        watch=isr_changes,
+        watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
-    controller_link = ControllerLink(peers, config, metadata, me)
+    controller_peer = ControllerPeer(peers, config, metadata, me)
     registration = Registration(store, config, replicas, world.now_ms)
     controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
     candidate = Candidate(controller_deps, register=registration.join_again)
-    config_changes = partial(ConfigChanges, store, broker_configs=broker_configs, topic_configs=topic_configs)
+    dynamic_config = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
         config=config,
@@ -220,14 +220,14 @@ def _build(
         moves=moves,
         topics=Topics(store, config, metadata, world),
         topic_configs=topic_configs,
-        config_changes=config_changes(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
+        dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
-        producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_link, replicas, config)),
-        isr_changes=isr_changes,
+        producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config)),
+        alter_partition=alter_partition,
         candidate=candidate,
         registration=registration,
         peers=peers,
-        controller_link=controller_link,
+        controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
@@ -236,10 +236,10 @@ def _build(
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     """Let leaders change their ISRs: by asking the controller or, as brokers did before 2.7, by writing them."""
-    changes = broker.isr_changes
-    ask: Ask = broker.controller_link.ask
+    changes = broker.alter_partition
+    ask: Ask = broker.controller_peer.ask
     if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
-        writer = IsrWriter(broker.store, broker.replicas)
+        writer = AlterPartitionZk(broker.store, broker.replicas)
         background.start_soon(kept_up, logger, "what is told of written ISRs", writer.run)
         ask = writer.ask
     run = partial(changes.run, ask, lambda: broker.replicas.broker_epoch)
@@ -248,7 +248,7 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
 
 
 async def _allocate_producer_ids(
-    controller: ControllerLink, replicas: Replicas, config: BrokerConfig
+    controller: ControllerPeer, replicas: Replicas, config: BrokerConfig
 ) -> tuple[int, int] | ErrorCode:
     """Ask the controller for a block of producer ids."""
     request = m.AllocateProducerIdsRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
@@ -453,7 +453,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
-                await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_link)
+                await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_peer)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():
             listener.close()

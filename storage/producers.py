@@ -16,7 +16,8 @@ after a start or a truncation, beginning from a snapshot. Thus restart and fail-
 Only appends of clients are checked for sequence; what a leader accepted, its follower takes over as it is.
 
 The snapshot (`<offset>.snapshot`, reference D.4) holds what is known of each producer when the log ended at that
-offset. Of the five batches it keeps only the last, as in Kafka; `recall.py` finds older ones when they are sent again.
+offset. Of the five batches it keeps only the last, as in Kafka; `duplicate_search.py` finds older ones when they are
+sent again.
 """
 
 import heapq

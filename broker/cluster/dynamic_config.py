@@ -79,7 +79,7 @@ class BrokerConfigs:
         return usable
 
 
-class ConfigChanges:
+class DynamicConfig:
     """Follows the notifications."""
 
     def __init__(  # the parts that a change concerns, by keyword

@@ -273,7 +273,7 @@ class _Alteration:
                 outcomes.append((ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             else:
                 outcomes.append((ErrorCode.NONE, None))
-        await self._broker.config_changes.await_applied(self._notification)
+        await self._broker.dynamic_config.await_applied(self._notification)
         return outcomes
 
     async def _alter(self, resource: Resource) -> None:

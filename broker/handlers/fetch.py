@@ -213,7 +213,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
     due: list[Wanted] = []
     plan.pulse = session.pulse
     session.pulse.broker_epoch = plan.broker_epoch
-    began_ms = plan.broker.isr_changes.now_ms()
+    began_ms = plan.broker.alter_partition.now_ms()
     try:
         while True:
             due = session.take_due()

@@ -27,9 +27,9 @@ from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
 from barnabas.broker.replication.partition import Partition, acknowledgements
 from barnabas.broker.replication.waiting import Later
+from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
-from barnabas.storage.recall import find_batch, fingerprint_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header

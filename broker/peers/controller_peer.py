@@ -27,7 +27,7 @@ BACKOFF_MS_MIN = 50.0
 BACKOFF_MS_MAX = 1000.0  # retry.backoff.max.ms of Kafka's clients
 
 
-class ControllerLink:
+class ControllerPeer:
     """Asks the controller, wherever it is."""
 
     def __init__(self, peers: Peers, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int) -> None:

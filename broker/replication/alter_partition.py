@@ -84,7 +84,7 @@ class Settled(Enum):
     AWAIT_ROLE = auto()
 
 
-class IsrChanges:
+class AlterPartition:
     """The partitions that want another ISR, and the broker's eyes on followers (`partition.FollowerWatch`)."""
 
     def __init__(

@@ -5,7 +5,7 @@ metadata store, under the condition that it is still at the partition epoch that
 partition in a sequential node below /isr_change_notification, which the controller watches. Notes gather: one node
 tells of all that changed, when nothing has changed for 5 s, or 60 s after the one before.
 
-To `IsrChanges` this looks like a controller that answers AlterPartition: `ask` carries a request out. What another
+To `AlterPartition` this looks like a controller that answers AlterPartition: `ask` carries a request out. What another
 writer has changed meanwhile is answered with INVALID_UPDATE_VERSION, unless it says the same: then an answer was lost.
 """
 
@@ -34,8 +34,8 @@ LATEST_SECONDS = 60.0
 Row = m.AlterPartitionResponse.PartitionData
 
 
-class IsrWriter:
-    """Writes what `IsrChanges` asks for."""
+class AlterPartitionZk:
+    """Writes what `AlterPartition` asks for."""
 
     def __init__(self, store: MetadataStore, replicas: Replicas) -> None:
         self._store = store

@@ -29,7 +29,7 @@ class Living(Protocol):
     def brokers(self) -> Container[int]: ...
 
 
-class Fetchers:
+class FetcherPool:
     """Every fetcher of this broker."""
 
     def __init__(self, deps: FetcherDeps, metadata: Living) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.replication.fetcher_pool import Fetchers
+from barnabas.broker.replication.fetcher_pool import FetcherPool
 from barnabas.broker.replication.followed_partition import FetcherDeps, Leader
 from barnabas.broker.replication.follower_state import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
@@ -106,7 +106,7 @@ class Moves:
     def __init__(self, deps: MoveDeps) -> None:
         self._broker_id = deps.broker_id
         self._logs = deps.logs
-        self._fetchers = Fetchers(deps, _Myself(deps.broker_id))
+        self._fetchers = FetcherPool(deps, _Myself(deps.broker_id))
         self._moving: dict[TopicPartition, FutureReplica] = {}
         self._nursery: trio.Nursery | None = None
         self._turn = trio.Lock()

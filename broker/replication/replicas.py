@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.directory import LogDirectory
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.metadata import ClusterMetadata, TopicInfo
-    from barnabas.broker.replication.fetcher_pool import Fetchers
+    from barnabas.broker.replication.fetcher_pool import FetcherPool
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.storage.flusher import Flusher
 
@@ -82,7 +82,7 @@ class Replicas:
         broker_id: int,
         logs: "Logs",
         flusher: "Flusher",
-        fetchers: "Fetchers",
+        fetchers: "FetcherPool",
         moves: "Moves",
         metadata: "ClusterMetadata",
         topic_configs: "TopicConfigs",

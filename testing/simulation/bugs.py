@@ -15,7 +15,7 @@ fail, so that a bug cannot turn harmless unnoticed when the code around it chang
     forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
     half_cut           go on with a log whose cut has failed
     topic_by_name      take the log of a deleted topic for that of the topic that has its name now
-    recall_by_numbers  know the retry of such a batch by its sequence numbers, whatever it holds
+    duplicate_by_numbers  know the retry of such a batch by its sequence numbers, whatever it holds
     empty_log          make an empty log where one was lost with its directory
     early_clean_marker take every end of a broker for a clean stop
     forgotten_directory_sync
@@ -284,7 +284,7 @@ def _trusted_all() -> list[Replacement]:
     return [(leaders, "bounced_members", bounced_members), (leaders, "leader_bounced", leader_bounced)]
 
 
-def _recall_by_numbers() -> list[Replacement]:
+def _duplicate_by_numbers() -> list[Replacement]:
     def find_batch(log: "PartitionLog", wanted: "Batch") -> "Steps[Duplicate | None]":
         """A batch is known by its producer and its sequence numbers."""
         numbers = _numbers_of(wanted.header)
@@ -346,7 +346,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "trusted_all": _trusted_all,
     "half_cut": _half_cut,
     "topic_by_name": _topic_by_name,
-    "recall_by_numbers": _recall_by_numbers,
+    "duplicate_by_numbers": _duplicate_by_numbers,
 }
 
 # Of which kind the histories are that show a bug, if no common one does.
@@ -357,7 +357,7 @@ KIND_OF: dict[str, str] = {
     "trusted_all": "moments",
     "half_cut": "moments",
     "topic_by_name": "twice",
-    "recall_by_numbers": "twice",
+    "duplicate_by_numbers": "twice",
 }
 
 

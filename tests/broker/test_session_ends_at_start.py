@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import trio
 
-from barnabas.broker.cluster.dynamic_config import ConfigChanges
+from barnabas.broker.cluster.dynamic_config import DynamicConfig
 from barnabas.broker.cluster.registration import Registration
 from barnabas.controller.store.store import SessionExpired
 
@@ -31,7 +31,7 @@ async def test_changes_of_configuration_are_followed_in_another_session(nursery,
     store = ExpiringStore()
     parts = ("broker_configs", "topic_configs", "config", "replicas", "candidate")
     made = {name: SimpleNamespace(advertised_listeners="") for name in parts}
-    changes = ConfigChanges(store, **made, now_ms=lambda: 0)
+    changes = DynamicConfig(store, **made, now_ms=lambda: 0)
     with trio.fail_after(60):
         await nursery.start(changes.run, None)
     assert store.session_id == 2

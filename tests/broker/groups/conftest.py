@@ -31,7 +31,7 @@ from barnabas.broker.groups.records import Commit, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
-from barnabas.broker.replication.alter_partition import IsrChanges
+from barnabas.broker.replication.alter_partition import AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.server.dispatch import answer
 from barnabas.controller.store.paths import Endpoint
@@ -244,7 +244,13 @@ class House:
         checkpointed = {"recovery_point": 0, "log_start_offset": None, "clean": False, "now_ms": 0}
         log = open_log(self.disk, DIRECTORY, key, topic_config, **checkpointed)
         partition = Partition(
-            key, topic_config, 0, self.now_ms, None, self.fail, IsrChanges(0, self.config, ClusterMetadata(), lambda: 0)
+            key,
+            topic_config,
+            0,
+            self.now_ms,
+            None,
+            self.fail,
+            AlterPartition(0, self.config, ClusterMetadata(), lambda: 0),
         )
         partition.log = log
         return partition

@@ -7,7 +7,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.peers.controller_peer import ControllerLink
+from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 
@@ -45,7 +45,7 @@ class Brokers:
         self.metadata = ClusterMetadata()
         self.answers = dict.fromkeys((1, 2, 3), MOVED)
         self.opened = []
-        self.link = ControllerLink(self, BrokerConfig({}), self.metadata, 1)
+        self.link = ControllerPeer(self, BrokerConfig({}), self.metadata, 1)
 
     def controller(self, broker_id, client_id):
         self.opened.append(Peer(broker_id, self.answers[broker_id]))

@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata
-from barnabas.broker.replication.alter_partition import ROLE_WAIT_SECONDS, IsrChanges
+from barnabas.broker.replication.alter_partition import ROLE_WAIT_SECONDS, AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
@@ -67,7 +67,7 @@ class Scene:
         config = BrokerConfig({"log.dirs": "/d", "replica.lag.time.max.ms": "10000"})
         metadata = ClusterMetadata()
         metadata.brokers = {each: BrokerInfo(each, {}, None) for each in (ME, OTHER)}
-        self.changes = IsrChanges(ME, config, metadata)
+        self.changes = AlterPartition(ME, config, metadata)
         self.disk = MemDisk()
         self.partitions = [self.partition(index, config.topic()) for index in range(partitions)]
         self.controller = controller

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.replication.alter_partition_zk import IsrWriter
+from barnabas.broker.replication.alter_partition_zk import AlterPartitionZk
 from barnabas.broker.replication.partition import Partition
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList, PartitionState
@@ -58,7 +58,7 @@ async def scene(nursery, autojump_clock):
     await store.batch([Create(each) for each in nodes])
     await store.batch([Create(STATE, PartitionState(ME, 3, 6, (ME, OTHER)).encode())])
     scene = Scene(store, None)
-    scene.writer = IsrWriter(store, SimpleNamespace(get=scene.get, broker_id=ME))
+    scene.writer = AlterPartitionZk(store, SimpleNamespace(get=scene.get, broker_id=ME))
     nursery.start_soon(scene.writer.run)
     return scene
 

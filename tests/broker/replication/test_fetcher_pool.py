@@ -1,10 +1,10 @@
-"""Fetchers begin and end with the broker."""
+"""FetcherPool begin and end with the broker."""
 
 from types import SimpleNamespace
 
 import trio
 
-from barnabas.broker.replication.fetcher_pool import Fetchers
+from barnabas.broker.replication.fetcher_pool import FetcherPool
 from barnabas.wire.topics import TopicPartition
 
 
@@ -12,7 +12,7 @@ async def test_a_role_that_comes_while_the_broker_stops_is_taken_and_nothing_is_
     key = TopicPartition("t", 0)
     log = SimpleNamespace(epochs=SimpleNamespace(latest_epoch=0))
     partition = SimpleNamespace(topic_partition=key, leader_id=2, leader_epoch=0, topic_id=bytes(16), log=log)
-    fetchers = Fetchers(SimpleNamespace(fetch_version=12, fetcher_count=1), SimpleNamespace(brokers={2}))
+    fetchers = FetcherPool(SimpleNamespace(fetch_version=12, fetcher_count=1), SimpleNamespace(brokers={2}))
     async with trio.open_nursery() as nursery:
         await nursery.start(fetchers.run)
         nursery.cancel_scope.cancel()

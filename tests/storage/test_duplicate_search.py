@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.pacing import complete_inline
-from barnabas.storage import recall
+from barnabas.storage import duplicate_search
+from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.producers import Duplicate, Origin, sequence_after
-from barnabas.storage.recall import find_batch, fingerprint_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import build_batch
@@ -87,7 +87,7 @@ def test_what_only_looks_like_the_batch_inside_a_record_is_not_it(world):
 
 def test_records_full_of_likenesses_end_the_search(world):
     log, batch = world.open(), batch_of(world, 1)
-    hostile = build_batch([(None, fingerprint_of(batch) * recall.LIKENESSES_MAX)], timestamp_ms=0)
+    hostile = build_batch([(None, fingerprint_of(batch) * duplicate_search.LIKENESSES_MAX)], timestamp_ms=0)
     log.append_as_leader(hostile, leader_epoch=0, origin=Origin.CLIENT, now_ms=0)
     write(world, log, 1, *LATER)
     assert find(log, batch) is None
@@ -101,14 +101,14 @@ def test_only_so_much_of_the_log_is_read_and_none_behind_what_is_remembered(worl
     write(world, log, 1, *LATER)
     for _ in range(20):
         world.append(log, size=200)
-    monkeypatch.setattr(recall, "SEARCHED_BYTES", 1000)
+    monkeypatch.setattr(duplicate_search, "SEARCHED_BYTES", 1000)
     assert find(log, batch_of(world, 1)) is not None
     assert find(log, batch_of(world, 0)) is None
 
 
 def test_a_search_takes_a_step_for_each_window_and_not_for_each_batch(world):
     log = world.open()
-    while log.size_bytes < 2 * recall.WINDOW_BYTES:
+    while log.size_bytes < 2 * duplicate_search.WINDOW_BYTES:
         world.append(log)
     write(world, log, *LATER)
     assert len(list(find_batch(log, batch_of(world, 99)))) == 3
