@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store.store import MetadataStore
 
-ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while nobody is authenticated
+ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while there is no authentication
 
-# What is allowed on each kind of resource when nobody is refused anything: one bit an operation (KIP-430).
+# What is allowed on each kind of resource without an authorizer: one bit an operation (KIP-430).
 AUTHORIZED_OPERATIONS = {"Cluster": 0b1111110100000, "Group": 0b101001000, "Topic": 0b110111111000}
 
 

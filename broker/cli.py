@@ -286,7 +286,7 @@ def require_one_store(data_dir: str | None, zookeeper: str | None) -> None:
 
     if (data_dir is None) == (zookeeper is None):
         raise click.UsageError("Which store? Give either --data-dir or --zookeeper.")
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # what goes wrong is told once, at the end
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # an error is printed once, at the end
 
 
 def print_json(value: object) -> None:

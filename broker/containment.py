@@ -4,7 +4,7 @@
         await follow(key)
     if attempt.failed: ...
 
-An exception that nobody expected is logged with its traceback, once, and the block is over. So the caller must be able
+An unexpected exception is logged with its traceback, once, and the block is over. So the caller must be able
 to say what is over with it: a partition that is not followed any more, a role that is refused, a look that is left out
 until the next one. Kafka does the same at the same places (`markPartitionFailed`, an error code for each partition of a
 LeaderAndIsr, the tasks of KafkaScheduler). Where state may be half changed and other things depend on it, nothing is
@@ -32,7 +32,7 @@ class Attempt:
 
 @contextmanager
 def contained(logger: logging.Logger, message: str, *args: object) -> Iterator[Attempt]:
-    """Log what nobody expected, with this message, and go on behind the block. Cancellation passes."""
+    """Log an unexpected exception with this message, and go on behind the block. Cancellation passes."""
     attempt = Attempt()
     try:
         yield attempt

@@ -19,7 +19,7 @@ ENTRIES_AT_A_TIME = 500  # of a dict, with all that they hold
 
 
 def take_apart(message: Struct) -> Steps[None]:
-    """Empty the lists of this message, and of what they hold. Nobody else may need one of them."""
+    """Empty the lists of this message, and of what they hold. No other code may use one of them."""
     lists = _lists_of(message)
     freed = 0
     while lists:

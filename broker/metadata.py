@@ -1,4 +1,4 @@
-"""The broker's picture of the cluster: exactly what UpdateMetadata told it (reference B.8).
+"""The broker's metadata cache: the cluster exactly as UpdateMetadata described it (reference B.8).
 
 Metadata, FindCoordinator and DescribeCluster are answered from here, never from the store: every broker gives the
 answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the picture.
@@ -55,7 +55,7 @@ class ClusterMetadata:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and when it went, by trio's clock
-        self.is_complete = trio.Event()  # once in a broker's life: what was there at its start has been told
+        self.is_complete = trio.Event()  # once in a broker's life: all that existed at its start has arrived
         self.answers = Kept()  # about all topics
         self._names: dict[bytes, str] = {}
         self._changed = trio.Event()
@@ -110,9 +110,9 @@ class ClusterMetadata:
                 yield TopicPartition(name, index)
 
     def brokers_to_tell(self) -> list[BrokerInfo]:
-        """Whom a client is told of: the live brokers, and for a short while those that have just gone.
+        """The brokers in a response: the live ones, and for a short while those that have just gone.
 
-        librdkafka drops a broker that is not told of any more before it moves that broker's partitions to the leaders
+        librdkafka drops a broker that is missing in a response before it moves that broker's partitions to the leaders
         that the same answer names, and then has lost sight of them for a second. Kafka tells of live brokers only.
         """
         expired = trio.current_time() - FAREWELL_SECONDS

@@ -2,7 +2,7 @@
 
 `Stream` is what a connection needs of a socket: receive some, send all, send a slice of a file, close. It sits on a
 plain non-blocking socket with trio's `wait_readable` and `wait_writable`: a connection here has one task, so there is
-nobody to lock out, and a send that succeeds at once needs no turn of the scheduler.
+no other sender, and a send that succeeds at once needs no turn of the scheduler.
 
 A simulated world replaces `Net` alone (`listen`, `connect`).
 """
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 Address = tuple[int, tuple[object, ...]]  # family, and host, port and more as the operating system wants it
 
 SENDFILE_BYTES_MAX = 1 << 20  # a call must not hold the loop: 1 MiB is about a quarter of a millisecond
-ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait for somebody to close, instead of ending the listener
+ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait until one is closed, instead of ending the listener
 # Descriptors that connections leave to files, a share of the limit within bounds: a checkpoint or a segment that finds
 # none fails like a broken disk, and takes its log directory offline.
 DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
@@ -121,7 +121,7 @@ class Net(Protocol):
         """Bind and listen; port 0 picks a free one. OSError with the reason when that fails."""
 
     async def connect(self, host: str, port: int) -> Stream:
-        """Open a connection; ConnectionLost when nobody answers."""
+        """Open a connection; ConnectionLost when no server answers."""
 
 
 class OsStream:

@@ -8,7 +8,7 @@ bounded step (about a millisecond: so many bytes or fields, not so much time, so
 What such work holds between its steps adds up, for as many works are begun as there are clients that ask. So steps
 yield how many bytes are held from there on, where they are many (`Steps`), and of works that hold much `ROOMS` says how
 many go on at a time; the others wait in order. A work may need a larger room later, and keeps the smaller one: rooms
-are entered in the order of their sizes, so nobody waits in a circle.
+are entered in the order of their sizes, so there is no deadlock.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ _pace: trio.lowlevel.RunVar[_Pace] = trio.lowlevel.RunVar("pace")
 async def paced(rows: Iterable[Each], cost: int = 1) -> AsyncIterator[Each]:
     """These, one after the other; each takes the time of `cost` rows.
 
-    Others run in between, so `rows` must be nobody else's.
+    Others run in between, so no other code may change `rows`.
     """
     pace = _pace_of_run()
     for row in rows:

@@ -8,7 +8,7 @@
 Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Then the
 broker registers, and only then are connections served: until it has a broker epoch of its own it would take for its own
 what the controller still sends to its former life. The controller finds it and sends it roles and the picture of the
-cluster; when that has come, the ready line is told. (Metadata waits for it too; what else is asked earlier is answered
+cluster; when that has come, the ready line is printed. (Metadata waits for it too; what else is asked earlier is answered
 by a broker that knows nothing yet.) A stop goes the other way round: leadership is handed over, no new connections,
 requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into
 them), the store is left last.
@@ -87,7 +87,7 @@ UNFIT_ENVIRONMENT = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister,
 
 
 class TaskStatus(Protocol):
-    """Who is told that the broker serves."""
+    """What is called when the broker serves."""
 
     def started(self, value: "Serving") -> None: ...
 
@@ -111,7 +111,7 @@ async def serve(
 ) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
-    `on_built` is told the live parts when they stand, before anything of them runs.
+    `on_built` gets the live parts when they are made, before anything of them runs.
     Raises what made the start impossible or ended the broker: MISCONFIGURED, UNFIT_SURROUNDINGS or OSError.
     """
     try:
@@ -240,7 +240,7 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     ask: Ask = broker.controller_peer.ask
     if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = AlterPartitionZk(broker.store, broker.replicas)
-        background.start_soon(kept_up, logger, "what is told of written ISRs", writer.run)
+        background.start_soon(kept_up, logger, "the announcement of written ISRs", writer.run)
         ask = writer.ask
     run = partial(changes.run, ask, lambda: broker.replicas.broker_epoch)
     background.start_soon(kept_up, logger, "the changes of ISRs", run)
@@ -290,7 +290,7 @@ async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
 async def _closing_logs(logs: Logs) -> AsyncIterator[None]:
     """Close the logs at the end, also when it is the outside world's doing (a port is taken, the store is gone).
 
-    After a mistake of our own nobody knows what they hold, and when the broker is given up there is no time: then they
+    After a mistake of our own their state is unknown, and when the broker is cancelled there is no time: then they
     are left as a crash would leave them, and the next start checks them.
     """
     try:
@@ -349,7 +349,7 @@ async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[s
 
 
 async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> tuple[Endpoint, ...]:
-    """What clients are told: `advertised.listeners`, or what was bound; a wildcard is the machine's name.
+    """The addresses for clients: `advertised.listeners`, or what was bound; a wildcard is the machine's name.
 
     A port 0 is the one that was bound, in either of them (Kafka does the same).
     """
@@ -373,7 +373,7 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 async def _await_metadata(broker: Broker) -> None:
     """The picture of the cluster is whole when it has this broker and every topic that there is.
 
-    A controller tells of the brokers first. A topic that it does not tell of soon after that, it never will: somebody
+    A controller sends the brokers first. A topic that does not follow soon will not come at all: an administrator
     has deleted it meanwhile, or its node cannot be read.
     """
     metadata, topics = broker.metadata, set[str]()
@@ -382,7 +382,7 @@ async def _await_metadata(broker: Broker) -> None:
     try:
         topics.update(await broker.store.children(paths.TOPICS))
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
-    except StoreError as error:  # the session ended already: the candidate begins another one, and we are told then
+    except StoreError as error:  # the session ended already: the candidate begins another one, and the controller then sends everything
         logger.warning("not asked which topics there are: %s", error)
     with trio.move_on_after(METADATA_WAIT_SECONDS):
         while not topics <= metadata.topics.keys():
@@ -408,7 +408,7 @@ def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
 
 
 def _directory_failed(broker: Broker, background: trio.Nursery, directory: str, error: StorageError) -> None:
-    """A log directory went offline: its partitions are served no more, and the controller is told."""
+    """A log directory went offline: its partitions are served no more, and the controller is notified."""
     broker.replicas.directory_failed(directory, error)
     background.start_soon(_report_directory, broker)
 
@@ -420,7 +420,7 @@ async def _report_directory(broker: Broker) -> None:
         try:
             await broker.store.create(paths.LOG_DIR_EVENT_PREFIX, event, sequential=True)
         except StoreError as error:  # the embedded store may lie on the same disk
-            logger.warning("the controller cannot be told of the lost directory yet: %s", error)
+            logger.warning("the controller cannot be notified of the lost directory yet: %s", error)
             await trio.sleep(REPORT_RETRY_SECONDS)
         else:
             return
@@ -436,7 +436,7 @@ async def _serve_connections(
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set and leadership handed over; then nobody new, and a deadline for the rest."""
+    """Accept and serve until `stop` is set and leadership handed over; then no new connections, and a deadline for the others."""
     connections = Connections(broker.config, broker.world.in_request_thread)
 
     def load() -> int:

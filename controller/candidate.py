@@ -15,7 +15,7 @@ in the middle of whatever it does. When the term fails by itself (its image cont
 used, or a part of the controller makes a mistake) the candidate removes the node, if it still can, waits, and races
 again like everybody else. So a mistake of the controller costs a term; the broker that it runs in goes on.
 
-/controller_epoch may hold something that is no number. Then nobody can be elected, in Kafka as here, for brokers refuse
+/controller_epoch may hold something that is no number. Then no controller can be elected, in Kafka as here, for brokers refuse
 a controller whose epoch is not above the last one's, and nothing else says what that was. A person must restore it.
 
 When the session with the store expires, the node is gone without being able to say so: the term is cancelled first,
@@ -166,7 +166,7 @@ class Candidate:
         return Term(won, written.version, created.stat.czxid)
 
     async def _find_own_victory(self, epoch: int) -> Term | None:
-        """The term that a lost answer would have told us of."""
+        """The term that a lost answer would have named."""
         found = await self._store.exists(paths.CONTROLLER)
         written, version = await self._read_epoch()
         if found is not None and found.owner == self._store.session_id and written == epoch:
@@ -238,7 +238,7 @@ class Candidate:
             self._term_scope.cancel()  # the race meets the same error, and reports it
 
     async def _resign(self, term: Term) -> None:
-        """Leave the office to others, unless it is another's already; then wait, lest the failure repeat at once."""
+        """Resign, unless another is controller already; then wait, so that a failure is not repeated at once."""
         fence = Check(paths.CONTROLLER_EPOCH, term.token)
         try:
             await self._store.multi([fence, Delete(paths.CONTROLLER)])

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Requests to one broker go out in the order in which they were decided, one at a time, and each is repeated until it is
-answered: a broker that missed one would act on a picture that nobody has. So a sender never gives up; what ends it is
+answered: a broker that missed one would act on a state that never was. So a sender never gives up; what ends it is
 that its broker's registration is gone, and then nothing that was meant for it matters any more. Senders do not wait for
 each other. A request says which registration it is meant for (its broker epoch), so one that is repeated against a
 restarted broker is refused there.
@@ -69,7 +69,7 @@ class ControllerChannels:
         self._nursery.start_soon(sender.run, name=f"controller channel to broker {broker.broker_id}")
 
     def change(self, broker: LiveBroker) -> None:
-        """The broker's endpoints changed: the next attempt goes there, and one that is under way is made anew."""
+        """The broker's endpoints changed: the next attempt goes there, and one that is under way begins again."""
         sender = self._senders[broker.broker_id]
         former, sender.peer = sender.peer, self._peer_for(broker)
         former.close()

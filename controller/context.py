@@ -7,10 +7,10 @@ functions that handle events (`controller.HANDLERS`) are given the office and no
 what is true without being written, and `commit` what was decided.
 
 `commit` writes the operations of a decision in one batch, each as a multi that first checks the epoch, replays the
-records whose operations succeeded, and queues what brokers are to be told. When the epoch check fails somebody else was
+records whose operations succeeded, and queues what brokers are sent. When the epoch check fails another broker was
 elected: `ControllerMoved` ends the term, and nothing of the batch was written.
 
-A state node that somebody else wrote (its version is not the expected one) is read again. If it holds exactly what we
+A state node that another broker wrote (its version is not the expected one) is read again. If it holds exactly what we
 meant to write, our write had been applied and only its answer was lost; otherwise the decision is made once more, on
 what the node says now.
 """
@@ -59,7 +59,7 @@ class ControllerMoved(Exception):
 
 
 class ControllerConfig(Protocol):
-    """What the controller reads of the configuration, each time anew."""
+    """What the controller reads of the configuration, each time it needs it."""
 
     @property
     def unclean_leader_election_enable(self) -> bool: ...
@@ -161,7 +161,7 @@ class ControllerContext:
     async def commit(self, decision: Decision, *, tell_brokers: bool = False) -> list[Step]:
         """Write, replay, tell; returns the steps that the store refused.
 
-        `tell_brokers`: every broker learns the list of live brokers, even when nothing else is told.
+        `tell_brokers`: every broker learns the list of live brokers, even when nothing else is sent.
         """
         refused: list[Step] = []
         batch = ControlBatch()
@@ -215,7 +215,7 @@ class ControllerContext:
         """Commit a decision together with what `choose` decides about the leaders of these partitions.
 
         What the store refuses of it is decided once more, on what the store says then. Of many partitions the first
-        are written and told before the last are decided on.
+        are written and sent before the last are decided on.
         """
         for pending in list(in_slices(topic_partitions, PARTITIONS_IN_A_BATCH)) or [[]]:
             await self._elect(pending, decision, choose, tell_brokers=tell_brokers)
@@ -260,7 +260,7 @@ class ControllerContext:
     async def read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
         """Read again the state nodes that were not as expected; returns the partitions to decide on once more.
 
-        A state that turns out to be what we meant to write is added to `decision`, to be replayed and told.
+        A state that turns out to be what we meant to write is added to `decision`, to be replayed and sent.
         """
         meant = {step.record.topic_partition: step for step in refused if isinstance(step.record, LeadershipChanged)}
         found = await loading.read_states(self.store, meant)

@@ -1,9 +1,9 @@
-"""The controller while it is in office: one queue of events, each read, decided, written, replayed and told in turn.
+"""The active controller: one queue of events; each is read, decided, written, replayed and sent to brokers in turn.
 
 Theory of operation
 -------------------
 A controller is made for one term. It starts with an empty image and the event `Startup`, which reads the whole cluster
-(reference B.2). Everything after that is an event too: a watch fired, a broker answered, somebody asks for something.
+(reference B.2). Everything after that is an event too: a watch fired, a broker answered, a request came.
 Events are handled one at a time, in order, by the functions of `HANDLERS`; nothing else touches the image. Those
 functions know the `ControllerContext` and not this file.
 
@@ -11,7 +11,7 @@ A term ends when its owner cancels it, when another controller was elected, when
 `InvariantBroken`: the image is wrong, and the next controller builds a new one. Any other exception of a handler is a
 mistake of ours, and ends the term too, for what the handler began is not done. Where it had not changed anything yet,
 and a `Request` is all that is left undone, the controller logs that and goes on, as dispatch does: otherwise one
-request that we cannot handle, repeated by whoever asks, would end one controller after the other.
+request that we cannot handle, repeated by its client, would end one controller after the other.
 """
 
 import logging

@@ -5,7 +5,7 @@ the image. Reading arms the watch again, so at most one event of a watch is in t
 brokers, and questions that other parts of this broker ask (`Asked`).
 
 A handler reads what it needs, replays facts that need no write, makes a decision (replicas.py) and commits it. An
-exception in the middle of one ends the term; nobody was told anything that was not written. Only a `Request` whose
+exception in the middle of one ends the term; nothing was sent that was not written. Only a `Request` whose
 handler fails before it changed anything is passed over, and the term goes on.
 """
 
@@ -32,7 +32,7 @@ class Event:
 
 
 class Request(Event):
-    """What somebody wants done, by a question, by a node or by the configuration: it may be left undone."""
+    """A request, by a question, by a node or by the configuration: it may be left undone."""
 
     # The node that asks. It is removed when it cannot be handled, or each later controller would fail on it again.
     node: ClassVar[str | None] = None
@@ -96,14 +96,14 @@ class UncleanElectionAllowed(Request):
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsTouched(Request):
-    """Somebody asked for reassignments in the store, or what was asked there is done."""
+    """Reassignments were requested in the store, or those that were are done."""
 
     node = paths.REASSIGN_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredElectionsTouched(Request):
-    """Somebody asked for preferred leaders in the store, or what was asked there is done."""
+    """Preferred leaders were requested in the store, or those that were are elected."""
 
     node = paths.PREFERRED_REPLICA_ELECTION
 
@@ -131,7 +131,7 @@ class StopReplicaAnswered(Event):
 
 
 class Asked(Request, Generic[Result]):
-    """A question: whoever asks waits, and is answered once, by the event's function or by the end of the term."""
+    """A question: its sender waits, and is answered once, by the event's function or by the end of the term."""
 
     def __init__(self) -> None:
         self._answered = trio.Event()
@@ -183,7 +183,7 @@ class IsrChangesAsked(Asked[list[Leadership | ErrorCode]]):
 
 
 class ElectionAsked(Asked[dict[TopicPartition, int | PartitionRefused]]):
-    """Somebody wants the preferred replicas to lead, or (unclean) anybody rather than nobody; the answer: who leads."""
+    """The preferred replicas shall lead, or (unclean) any replica rather than none; the answer: who leads."""
 
     def __init__(self, topic_partitions: Iterable[TopicPartition], *, unclean: bool) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ class ElectionAsked(Asked[dict[TopicPartition, int | PartitionRefused]]):
 
 
 class ReassignmentsAsked(Asked[dict[TopicPartition, PartitionRefused | None]]):
-    """Somebody wants partitions on these replicas, or (None) back where they came from.
+    """Partitions shall move to these replicas, or (None) back where they came from.
 
     The answer is None where that began.
     """

@@ -26,7 +26,7 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     """The blocks of offsets to be looked at: topic, partition and block.
 
     All is well where each replica has the same contents, no offset twice, and where the mean of what was acknowledged
-    is the mean of what lies there, as is that of what was read: then all of it was told, and as often.
+    is the mean of what lies there, as is that of what was read: then all of it was acknowledged, and as often.
     """
     from pyspark.sql import functions as f
 
@@ -35,11 +35,11 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
         f.count("*").alias("records"),
         f.count("digest").alias("values"),  # markers have none
         _bits("offset").alias("which"),
-        f.try_sum(f.when(f.col("digest").isNotNull(), _hash("offset", "digest"))).alias("told"),
+        f.try_sum(f.when(f.col("digest").isNotNull(), _hash("offset", "digest"))).alias("said"),
         f.try_sum(_hash("offset", "content")).alias("content"),
     )
-    number = {name: f.max(f.when(is_log, f.col(name))).alias(name) for name in ("values", "told")}
-    look = f.when(is_log, f.xxhash64("records", "values", "which", "told", "content"))
+    number = {name: f.max(f.when(is_log, f.col(name))).alias(name) for name in ("values", "said")}
+    look = f.when(is_log, f.xxhash64("records", "values", "which", "said", "content"))
     blocks = sums.groupBy(*place).agg(
         f.count_if(is_log).alias("logs"),
         f.bool_and(~is_log | _is_once()).alias("once"),
@@ -48,13 +48,13 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
         *(
             f.max(f.when(f.col("event") == event, f.col(name))).alias(f"{event}_{name}")
             for event in ("acked", "read")
-            for name in ("values", "told")
+            for name in ("values", "said")
         ),
     )
     is_well = (f.col("logs") == f.col("replicas")) & f.col("once") & f.col("alike")
     for event in ("acked", "read"):
-        told, values = f.col(f"{event}_told"), f.col(f"{event}_values")
-        same_mean = f.try_multiply(told, f.col("values")) == f.try_multiply(f.col("told"), values)
+        said, values = f.col(f"{event}_said"), f.col(f"{event}_values")
+        same_mean = f.try_multiply(said, f.col("values")) == f.try_multiply(f.col("said"), values)
         is_well &= values.isNull() | same_mean
     return _odd(_with_holders(blocks, holders), is_well).select(*place)
 
@@ -68,13 +68,13 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as f
 
     is_acked, who = f.col("event") == "acked", ["topic", "producer", "block"]
-    told = rows.where(is_acked | (f.col("event") == "log"))
-    sums = told.groupBy("event", "replica", "topic", "partition", "producer", _block("sequence").alias("block")).agg(
+    said = rows.where(is_acked | (f.col("event") == "log"))
+    sums = said.groupBy("event", "replica", "topic", "partition", "producer", _block("sequence").alias("block")).agg(
         f.count("*").alias("records"),
         _bits("sequence").alias("which"),
-        f.try_sum(_hash("partition", "offset", "sequence", "digest")).alias("told"),
+        f.try_sum(_hash("partition", "offset", "sequence", "digest")).alias("said"),
     )
-    # What is acknowledged in a partition that nobody holds must be left.
+    # What is acknowledged in a partition that no replica holds must be left.
     times = f.when(is_acked, f.coalesce("replicas", f.lit(1))).otherwise(-1)
     blocks = (
         _with_holders(sums, holders)
@@ -84,10 +84,10 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
             f.sum(f.when(is_acked, f.col("records"))).alias("acks"),
             f.bit_or(f.when(is_acked, f.col("which"))).alias("acked"),
             f.sum(f.col("records") * times).alias("left"),
-            f.try_sum(f.try_multiply(f.col("told"), times)).alias("told_left"),
+            f.try_sum(f.try_multiply(f.col("said"), times)).alias("said_left"),
         )
     )
-    is_well = f.col("once") & (f.col("acks") == f.bit_count("acked")) & (f.col("left") == 0) & (f.col("told_left") == 0)
+    is_well = f.col("once") & (f.col("acks") == f.bit_count("acked")) & (f.col("left") == 0) & (f.col("said_left") == 0)
     return _odd(blocks, is_well).select(*who)
 
 

@@ -138,7 +138,7 @@ class BatchWriter:
         self.on_batch(written)
 
     def _describe_topics(self, offsets: Offsets) -> None:
-        """Keep what it takes to make the topics anew, of those that are new or have grown."""
+        """Keep what it takes to create the topics again, of those that are new or have grown."""
         known = self._archive.topics()
         changed = [name for name, of in offsets.items() if known.get(name, {}).get("partitions") != len(of)]
         if changed:
@@ -150,7 +150,7 @@ def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
     """Write the records of a batch, and say what its files hold."""
     from pyspark.sql import functions as F
 
-    session = frame.sparkSession  # of this query alone; settings made here touch nobody else
+    session = frame.sparkSession  # of this query alone; settings made here touch no other
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     session.conf.set("spark.sql.shuffle.partitions", "1")  # the counts of a batch are few, and 200 tasks take a second
     directory = str(archive.records / batch.directory)

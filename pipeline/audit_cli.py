@@ -33,7 +33,7 @@ SPARKS_SHUFFLE_PARTITIONS = "200"
 @click.option("--transactional", multiple=True, metavar="TOPIC", help="Consumers see no markers in this topic.")
 @click.option("--live", is_flag=True, help="A broker is writing to the data directories.")
 @click.option("--prefix", default="", help="Names of the topics begin with this, those of the archive do not.")
-@click.option("--by-order", is_flag=True, help="Number records anew, for a restored topic has no holes.")
+@click.option("--by-order", is_flag=True, help="Number records from 0, for a restored topic has no holes.")
 @click.option("--examples", default=10, show_default=True, help="How many findings of each kind are shown.")
 @click.option("--html", metavar="FILE", help="Write a page with plots.")
 @as_json
@@ -57,7 +57,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
     jars: tuple[str, ...],
     driver_memory: str,
 ) -> None:
-    """Compare what clients were told with what lies there.
+    """Compare what brokers answered with what lies there.
 
     LEDGERs are files of JSON lines, or directories of them: those of the cluster tests, or the output of Kafka's
     VerifiableProducer and VerifiableConsumer. What lies there is read from data directories, from topics, or from an
@@ -133,7 +133,7 @@ def segments_command(  # the options of the command, by keyword
         register(spark)
         reader = spark.read.format(FORMAT).option("replicas", ",".join(directories)).option("live", str(live).lower())
         try:
-            name_directories(OsDisk(), directories)  # one that is missing is told here, not by a task
+            name_directories(OsDisk(), directories)  # a missing one is reported here, not by a task
             frame = reader.option("topics", ",".join(topics)).load()
             if target is not None:
                 frame.write.partitionBy("topic").parquet(target)
@@ -166,5 +166,5 @@ def problems_of(frame: "DataFrame") -> "DataFrame":
     """The batches that cannot be read."""
     from pyspark.sql import functions as f
 
-    told = ["replica", "topic", "partition", "segment", "position", "base_offset", "last_offset", "problem"]
-    return frame.where(f.col("problem").isNotNull()).select(*told).orderBy(*told[:5])
+    said = ["replica", "topic", "partition", "segment", "position", "base_offset", "last_offset", "problem"]
+    return frame.where(f.col("problem").isNotNull()).select(*said).orderBy(*said[:5])

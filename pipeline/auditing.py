@@ -1,4 +1,4 @@
-"""The audit: what clients were told beside what lies there.
+"""The audit: what brokers answered to clients beside what lies there.
 
     audit(spark, ["ledger-p0.jsonl"], Segments(["b1/data", "b2/data", "b3/data"]))
     audit(spark, ["ledgers/"], Topics("127.0.0.1:9092", ["letters"]))
@@ -53,16 +53,16 @@ def audit(
     began = time.monotonic()
     logs: list[Log] = list(log) if isinstance(log, Sequence) else [log]
     said = [(each, each.holdings()) for each in logs]
-    told = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
-    told = _about(told, logs)
+    said = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
+    said = _about(said, logs)
     with _Kept(spark) as keep:
-        ledger, rows = keep(told), keep(_union(each.rows(spark) for each in logs))
+        ledger, rows = keep(said), keep(_union(each.rows(spark) for each in logs))
         held = _what_is_held(rows)
         holdings = _complete([holding for _, holdings in said for holding in holdings], held, logs)
         if not holdings:
             raise ValueError("nothing lies there: these directories, topics or archives have no such partition")
         marked = {holding.replica for log, holdings in said if log.shows_markers for holding in holdings}
-        events = _what_was_told(ledger)
+        events = _what_was_said(ledger)
         known = _held_frame(spark, holdings, _vouched(events), compacted)
         checks = Checks(ledger, rows, known, sorted({each.replica for each in holdings}), keep)
         found = checks.all()
@@ -93,7 +93,7 @@ def audit(
 
 
 def _about(ledger: "DataFrame", logs: Sequence[Log]) -> "DataFrame":
-    """Without what was told of other topics than those that are looked at."""
+    """Without events of other topics than those that are looked at."""
     from pyspark.sql import functions as f
 
     if not all(each.topics for each in logs):
@@ -168,7 +168,7 @@ def _has_holes(held: Held, holdings: Sequence[Holding]) -> bool:
     return begins_late or held.records != held.last_offset - held.first_offset + 1
 
 
-class _Told(NamedTuple):
+class _Said(NamedTuple):
     """The lines of the ledgers that say the same of a partition."""
 
     event: str
@@ -180,18 +180,18 @@ class _Told(NamedTuple):
     last_time: float | None
 
 
-def _what_was_told(ledger: "DataFrame") -> list[_Told]:
-    """How much clients were told of each partition, up to which offset, and when."""
+def _what_was_said(ledger: "DataFrame") -> list[_Said]:
+    """How many events there are of each partition, up to which offset, and when."""
     from pyspark.sql import functions as f
 
     numbers = [f.count("*"), f.max("offset"), f.min("time"), f.max("time")]
-    return [_Told(*row) for row in ledger.groupBy("event", "topic", "partition").agg(*numbers).collect()]
+    return [_Said(*row) for row in ledger.groupBy("event", "topic", "partition").agg(*numbers).collect()]
 
 
-def _vouched(told: Sequence[_Told]) -> dict[tuple[str | None, int | None], int]:
-    """Up to which offset clients were told of records, by partition: so far the high watermark was."""
+def _vouched(said: Sequence[_Said]) -> dict[tuple[str | None, int | None], int]:
+    """Up to which offset records were acknowledged or read, by partition: so far the high watermark was."""
     found: dict[tuple[str | None, int | None], int] = {}
-    for each in told:
+    for each in said:
         if each.event in ("acked", "read") and each.last_offset is not None:
             place = each.topic, each.partition
             found[place] = max(found.get(place, 0), each.last_offset + 1)
@@ -247,8 +247,8 @@ def _spread(findings: "DataFrame", end_offset: int) -> list[Share]:
     return sorted(Share(row["kind"], float(row["start"]), row["count"]) for row in counted.collect())
 
 
-def _timeline(ledger: "DataFrame", events: Sequence[_Told]) -> list[Share]:
-    """What clients were told by when, in bars of equal length, in seconds from the first."""
+def _timeline(ledger: "DataFrame", events: Sequence[_Said]) -> list[Share]:
+    """How many answers came when, in bars of equal length, in seconds from the first."""
     from pyspark.sql import functions as f
 
     shown = ("acked", "failed", "read")
@@ -257,7 +257,7 @@ def _timeline(ledger: "DataFrame", events: Sequence[_Told]) -> list[Share]:
     if not firsts:
         return []
     first, width = min(firsts), max((max(lasts) - min(firsts)) / BARS, 0.001)
-    told = ledger.where(f.col("event").isin(*shown) & f.col("time").isNotNull())
+    said = ledger.where(f.col("event").isin(*shown) & f.col("time").isNotNull())
     bar = f.floor((f.col("time") - first) / width) * width
-    counted = told.groupBy("event", bar.alias("start")).count()
+    counted = said.groupBy("event", bar.alias("start")).count()
     return sorted(Share(row["event"], round(row["start"], 3), row["count"]) for row in counted.collect())

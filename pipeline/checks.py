@@ -1,8 +1,8 @@
 """The checks of an audit, each a Spark plan from rows to findings.
 
 *Theory of operation.* Ledgers and logs are put together by two group-bys. By *who a record is* (topic, producer,
-sequence): how often each replica has it, and where, beside what its producer was told; that shows what is lost,
-doubled, elsewhere, or of nobody. By *where it lies* (topic, partition, offset): what each replica has there, beside
+sequence): how often each replica has it, and where, beside where it was acknowledged; that shows what is lost,
+doubled, elsewhere, or of no producer. By *where it lies* (topic, partition, offset): what each replica has there, beside
 what consumers were handed; that shows phantom reads and replicas that diverge. All aggregates are numbers, so Spark
 aggregates by hashing. Before each, `agreement.py` puts aside the blocks of records in which everything agrees: mostly
 all. Order and gaps need a window over sorted rows: over the acknowledged ones of each producer, and over a partition
@@ -67,15 +67,15 @@ class Checks:
     # -- by who a record is
 
     def by_identity(self) -> "DataFrame | None":
-        """Lost, duplicated, moved, and sent by nobody: of records that say who they are."""
+        """Lost, duplicated, moved, and sent by no producer: of records that say who they are."""
         from pyspark.sql import functions as f
 
-        told = self._ledger.where(f.col("event").isin("acked", "failed") & f.col("sequence").isNotNull())
+        said = self._ledger.where(f.col("event").isin("acked", "failed") & f.col("sequence").isNotNull())
         known = self._ledger.where(f.col("event").isin("acked", "failed", "sent")).select("producer").distinct()
         stamped = self._log.where(f.col("sequence").isNotNull())
         lying = stamped.join(f.broadcast(known), "producer", "left_semi")
         shared = ["event", "topic", "partition", "offset", "producer", "sequence", "digest"]
-        rows = lying.select("replica", *shared).unionByName(told.select(*shared), allowMissingColumns=True)
+        rows = lying.select("replica", *shared).unionByName(said.select(*shared), allowMissingColumns=True)
         odd = self._odd(rows, odd_identities(rows, self._holders), ["topic", "producer"], "sequence")
         if odd is None:
             return None
@@ -91,9 +91,9 @@ class Checks:
         sums = [
             f.min("partition").alias("partition"),
             f.count_if(acked).alias("acks"),
-            f.min(f.when(acked, offset)).alias("told"),
-            f.max(f.when(acked, offset)).alias("told_last"),
-            f.min(f.when(acked, digest)).alias("told_digest"),
+            f.min(f.when(acked, offset)).alias("said"),
+            f.max(f.when(acked, offset)).alias("said_last"),
+            f.min(f.when(acked, digest)).alias("said_digest"),
             f.count_if(f.col("event") == "failed").alias("failures"),
         ]
         for index, replica in self._replicas:
@@ -110,32 +110,32 @@ class Checks:
     def _judged_by_identity(self) -> "list[Column]":
         from pyspark.sql import functions as f
 
-        told, was_acked = f.col("told"), f.col("acks") > 0
+        said, was_acked = f.col("said"), f.col("acks") > 0
         name = f.concat(f.coalesce("producer", f.lit("")), f.lit("."), "sequence")
-        as_told = _any(
+        as_said = _any(
             (f.col(f"n{i}") > 0)
-            & ((f.col(f"least{i}") == f.col("told_digest")) | (f.col(f"most{i}") == f.col("told_digest")))
+            & ((f.col(f"least{i}") == f.col("said_digest")) | (f.col(f"most{i}") == f.col("said_digest")))
             for i, _ in self._replicas
         )
-        # A record whose offset nobody was told may have been one of those that are gone.
+        # A record whose offset was in no answer may have been one of those that are gone.
         is_excused = f.col("compacted") | _any(
-            self._holds(i) & (f.coalesce(told, f.lit(0)) < f.col(f"start{i}")) for i, _ in self._replicas
+            self._holds(i) & (f.coalesce(said, f.lit(0)) < f.col(f"start{i}")) for i, _ in self._replicas
         )
         twice = _any(f.col(f"n{i}") > 1 for i, _ in self._replicas)
-        two_acks = (told != f.col("told_last")) & ~twice
+        two_acks = (said != f.col("said_last")) & ~twice
         elsewhere = [
-            f.when((f.col(f"n{i}") == 1) & (f.col(f"first{i}") != told), f.col(f"first{i}")) for i, _ in self._replicas
+            f.when((f.col(f"n{i}") == 1) & (f.col(f"first{i}") != said), f.col(f"first{i}")) for i, _ in self._replicas
         ]
         moved = f.least(*elsewhere, f.lit(None))
         copies = f.greatest(*self._columns("n"), f.lit(0))
         where = [f.least(*self._columns("first"), f.lit(None)), f.greatest(*self._columns("last"), f.lit(None))]
-        at = f.coalesce(f.concat(f.lit(" at offset "), told), f.lit(""))
+        at = f.coalesce(f.concat(f.lit(" at offset "), said), f.lit(""))
         return [
             _when(
-                (was_acked & ~as_told & ~is_excused) | two_acks,
+                (was_acked & ~as_said & ~is_excused) | two_acks,
                 "lost",
                 f.concat(name, f.lit(" was acknowledged"), at, f.lit(", "), self._instead(copies, two_acks)),
-                offset=told,
+                offset=said,
             ),
             _when(
                 twice,
@@ -144,10 +144,10 @@ class Checks:
                 offset=where[0],
             ),
             _when(
-                moved.isNotNull() & as_told & ~twice & ~two_acks,
+                moved.isNotNull() & as_said & ~twice & ~two_acks,
                 "reordered",
-                f.format_string("%s was acknowledged at offset %d and lies at %d", name, told, moved),
-                offset=told,
+                f.format_string("%s was acknowledged at offset %d and lies at %d", name, said, moved),
+                offset=said,
             ),
             _when(
                 (f.col("acks") == 0) & (f.col("failures") == 0) & (f.col("sequence") >= f.col("sent")),
@@ -161,7 +161,7 @@ class Checks:
         from pyspark.sql import functions as f
 
         altered = f.when(copies > 0, f.lit("and has another value")).otherwise("and lies nowhere")
-        return f.when(two_acks, f.concat(f.lit("and also at "), f.col("told_last"))).otherwise(altered)
+        return f.when(two_acks, f.concat(f.lit("and also at "), f.col("said_last"))).otherwise(altered)
 
     # -- by where a record lies
 
@@ -169,10 +169,10 @@ class Checks:
         """Phantom reads, diverging replicas, two records at one offset, lost records that do not say who they are."""
         from pyspark.sql import functions as f
 
-        told = self._ledger.where(f.col("event").isin("acked", "read") & f.col("offset").isNotNull())
+        said = self._ledger.where(f.col("event").isin("acked", "read") & f.col("offset").isNotNull())
         shared = ["event", "topic", "partition", "offset", "sequence", "digest"]
         lying = self._log.select("replica", "content", *shared)
-        rows = lying.unionByName(told.select(*shared), allowMissingColumns=True)
+        rows = lying.unionByName(said.select(*shared), allowMissingColumns=True)
         odd = self._odd(rows, odd_places(rows, self._holders), PLACE, "offset")
         if odd is None:
             return None
@@ -233,7 +233,7 @@ class Checks:
         return judged
 
     def _is_not_there(self, word: str) -> "Column":
-        """Whether something was told of this offset that no replica has there."""
+        """Whether an answer named something at this offset that no replica has there."""
         from pyspark.sql import functions as f
 
         agrees = _any((f.col(f"digest{i}") == f.col(word)) for i, _ in self._replicas)
@@ -292,9 +292,9 @@ class Checks:
         rows = rows.join(f.broadcast(starts), key).withColumnRenamed("replica", "where")
         rows = rows.withColumn("offset", f.coalesce(f.col("before") + 1, f.col("start")))
         missing = rows.where(f.col("first_offset") > f.col("offset")).groupBy(*PLACE, "offset", "first_offset")
-        told = missing.agg(f.concat_ws(", ", f.sort_array(f.collect_set("where"))).alias("where"))
+        said = missing.agg(f.concat_ws(", ", f.sort_array(f.collect_set("where"))).alias("where"))
         text = f.format_string("no offsets %d to %d on %s", "offset", f.col("first_offset") - 1, "where")
-        return self._findings(told, [_when(f.lit(True), "gap", text, replica=f.col("where"))])
+        return self._findings(said, [_when(f.lit(True), "gap", text, replica=f.col("where"))])
 
     # -- what they have in common
 

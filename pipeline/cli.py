@@ -149,7 +149,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
     source = Source(bootstrap_servers, topics, pattern, starting, isolation, batch_records, options)
     with spark_session("archive", master, jars, driver_memory) as spark, explained(), shown("archive", as_json) as bar:
         stop = stop_on_signals()
-        told = BatchTeller(bar.tell, as_json)
+        teller = BatchTeller(bar.tell, as_json)
         done: Archived = archive(
             spark,
             path,
@@ -157,7 +157,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
             every_seconds=every_seconds,
             from_manifest=from_manifest,
             client=client,
-            on_batch=told,
+            on_batch=teller,
             stop=stop,
         )
     if as_json:
@@ -353,6 +353,6 @@ def fail(message: str, status: int) -> NoReturn:
 
 
 def print_line(value: object) -> None:
-    """One JSON line, at once: whoever reads it may be waiting for it."""
+    """One JSON line, at once: a program may be waiting for it."""
     click.echo(json.dumps(value))
     sys.stdout.flush()

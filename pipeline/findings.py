@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 KINDS = {
-    "lost": "a producer was told that its record is there, and no replica has it",
+    "lost": "a record was acknowledged, and no replica has it",
     "duplicated": "a record lies there twice, or two records lie at one offset",
-    "reordered": "a record lies elsewhere than its producer was told, or behind one that was sent later",
-    "phantom": "a record lies there that nobody sent, or a consumer was handed one that is not there",
+    "reordered": "a record lies elsewhere than it was acknowledged, or behind one that was sent later",
+    "phantom": "a record lies there that no producer sent, or a consumer got one that is not there",
     "diverging": "two replicas hold different records at one offset, or one of them none, below the high watermark",
     "corrupt": "bytes of a segment that are no sound batch",
     "gap": "offsets are missing that neither compaction nor the log start explains",

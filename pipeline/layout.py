@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a replica has of a partition, told by names and checkpoints alone."""
+    """What a replica has of a partition, from names and checkpoints alone."""
 
     replica: str
     topic: str

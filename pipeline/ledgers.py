@@ -1,9 +1,9 @@
-"""Ledgers: what clients were told, as rows.
+"""Ledgers: what brokers answered to clients, as rows.
 
 Two kinds of JSON lines are read, also mixed. The ledgers of the cluster tests say in `event` what happened:
 
-    acked    a producer was told that its record lies at this offset (null: that it is there)
-    failed   a producer was told that its record could not be delivered: it lies there once, or not at all
+    acked    the record was acknowledged at this offset (null: that it is there)
+    failed   the record could not be delivered: it lies there once, or not at all
     read     a consumer was handed this record
     sent     how many records a producer has handed to its client, in `count`
 
@@ -56,8 +56,8 @@ def read_ledgers(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
     from pyspark.sql import functions as f
 
     lines = spark.read.schema(LINE).option("columnNameOfCorruptRecord", "broken").json(find_ledgers(paths))
-    told = f.create_map(*(f.lit(word) for pair in EVENTS_OF_VERIFIABLE.items() for word in pair))
-    event = f.coalesce("event", told[f.col("name")], f.col("name"), f.lit(UNREADABLE))
+    said = f.create_map(*(f.lit(word) for pair in EVENTS_OF_VERIFIABLE.items() for word in pair))
+    event = f.coalesce("event", said[f.col("name")], f.col("name"), f.lit(UNREADABLE))
     is_verifiable = f.col("event").isNull() & event.isin("acked", "failed", "read")
     value = f.encode(f.coalesce("value", f.lit("")), "UTF-8")
     said = lines.select(
@@ -88,7 +88,7 @@ def read_ledgers(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
 def with_stamp(frame: "DataFrame") -> "DataFrame":
     """With what a value in bytes (`said`) tells: producer, sequence, null where it does not say, and digest.
 
-    In steps, for Spark makes anew what is used twice in one step.
+    In steps, for Spark computes again what is used twice in one step.
     """
     from pyspark.sql import functions as f
 

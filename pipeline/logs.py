@@ -61,15 +61,15 @@ class Segments:
 
         from barnabas.pipeline.segments import FORMAT, register
 
-        name_directories(OsDisk(), self.directories)  # one that is missing is told here, not by a task
+        name_directories(OsDisk(), self.directories)  # a missing one is reported here, not by a task
         register(spark)
         columns = "replica,topic,partition,offset,timestamp_ms,key,value,headers,control,base_offset,last_offset"
         reader = spark.read.format(FORMAT).option("replicas", ",".join(self.directories))
         reader = reader.option("topics", ",".join(self.topics)).option("live", str(self.live).lower())
         frame = reader.option("columns", columns + ",problem,segment,position").load()
         text = f.format_string("%s, byte %d: %s", "segment", "position", "problem")
-        told = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
-        return _normalised(told, f.col("timestamp_ms"))
+        said = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
+        return _normalised(said, f.col("timestamp_ms"))
 
     def holdings(self) -> list[Holding]:
         disk = OsDisk()
@@ -85,7 +85,7 @@ class Topics:
     """Topics as a consumer gets them from a running cluster, committed or not.
 
     `prefix` is taken off their names, so that topics which were restored under other names can be compared. `by_order`:
-    records are numbered anew in each partition, for a restored topic has no holes and begins at 0.
+    records are numbered again in each partition, for a restored topic has no holes and begins at 0.
     """
 
     bootstrap: str

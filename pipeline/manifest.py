@@ -13,7 +13,7 @@ not. A batch is written in two steps.
 `checkpoint/FIRST` is the checkpoint of Spark's query whose batch 0 is batch FIRST of the archive. Spark writes down
 which offsets a batch will hold before it begins it, so that a batch which was interrupted is made again of the same
 offsets; one that is in the manifest already is passed over. Batches are numbered without a gap. `topics.json` keeps
-what it takes to make the topics anew.
+what it takes to create the topics again.
 
 The directory is one that the driver and all executors see under the same path.
 """

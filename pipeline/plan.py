@@ -1,7 +1,7 @@
 """What a restore is going to do, decided before its first record and kept until its last (pure).
 
 Theory of operation. The records of an archive's partition have an order (batch, offset), so each has a place in it:
-0, 1, 2, … The plan keeps where the target's log ended before the first record, `base`. A partition that nobody else
+0, 1, 2, … The plan keeps where the target's log ended before the first record, `base`. A partition that no one else
 writes to gives each record the next offset, so the record of place n belongs at `base + n`, and the log end alone says
 how many are there already. That makes a restore resumable without keeping a position anywhere: after a kill, a retry
 of Spark's, or a client's error, ask for the log end, pass over `end - base` records, go on. It also tells when the
@@ -77,7 +77,7 @@ class PartitionPlan:
         if not 0 <= done <= self.records:
             raise RestoreError(
                 f"{self.target}-{self.partition} ends at offset {log_end_offset}; the restore began at {self.base} and "
-                f"has {self.records} records for it. Somebody else writes to it, or it was made anew"
+                f"has {self.records} records for it. Another producer writes to it, or it was created again"
             )
         return done
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import click
 
-PLAIN_EVERY_SECONDS = 10.0  # into a file or a pipe, not more often than somebody may want to read it
+PLAIN_EVERY_SECONDS = 10.0  # into a file or a pipe, not more often than a person reads
 UNITS = ["B", "kB", "MB", "GB", "TB"]
 
 
@@ -94,7 +94,7 @@ class Bar:
 
 
 def shown(title: str, as_json: bool) -> Shown:
-    """What fits whoever is reading."""
+    """What fits the reader: a terminal or a file."""
     if as_json:
         return Silent()
     return Bar(title) if sys.stderr.isatty() else Lines(title)

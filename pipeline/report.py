@@ -45,10 +45,10 @@ def print_audit(audit: Audit) -> None:
         held.add_row(row.replica, f"{row.topic}-{row.partition}", str(row.records), str(row.control_records), offsets)
     console.print(held)
     if audit.events:
-        told = Table("event", "lines", title="What clients were told")
+        said = Table("event", "lines", title="What brokers answered")
         for event, count in audit.events.items():
-            told.add_row(event, str(count))
-        console.print(told)
+            said.add_row(event, str(count))
+        console.print(said)
     if audit.counts:
         wrong = Table("kind", "partition", "findings", title="What is wrong")
         for each in audit.counts:
@@ -72,7 +72,7 @@ def make_page(audit: Audit, title: str) -> str:
     )
     plots = [
         ("Findings over offsets", _bars(audit.spread, "offset", "findings")),
-        ("What clients were told, over time", _bars(audit.timeline, "seconds since the first event", "events")),
+        ("What brokers answered, over time", _bars(audit.timeline, "seconds since the first event", "events")),
         ("Records by replica and partition", _records(audit)),
     ]
     page: str = template.render(

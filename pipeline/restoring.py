@@ -2,7 +2,7 @@
 
 Theory of operation. Topics that are missing are created as the archive knows them; then the plan is made and kept in
 the state directory (plan.py), and Spark sorts each partition's records by place and hands every partition to a task
-that writes what is missing (writing.py). Whoever starts the same restore again goes on where the target's logs end.
+that writes what is missing (writing.py). The same restore, started again, goes on where the target's logs end.
 
 What becomes of offsets: the n-th record of a partition gets offset `base + n`. Where the archive has every offset from
 0 on and the topic is new, offsets are the same as they were; where it has holes (compaction, transactions' markers)
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ARROW_RECORDS_MAX = 10_000
 ARROW_BYTES_MAX = 16 * 1024 * 1024  # of keys, values and headers in one Arrow batch: what a task holds at once
 TASKS_MAX = 10_000
-LOOK_SECONDS = 1.0  # how often progress is told
+LOOK_SECONDS = 1.0  # how often progress is reported
 PLAN_FILE = "plan.json"
 
 # What a topic is created with in spite of the archive. Old timestamps must neither be refused nor deleted at once.
@@ -85,7 +85,7 @@ def restore(
 ) -> Restored:
     """Write the records that an archive has, or a selection of them, into topics; again, to go on after a failure.
 
-    `state` is a directory for the plan; without it the archive keeps it, one for each cluster. `on_progress` is told
+    `state` is a directory for the plan; without it the archive keeps it, one for each cluster. `on_progress` gets
     (records there, records in all) about once a second. Raises ArchiveError, RestoreError and ClusterError.
     """
     began = time.monotonic()
@@ -262,7 +262,7 @@ def run_tasks(
     spark: "SparkSession", archive: Archive, plan: Plan, selection: Selection, target: Target, state: Path
 ) -> list[Outcome]:
     """One task for each partition of the plan, on Spark's executors; what became of each."""
-    session = spark.newSession()  # settings made here touch nobody else
+    session = spark.newSession()  # settings made here touch no other query
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(arrow_records(archive, plan)))
     rows = planned_rows(session, archive, plan, selection)
     task = restore_task(target.bootstrap_servers, target.client or {}, target.compression, str(state.absolute()))

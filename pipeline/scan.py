@@ -2,7 +2,7 @@
 
 Reading goes on wherever a reader of Kafka's can go on. A batch whose checksum is wrong still says how long it is, so it
 is passed over and the next one is read. Where the bytes are no batch at all (a torn tail, zeros after a power cut, a
-damaged length) nobody knows where the next begins: that stretch ends there. Each becomes one `Found` with a `problem`
+damaged length) it is unknown where the next begins: that stretch ends there. Each becomes one `Found` with a `problem`
 in words; nothing is raised but StorageError.
 
 Records are read a batch at a time by a loop that knows well-formed records only. Whatever it does not understand, and a

@@ -1,6 +1,6 @@
 """The Spark session that every job runs in: one place that says what Barnabas needs of Spark.
 
-Theory of operation. `open_session` starts Spark in this process (`local[2]` unless told otherwise), with the Kafka
+Theory of operation. `open_session` starts Spark in this process (`local[2]` unless asked otherwise), with the Kafka
 connector on its class path, or takes the session that already runs, as it is: under `spark-submit` and in notebooks the
 user has configured it. Python workers run the interpreter of the driver and import `barnabas` from where the driver
 has it. Time zones are UTC, so that a date in an archive means the same on every machine. Traffic between the parts of

@@ -2,7 +2,7 @@
 
 Theory of operation. Rows come as Arrow batches, sorted by partition and place. For each partition the task asks for the
 log end, passes over what is there (plan.py says why the log end is enough), and gives the rest to an idempotent
-producer of confluent-kafka, with partition, timestamp and headers. Two guards against somebody else who writes to the
+producer of confluent-kafka, with partition, timestamp and headers. Two guards against another producer that writes to the
 partition: the first record goes alone and must get the expected offset, so that at most one record is misplaced; and
 every acknowledgement is compared with the offset that its record belongs at.
 
@@ -34,7 +34,7 @@ PRODUCER = {
     "log_level": "3",  # errors; librdkafka warns of a producer id that it has to ask for twice, and then has it
     "enable.idempotence": "true",
     "acks": "all",
-    "linger.ms": "50",  # full batches: nobody waits for a single record
+    "linger.ms": "50",  # full batches: no one record is waited for
     "batch.num.messages": "10000",
     "queue.buffering.max.kbytes": "65536",  # a task's share of an executor's memory
     "message.max.bytes": "1000000000",  # the topic's own limit decides
@@ -89,12 +89,12 @@ def result_schema() -> "Schema":
 
 def rows_of(batches: "Iterator[RecordBatch]") -> Iterator[Row]:
     """The rows of Arrow batches; consecutive rows of a partition share its plan."""
-    plan, told = None, None
+    plan, place = None, None
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in INPUT_COLUMNS]
         for topic, partition, target, base, records, timestamp_ms, key, value, headers in zip(*columns, strict=True):
-            if plan is None or told != (topic, partition):
-                told = (topic, partition)
+            if plan is None or place != (topic, partition):
+                place = (topic, partition)
                 plan = PartitionPlan(topic, partition, target, base, records)
             pairs = [(header["key"], header["value"]) for header in headers] if headers else None
             yield Row(plan, timestamp_ms, key, value, pairs)
@@ -182,7 +182,7 @@ class PartitionWriter:
         elif message.offset() != self._expected:
             self._outcome.problem = (
                 f"{self._plan.target}-{self._plan.partition}: the record for offset {self._expected} came to be at "
-                f"{message.offset()}: somebody else writes to this partition, and it is not what was archived any more"
+                f"{message.offset()}: another producer writes to this partition, and it is not what was archived any more"
             )
         else:
             self._expected += 1

@@ -154,7 +154,7 @@ class _SegmentCheck:
             if self.disk.exists(index.path):
                 yield from index.load(self.disk)
             elif self.next_base is not None:
-                yield Finding(index.path, 0, "is missing; the next start makes it anew")
+                yield Finding(index.path, 0, "is missing; the next start rebuilds it")
         yield from self._walk()
         yield from self.offsets.finish()
         yield from self.times.finish()

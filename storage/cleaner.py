@@ -3,7 +3,7 @@
 Theory of operation. A `Cleaning` is one pass over one log. `steps` is a generator whose steps are short, so that who
 runs them, in a worker thread, can pace them and give up between any two. After some of them a portion of the log is
 clean, and its files wait to be put in place. That is done on the event loop, by `Replacement.apply`, for readers must
-see the old segments until one moment, and the new one from then on. Nobody else may remove or cut segments of the log
+see the old segments until one moment, and the new one from then on. No other code may remove or truncate segments of the log
 while a pass is under way.
 
 The files of a portion go this way; what a crash leaves is made good by the next start (`recovery.sweep`):
@@ -179,7 +179,7 @@ class Cleaning:
                         raise CorruptRecords(f"{segment.path}: no whole entry at position {position}")
 
     def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
-        """The aborted transactions of a segment, found anew if their index is damaged."""
+        """The aborted transactions of a segment, found in the log if their index is damaged."""
         if not segment.has_transactions:
             return []
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]

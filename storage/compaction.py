@@ -16,7 +16,7 @@ it hides nothing; but it may hold a value that a tombstone behind it hides. Ther
 drops no tombstone from there on.
 
 Both halves take windows of a file, consume whole entries and say how many bytes that were. Checksums are verified: a
-damaged batch must not be written anew with a good one. CorruptRecords ends the pass.
+damaged batch must not be copied with a new checksum. CorruptRecords ends the pass.
 """
 
 import struct

@@ -95,7 +95,7 @@ class HalfDone(StorageError):
 
 
 class DirectoryLocked(StorageError):
-    """The lock file of a directory is held by somebody else."""
+    """The lock file of a directory is held by another process."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "lock", "EAGAIN")
@@ -148,7 +148,7 @@ class File(Protocol):
         """Whether reading there is likely to find the page cache warm; True if unknown. Blocking: never."""
 
     def read_resident(self, position: int, size_bytes: int) -> bytes | bytearray | None:
-        """What `read` returns, if the page cache has all of it or nobody knows; else None. Blocking: never."""
+        """What `read` returns, if the page cache has all of it or that is unknown; else None. Blocking: never."""
 
     def will_need(self, position: int, size_bytes: int) -> None:
         """Start reading ahead. Blocking: short."""
@@ -298,7 +298,7 @@ def _storage_error(path: str, operation: str, error: OSError) -> StorageError:
 
 
 class OsFile:
-    """A `File` over a descriptor. The size is counted here: nobody else writes to a log directory that we locked."""
+    """A `File` over a descriptor. The size is counted here: no other process writes to a log directory that we locked."""
 
     __slots__ = ("_counting", "_descriptor", "_failed_sync", "_references", "_size", "path")
 

@@ -1,7 +1,7 @@
 """What a file of a log directory says, line by line: `barnabas log dump`. Reads, changes nothing.
 
 `read_rows` gives a file as rows of named values, which `--json` prints as they are; `dump` gives the same as text. A
-file's kind is told by its name; a batch is one row, its records are further ones if asked for.
+file's kind follows from its name; a batch is one row, its records are further ones if asked for.
 """
 
 from collections.abc import Callable, Iterator, Mapping

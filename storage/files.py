@@ -32,7 +32,7 @@ def offset_of_name(name: str) -> int | None:
 class OpenFiles:
     """The open files of many logs: those being written (pinned), and the last used of the others, at most `limit`.
 
-    Files are used on the event loop only; a file that somebody retains (a slice on its way to a client) stays open
+    Files are used on the event loop only; a file that is retained (by a slice on its way to a client) stays open
     beyond the limit. `pin` and `drop` may also come from the thread that prepares a log: each step on the dictionaries
     is one atomic operation.
     """
@@ -138,7 +138,7 @@ class SegmentStore:
 
 
 def renew(disk: Disk, directory: str, recovery_point: int) -> None:
-    """Write a log's files anew from the segment on in which the recovery point lies, durably. Blocking: long.
+    """Rewrite a log's files from the segment on in which the recovery point lies, durably. Blocking: long.
 
     What a failed sync has made the kernel believe of their pages ends with the files that are replaced. The log must
     not be open. Interrupted, it must be done again; what it left goes first. It needs as much room as the largest file:

@@ -29,7 +29,7 @@ class FlushPlan:
     def sync(self) -> None:
         """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
 
-        Of the active segment only the log: recovery makes its indexes anew in any case.
+        Of the active segment only the log: recovery rebuilds its indexes in any case.
         """
         for segment in self._sealed:
             segment.sync(self.offset)

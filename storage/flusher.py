@@ -1,7 +1,7 @@
 """Group commit (edge): who wants a log flushed shares one sync with everybody who wants the same at that time.
 
 A log directory is one device, which makes one sync after the other whatever we ask. So each directory has at most one
-round of syncs under way, and one round that is filling; whoever comes meanwhile joins the filling one, since the
+round of syncs under way, and one round that is filling; requests that come meanwhile join the filling one, since the
 running one may have begun before their bytes were written. However many producers wait, each waits for at most two
 rounds, and a round syncs each of its logs once:
 
@@ -9,7 +9,7 @@ rounds, and a round syncs each of its logs once:
                          want(a) want(c) want(d)
 
 A log hands out a plan on the event loop (`flush_plan`: which files, up to which offset), the plan is synced in a worker
-thread, and the log is told on the loop (`flushed`).
+thread, and the log takes note of it on the loop (`flushed`).
 
 A failed sync is final for its directory: the kernel may have thrown the pages away, so that trying again would only
 pretend. It is reported, and nothing in that directory is flushed any more.
@@ -56,7 +56,7 @@ class Flusher:
         self._wake = trio.Event()
 
     def want(self, log: "PartitionLog") -> None:
-        """Have this log flushed soon; who runs this is told when. Nothing happens in a directory that failed."""
+        """Have this log flushed soon; `on_flushed` is called when it is. Nothing happens in a directory that failed."""
         directory = self._directory_of(log)
         if directory.failure is None:
             self._join(directory, log)
@@ -198,7 +198,7 @@ class Flusher:
         self._on_failed(log, error)
 
     def _empty_filling(self, directory: _Directory) -> None:
-        """Nobody may go on waiting for a round that will not run."""
+        """A round that will not run: those that wait for it go on, and see the failure."""
         directory.filling.done.set()
         directory.filling = _Round()
 

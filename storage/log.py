@@ -20,7 +20,7 @@ is `flushed`: bytes, leader epochs and names of a plan that was dropped are in t
 
 Who may call what. Everything is for the event loop, one step at a time, except the methods marked "Blocking: long",
 which run in a worker thread. Of these `offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may
-run beside the loop; during the others nobody else may use the log.
+run beside the loop; during the others no other code may use the log.
 
 There are no locks here, no clock (`now_ms` comes with the call), and no trio.
 """
@@ -369,7 +369,7 @@ class PartitionLog:
         return self.segments.since(self.recovery_point - 1)
 
     def _sync_everything(self) -> None:
-        """The whole of a flush, in a thread, while nobody else uses the log."""
+        """The whole of a flush, in a thread, while no other code uses the log."""
         for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
         disk = self.segments.store.disk
@@ -440,7 +440,7 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> bool:
         """Cut off everything from `offset` on, durably; a batch that holds it goes as a whole. True if anything went.
 
-        Nobody may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the next
+        No other code may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the next
         append, or a crash would believe what was written in its place. Blocking: long; never if nothing is to go.
 
         A leader epoch in which nothing was written goes in any case: the leader may never have known of it.
@@ -456,7 +456,7 @@ class PartitionLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forget everything and begin anew at `offset`. As `truncate_to` otherwise. Blocking: long."""
+        """Delete all records and begin again at `offset`. As `truncate_to` otherwise. Blocking: long."""
         self.segments.start_over(offset, self._now_ms)
         self.log_start_offset = offset
         self.epochs.clear()

@@ -12,7 +12,7 @@ entry was not synced, a removed file may be back, and two files may tell of diff
 holds: a rename is one change, and a sync covers all earlier writes of its file.
 
 Faults are ordered by `fail_next`; a full disk by `capacity_bytes`. After a failed sync the bytes it should have saved
-stay unsynced for ever, even if a later sync of the file, opened anew, succeeds: that is how Linux behaves.
+stay unsynced for ever, even if a later sync of the file, opened again, succeeds: that is how Linux behaves.
 """
 
 import random

@@ -280,7 +280,7 @@ class ProducerStates:
     def forget_committed(self, high_watermark: int) -> None:
         """Forget the completed transactions whose marker lies below the high watermark, which only rises.
 
-        It falls only with a truncation, after which the state is loaded anew.
+        It falls only with a truncation, after which the state is loaded again.
         """
         completed = self._completed
         while completed and completed[0][1] < high_watermark:

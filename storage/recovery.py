@@ -6,7 +6,7 @@ behind it, producers from the snapshot taken at the end: the cost does not depen
 Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on (or
 ends with it, for its indexes may be younger than its last sync), every entry is read and checked: length, offsets,
 checksum. The log ends before the first byte that is wrong. Indexes, leader epochs, producers and snapshots of the
-scanned segments are made anew from what was read.
+scanned segments are rebuilt from what was read.
 
 Crashing here is harmless: the next start does the same again. That takes one care. When a segment ends early, the
 segments behind it must be gone before it is cut, or the next start would find it whole and the others still there.
@@ -311,7 +311,7 @@ class _Loading:
     # segments
 
     def _load_sealed(self, count: int) -> None:
-        """The first `count` segments are believed; an index that is missing or damaged is made anew."""
+        """The first `count` segments are believed; an index that is missing or damaged is rebuilt."""
         for base, next_base in zip(self.bases[:count], self.bases[1 : count + 1], strict=True):
             if self._has_indexes(base):
                 aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)

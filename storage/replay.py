@@ -126,7 +126,7 @@ def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Se
 def sound_transactions(
     store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment], end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions of a segment that ends at `end_offset`; a damaged .txnindex is made anew from the log,
+    """The aborted transactions of a segment that ends at `end_offset`; a damaged .txnindex is rebuilt from the log,
     durably. `earlier`: the segments before this one. Blocking: long."""
     path = store.path(base, TRANSACTION_INDEX)
     if not store.disk.exists(path):
@@ -134,7 +134,7 @@ def sound_transactions(
     try:
         return transactions_within(store.disk.read_file(path), base, end_offset)
     except IndexCorrupt as error:
-        logger.warning("%s is damaged (%s) and is made anew", path, error)
+        logger.warning("%s is damaged (%s) and is rebuilt", path, error)
     found = _find_transactions(store, base, size_bytes, earlier)
     store.open_files.drop(path)
     store.disk.replace_file(path, format_transactions(found))
@@ -171,7 +171,7 @@ def reindex(
     earlier: Sequence[Segment],
     end_offset: int,
 ) -> ActiveSegment:
-    """A segment that is believed, with offset and time index made anew (in memory). Blocking: long."""
+    """A segment that is believed, with offset and time index rebuilt (in memory). Blocking: long."""
     segment = ActiveSegment.unread(store, base, now_ms)
     segment.transactions = TransactionIndex(sound_transactions(store, base, size_bytes, earlier, end_offset))
     for span, data in walk_file(segment.file, 0, size_bytes):

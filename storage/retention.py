@@ -3,7 +3,7 @@
 Kafka deletes whole segments from the front of a log, and only such as lie below the high watermark (reference D.6;
 KIP-107 for the log start offset). The three rules are asked in Kafka's order and their answers add up:
 
-    log start   the next segment begins at or below the log start offset: nobody can read this one. Any cleanup policy
+    log start   the next segment begins at or below the log start offset: no consumer can read this one. Any cleanup policy
     size        without this segment the log still holds `retention.bytes`. Only with the policy "delete"
     time        the segment's newest record is older than `retention.ms`. Only with the policy "delete"
 

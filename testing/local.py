@@ -42,7 +42,7 @@ class _Host(Protocol):
     def kill(self) -> None: ...
 
     def close(self) -> None:
-        """Remove what nobody will come back for; no broker runs."""
+        """Remove the data; no broker runs."""
 
 
 class LocalBroker:
@@ -55,13 +55,13 @@ class LocalBroker:
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
 
-    group.initial.rebalance.delay.ms=0         nobody waits for further members of a new group
+    group.initial.rebalance.delay.ms=0         a new group does not wait for further members
     group.min.session.timeout.ms=10            a test may let a member's session end soon; Kafka's least is 6 s
     offsets.topic.num.partitions=1             fifty logs, made for the first group, would take longer than most tests
     transaction.state.log.num.partitions=1     the same
 
     Brokers in one process share its interpreter: one that must not be slowed down by the test is better a process.
-    Not for concurrent use: one thread starts, stops and kills. Whoever does not want a `with` block calls `start`, and
+    Not for concurrent use: one thread starts, stops and kills. Without a `with` block call `start`, and
     `close` at the end.
     """
 
@@ -145,7 +145,7 @@ class LocalBroker:
         try:
             return self if self._runs else self.start()
         except BaseException:
-            self.close()  # nobody else will: there is no block to leave
+            self.close()  # there is no `with` block that would
             raise
 
     def __exit__(

@@ -38,7 +38,7 @@ class Machine(Protocol):
         """The broker dies this moment: what it writes from here on is not there. Called on its loop."""
 
     async def forget(self) -> None:
-        """Nobody will come back for the data."""
+        """The data are not needed any more."""
 
 
 class DirectoryMachine:

@@ -106,7 +106,7 @@ class BrokerThread:
 
 
 def _reason(ended: outcome.Outcome[None]) -> BaseException | None:
-    """What the broker's user is told: the broker's own reasons as LocalBrokerError; bugs are shown as they are."""
+    """The exception for the caller: the broker's own reasons as LocalBrokerError; bugs as they are."""
     if not isinstance(ended, outcome.Error):
         return None
     error = ended.error

@@ -40,7 +40,7 @@ CHUNK_BYTES = 64 * 1024  # how much decompressed data is in hand at once
 INPUT_SLICE_BYTES = 16 * 1024  # the libraries copy their unread input at each call: keep that small
 ZSTD_WINDOW_MAX_BYTES = 128 << 20  # the limit of zstd itself and of Java's binding, reached at level 22 only
 HELD_MAX_BYTES = 32 << 20  # what one stream may keep in memory: four times the window of zstd's level 19
-HELD_FREE_BYTES = 512 << 10  # what every stream may hold, and nobody counts: more than gzip and small blocks take
+HELD_FREE_BYTES = 512 << 10  # what every stream may hold uncounted: more than gzip and small blocks take
 SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed, for a block is decompressed in one piece
 SNAPPY_MAX_EXPANSION = 22  # the densest snappy element is a copy of 64 bytes in 3
 

@@ -133,7 +133,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_RESOURCE = 92, False, "The resource exists already, or is named twice."
     UNACCEPTABLE_CREDENTIAL = 93, False, "The credential does not meet the requirements."
     INCONSISTENT_VOTER_SET = 94, False, "The voters named do not match those that are known."
-    INVALID_UPDATE_VERSION = 95, False, "The state was changed by somebody else since it was read."
+    INVALID_UPDATE_VERSION = 95, False, "The state was changed by another client since it was read."
     FEATURE_UPDATE_FAILED = 96, False, "The finalized features could not be updated."
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, False, "The principal in a forwarded request could not be read."
     SNAPSHOT_NOT_FOUND = 98, False, "The snapshot does not exist."

@@ -233,7 +233,7 @@ def read_long_varint(buffer: bytes | bytearray | memoryview, position: int, bits
 
 
 def invalid_records(message: str) -> CorruptRecords:
-    """The checksum was right, so somebody wrote this."""
+    """The checksum was right, so a client wrote this."""
     return CorruptRecords(message, ErrorCode.INVALID_RECORD)
 
 

@@ -1,4 +1,4 @@
-"""The cold path of records: one object per record, for whoever has to look at keys and values.
+"""The cold path of records: one object per record, where keys and values are needed.
 
 Coordinators load their partitions with it, time look-ups and `log dump` use it, and so does the rebuild of a batch. It
 reads every message format and codec, as a stream: a batch is never decompressed whole, a record is held one at a time

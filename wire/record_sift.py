@@ -99,7 +99,7 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
             piece = _long_record(cursor)
             yield piece
             for _ in piece.rest:
-                pass  # nobody wanted it
+                pass  # it was not needed
             left -= 1
             buffer = cursor.unread
         else:

@@ -169,7 +169,7 @@ class RecordRules(Protocol):
 class RecordsRefused:
     """Why a producer's batch is not appended; `record_errors` names records by index where single ones are at fault.
 
-    `reason` is for our log. What a client is told is null in Kafka unless there are `record_errors`. `at_the_door`:
+    `reason` is for our log. The message for the client is null in Kafka unless there are `record_errors`. `at_the_door`:
     refused before the log was asked, whose first offset an answer then does not name.
     """
 
@@ -180,7 +180,7 @@ class RecordsRefused:
 
     @property
     def message(self) -> str | None:
-        """What the client is told."""
+        """The message for the client."""
         if not self.record_errors:
             return None
         if self.code == ErrorCode.INVALID_TIMESTAMP:

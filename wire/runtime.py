@@ -24,7 +24,7 @@ STRING_BYTES_MAX = 0x7FFF
 STRUCT_BYTES, SLOT_BYTES, LIST_BYTES, INT_BYTES = 32, 9, 72, 32
 VALUE_BYTES = {"bool": 0, "int8": 0, "uuid": 56, "string": 56, "bytes": 40, "records": 192}
 CHARACTER_BYTES = 4  # at most: one character beyond the others' width widens them all
-TAG_BYTES = 32  # a tagged field that nobody knows leaves nothing, but takes as long as this
+TAG_BYTES = 32  # an unknown tagged field leaves nothing, but takes as long as this
 SMALL_INTS = range(-5, 257)  # which exist once
 
 # A step of decoding or encoding takes about a millisecond at most, in the worst mixture.

@@ -1,7 +1,7 @@
 """Messages of formats 0 and 1, from producers of before Kafka 0.11: checked, and made one batch of format 2.
 
 Produce 0 to 2 carry a message set for each partition: messages one after another, or one compressed message that wraps
-a message set (`record_reader` has the layout). The log holds format 2 only, so what is checked is written anew.
+a message set (`record_reader` has the layout). The log holds format 2 only, so checked records are written again in it.
 
 *Theory of operation.* Kafka checks in passes, and a set with two faults is answered with the fault of the earlier pass:
 

@@ -1,9 +1,9 @@
 """The first thing that a broker does when it stops: hand over what it leads (ControlledShutdown, reference B.13).
 
 It asks the controller to move leadership to others in sync, again while the answer names partitions that it still
-leads, and goes on to stop in any case. A broker that knows of no other has nobody to hand over to, and stops at once.
-The controller may be another broker, and may change meanwhile: the link to it goes on asking, and when nobody answers
-for as long as a request may take, nobody is asked again.
+leads, and goes on to stop in any case. A broker that knows of no other stops at once.
+The controller may be another broker, and may change meanwhile: the request goes to the next one, and when none answers
+for as long as a request may take, the broker stops.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Controller(Protocol):
-    """The way to whoever is the controller."""
+    """The way to the controller, whichever broker it is."""
 
     async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
 
@@ -50,7 +50,7 @@ async def controlled_shutdown(
 
 
 async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: Controller) -> str | None:
-    """One attempt: what is wrong or left, or None; PeerLost when nobody answers."""
+    """One attempt: what is wrong or left, or None; PeerLost when no controller answers."""
     request = m.ControlledShutdownRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
     response = await controller.ask(request, config.controller_socket_timeout_ms)
     if not isinstance(response, m.ControlledShutdownResponse):
@@ -60,5 +60,5 @@ async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: Control
     if response.remaining_partitions:
         first = response.remaining_partitions[0]
         count = len(response.remaining_partitions)
-        return f"{count} partitions have nobody else in sync, {first.topic_name}-{first.partition_index} first"
+        return f"{count} partitions have no other replica in sync, {first.topic_name}-{first.partition_index} first"
     return None

@@ -1,13 +1,13 @@
-"""Topics that were deleted when nobody could tell this broker.
+"""Topics that were deleted while this broker could not learn of it.
 
-A controller tells what there is, and once, when a topic is deleted, that it is gone. A broker that has no session then
-is not told, nor one to which the word was still on its way when the controller died; and the next controller knows of
-the topic no more. (Who holds a replica of it is waited for and asked again, so this concerns the picture only.) Such a
-topic would stay in this broker's picture for as long as it runs: offered to clients, without an end, and in the way of
-another of its name.
+A controller announces the deletion of a topic once, with UpdateMetadata. A broker without a session misses it, and so
+does one to which the request was still on its way when the controller died; the next controller does not know the topic
+any more. (Brokers with a replica are waited for and asked again, so only the metadata cache is concerned.) Such a topic
+would stay in this broker's metadata cache as long as it runs: offered to clients, and in the way of a new topic of that
+name.
 
-So in each of its lives, and under each controller, a broker asks the store which of the topics that it has heard of
-still exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created,
+So after each registration, and under each controller, a broker asks the store which of the topics that it knows still
+exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created,
 so it must catch up first.
 """
 

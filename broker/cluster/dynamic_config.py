@@ -2,12 +2,12 @@
 
 Theory of operation
 -------------------
-Whoever alters a configuration, on whatever broker, writes the entity and a notification below /config/changes
+The broker that alters a configuration, any broker, writes the entity and a notification below /config/changes
 (`controller/admin/entity_configs.py`). Every broker watches that folder, takes the notifications that it has not seen,
 in order, and reads each entity that they name again, as it is by then. What was noted before the start is taken again:
 entities are read, not changed, so that costs a read and does no harm, and nothing falls between start and watch.
 
-Values need no further handing out: everybody reads `BrokerConfig` and `TopicConfig` anew. Three things are more than a
+Values need no further handing out: all code reads `BrokerConfig` and `TopicConfig` each time. Three things are more than a
 value: partitions whose `min.insync.replicas` fell may have more to commit, a controller that may now elect a replica
 out of sync must look for partitions without a leader, and other addresses to advertise are written into this broker's
 registration, from which the controller tells everybody.
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 NOTIFICATION = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 EXPIRY_MS = 15 * 60 * 1000
 RETRY_SECONDS = 1.0
-APPLIED_SECONDS_MAX = 5.0  # whoever altered something waits so long for this broker to follow
+APPLIED_SECONDS_MAX = 5.0  # AlterConfigs waits so long for this broker to follow
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
@@ -183,7 +183,7 @@ class DynamicConfig:
 
     async def _apply(self, entity: str) -> None:
         kind, _, name = entity.partition("/")
-        concerned = self._concerned.get(kind)  # nobody yet reads the quotas of users, client ids and addresses
+        concerned = self._concerned.get(kind)  # quotas of users, client ids and addresses are not used yet
         if concerned is not None:
             logger.info("the configuration of %s changed", entity)
             await concerned(name)

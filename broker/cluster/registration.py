@@ -1,13 +1,13 @@
 """This broker's registration in the metadata store, in every session that it has there (reference A.1, A.3).
 
 A broker registers when it is ready for what the controller will send. When the session expires the node is gone and the
-controller has let others lead; the broker goes on serving what it can meanwhile, opens another session, and registers
-anew: with a new broker epoch, under which it is told its roles again. The candidate does this in its turn, for the
-office must be given up before, and the race for it comes after.
+controller has elected other leaders; the broker goes on serving what it can meanwhile, opens another session, and
+registers again: with a new broker epoch, under which the controller sends it its roles again. The candidate does this,
+because a controller must resign before, and the next election comes after.
 
 A broker that was killed leaves its node for as long as its session lasts. Started again, it finds the node with its own
-id and its own address, which nobody else can be listening on, and waits for the end of that session; Apache Kafka gives
-up at once. An id that another address is registered under, or an address with another id, is refused without waiting.
+id and its own address, which no other process can be listening on, and waits for the end of that session; Apache Kafka
+gives up at once. An id that another address is registered under, or an address with another id, is refused without waiting.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class Registration:
                 await self._store.renew()
 
     async def join_again(self) -> None:
-        """Register with the addresses that were told last: in a new session, with a new broker epoch."""
+        """Register with the last addresses: in a new session, with a new broker epoch."""
         patience_ms = 0.0
         if self._config.zookeeper_connect is not None:
             patience_ms = SESSIONS_WAITED * self._config.zookeeper_session_timeout_ms

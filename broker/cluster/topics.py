@@ -96,7 +96,7 @@ class Topics:
             return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
     async def auto_create(self, name: str) -> ErrorCode:
-        """Create a topic that was asked for; what a client is told, which retries until it has leaders."""
+        """Create a topic that was asked for; the error for the client, which retries until it has leaders."""
         new = _internal_topic(name, self._config) if name in INTERNAL_TOPICS else NewTopic(name)
         awareness = RackAwareness.SAFE if name in INTERNAL_TOPICS else RackAwareness.ENFORCED
         plan = self.plan(new, awareness)
@@ -108,7 +108,7 @@ class Topics:
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     async def ensure_internal(self, name: str) -> None:
-        """Create an internal topic unless it is there; whoever needs it sees in the metadata whether that worked."""
+        """Create an internal topic unless it is there; the metadata shows whether that worked."""
         if name not in self._metadata.topics:
             code = await self.auto_create(name)
             if code == ErrorCode.INVALID_REPLICATION_FACTOR:

@@ -49,7 +49,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One property to be changed; `operation` may be a number that nobody knows."""
+    """One property to be changed; `operation` may be an unknown number."""
 
     name: str
     operation: int

@@ -4,7 +4,7 @@ A value's *synonyms* are every layer that sets it, the one that holds first (KIP
 the broker property behind it as set for this broker, for all brokers, in the file, and by default. Some broker
 properties stand in for others (`log.retention.hours` for `log.retention.ms`), so each layer is asked for all of them.
 A synonym before the first one of the property's own name is dropped: that is why a topic's `retention.ms` has the
-source DEFAULT while the file sets `log.retention.hours` and nobody sets `log.retention.ms`, and what Kafka shows.
+source DEFAULT while the file sets `log.retention.hours` and not `log.retention.ms`, and what Kafka shows.
 """
 
 import re
@@ -59,7 +59,7 @@ class Synonym(NamedTuple):
 
 
 class Described(NamedTuple):
-    """One property as clients are told."""
+    """One property as in a response."""
 
     name: str
     text: str | None  # None where there is no value, or it must not be shown

@@ -1,4 +1,4 @@
-"""The configuration while the broker runs: typed attributes that everybody reads and nobody copies.
+"""The configuration while the broker runs: typed attributes that are read each time and never copied.
 
 `BrokerConfig` holds every broker property as an attribute (`config.log_segment_bytes`), laid in layers: Kafka's
 defaults, our deviations, the file and the command line, then what was changed while brokers run, for the whole cluster
@@ -213,7 +213,7 @@ class BrokerConfig(BrokerAttributes):
     # Topics.
 
     def topic(self, overrides: Mapping[str, str] | None = None) -> "TopicConfig":
-        """A view for one topic, refreshed as long as somebody holds it."""
+        """A view for one topic, refreshed as long as it is referenced."""
         view = TopicConfig(self, overrides or {})
         self._topics[view] = None
         return view
@@ -310,7 +310,7 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
 
 
 def _known(texts: Mapping[str, str]) -> dict[str, str]:
-    """Clients may set any number of names that nobody knows; looking for what they meant would take long."""
+    """Clients may set any number of unknown names; looking for what they meant would take long."""
     return {name: text for name, text in texts.items() if name in BROKER_TABLE}
 
 

@@ -48,7 +48,7 @@ class TopicConfigs:
         return views
 
     async def reload(self, topic: str) -> dict[str, str]:
-        """Read it again for whoever holds its view; what it sets, whether or not somebody does."""
+        """Read it again for the holders of its view; what it sets, whether or not there are any."""
         overrides = await self.read(topic)
         view = self._views.get(topic)
         if view is not None:

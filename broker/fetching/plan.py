@@ -219,7 +219,7 @@ class FetchPlan:
             self._note_progress(partition, wanted, row)
         try:
             aborted = log.aborted_transactions(wanted.fetch_offset, end_offset) if self.read_committed else []
-        except CorruptRecords:  # the index is damaged; the next start, cut or compaction makes it anew
+        except CorruptRecords:  # the index is damaged; the next start, truncation or compaction rebuilds it
             self.urgent = True
             if read.slice is not None:
                 read.slice.release()
@@ -246,7 +246,7 @@ class FetchPlan:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _note_progress(self, partition: Partition, wanted: Wanted, row: Row) -> None:
-        """A follower's fetch is in order; what that moved, it is told at once."""
+        """A follower's fetch is in order; if it raised the high watermark, this very response says so."""
         wanted.follower = partition.follower_fetched(
             self.replica_id,
             wanted.fetch_offset,

@@ -1,9 +1,9 @@
 """The group coordinator: what requests about groups and offsets are answered, and when (reference E.1-E.3).
 
-A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by whoever leads
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by the broker that leads
 that partition. What a request does to its group is decided and stored in one step (`shards.py`); this file finds the
 group, and holds the answer back until the high watermark has passed the record that the answer rests on. Leadership may
-change while a request waits, and the client is then told to look for the coordinator again.
+change while a request waits, and the client then gets NOT_COORDINATOR.
 
 A waiting request is its connection's task. When that is cancelled, the group forgets the answer but not the member.
 """
@@ -82,7 +82,7 @@ class GroupCoordinator:
         self._shards.on_elected(partition)
 
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
-        """This broker no longer leads the partition: its groups are somebody else's."""
+        """This broker no longer leads the partition: another one coordinates its groups."""
         self._shards.on_resigned(partition_index, leader_epoch)
 
     def on_deleted(self, partition_index: int) -> None:
@@ -107,7 +107,7 @@ class GroupCoordinator:
         """The partition of the group topic that the group belongs to.
 
         Metadata come piece by piece, and a partition that never had a leader is not in them: a group that was looked
-        for by the part that has come would commit where nobody finds it.
+        for by the part that has come would commit where no other broker finds it.
         """
         topic = self._metadata.topics.get(GROUP_TOPIC)
         count = max(self._partition_count, len(topic.partitions) if topic else 0)
@@ -152,7 +152,7 @@ class GroupCoordinator:
         return SyncAnswer(GROUP_NOT_STORED.get(not_stored, not_stored))
 
     def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode:
-        """Heartbeat. While groups are loaded nobody is thrown out."""
+        """Heartbeat. While groups are loaded no member is removed."""
         shard = self._shard_for(group_id, may_be_blank=False)
         if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE

@@ -64,7 +64,7 @@ from barnabas.broker.groups.syncing import (
 )
 from barnabas.wire.errors import ErrorCode
 
-NOT_STORED = {  # why an append failed -> what the client is told to do about it
+NOT_STORED = {  # why an append failed -> the error for the client
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,

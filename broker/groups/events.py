@@ -2,7 +2,7 @@
 
 An event is a request of a member, a timer that fired, the end of a wait, or something that happened elsewhere.
 `decide` turns it into a `Decision`: records to append, replies to give, timers to set. A reply names the offset of the
-last record that it rests on; whoever waits for it holds it back until the high watermark has passed that offset.
+last record that it rests on; it is held back until the high watermark has passed that offset.
 Timers are durations, so that the pure part knows no clock: a timer is one key of its group, setting it again moves it,
 None stops it.
 """
@@ -26,7 +26,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of a member."""
+    """What the leader learns of a member."""
 
     member_id: str
     instance_id: str | None
@@ -200,7 +200,7 @@ class TimerFired(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """Nobody waits for this answer any more: the member's connection is gone."""
+    """The member's connection is gone while its request waits."""
 
     waiting: object  # the `Waiting` itself, known by identity
 
@@ -284,7 +284,7 @@ class StoreEmptiness:
 
 
 class StoreOffsets(NamedTuple):
-    """Offsets are being committed; stored, the client is told."""
+    """Offsets are being committed; the response is sent when they are stored."""
 
     waiting: Waiting[CommitAnswer]
     too_large: frozenset[TopicPartition]
@@ -304,7 +304,7 @@ class StoreGroupDeletion(NamedTuple):
 
 
 class StoreOffsetDeletion(NamedTuple):
-    """Tombstones of offsets that an administrator deletes; stored, he is told these codes."""
+    """Tombstones of offsets that an administrator deletes; the response with these codes is sent when they are stored."""
 
     waiting: Waiting[DeletionAnswer]
     codes: Mapping[TopicPartition, ErrorCode]

@@ -45,7 +45,7 @@ def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: 
 
 
 def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) -> None:
-    """Forget everything, if nobody is in the group."""
+    """Forget everything, if the group has no members."""
     if group.state is not GroupState.EMPTY:
         decision.reply(event.waiting, ErrorCode.NON_EMPTY_GROUP)
         return
@@ -109,7 +109,7 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
             in_use = subscribed_topics(group)
         else:
             in_use = None
-    if in_use is None:  # somebody may still need any of them
+    if in_use is None:  # any of them may still be needed
         return []
     return [
         key

@@ -1,8 +1,8 @@
 """JoinGroup (pure): who may become, stay or come back as a member.
 
-A client that has no member id yet is given one and told to come again with it (KIP-394); so a client that never gets
+A client that has no member id yet is given one and must join again with it (KIP-394); so a client that never gets
 the answer leaves no member behind, only an id that is forgotten after one session. Older clients are taken in at once.
-They are patient for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most: whoever does not know its id cannot send heartbeats, and may
+They are patient for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most: a client that does not know its id cannot send heartbeats, and may
 have gone away and come back as another member without the coordinator noticing.
 
 A static member has an instance id that outlives it (KIP-345): restarted, it takes its old place back.
@@ -44,7 +44,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decision: Decision) -> None:
-    """Somebody wants to be, or stay, a member."""
+    """A client wants to be, or stay, a member."""
     if not _has_room(group, join.member_id):
         drop(group, join.member_id, decision)
         decision.reply(join.waiting, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -103,7 +103,7 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
     member = group.members[member_id]
     unchanged = member.protocols == join.protocols
     if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-        # It may have missed the answer that told it about this generation.
+        # It may have missed the response with this generation.
         decision.reply(join.waiting, generation_answer(group, member_id))
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader_id:
         decision.reply(join.waiting, generation_answer(group, member_id))
@@ -139,7 +139,7 @@ def _rejoin(group: Group, join: Join, member: Member, now_ms: int, decision: Dec
 
 
 def _wait_for_join(group: Group, join: Join, member_id: str, decision: Decision) -> None:
-    """This request waits for the member now; an earlier one, of a connection given up, is told to come again."""
+    """This request waits for the member now; an earlier one, of a connection that was given up, must join again."""
     earlier = group.joins.get(member_id)
     if earlier is not None:
         decision.reply(earlier, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
@@ -193,7 +193,7 @@ def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str
 
 
 def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> None:
-    """The new member id takes over; whoever still asks with the old one is fenced."""
+    """The new member id takes over; requests with the old one are fenced."""
     joining, syncing = group.joins.pop(old_member_id, None), group.syncs.pop(old_member_id, None)
     if joining is not None:
         decision.reply(joining, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -208,7 +208,7 @@ def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, d
 def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: Decision) -> None:
     """The static member is back, without a rebalance.
 
-    A client before JoinGroup v9 must not deal out shares that a Stable group would ignore: it is told that its old
+    A client before JoinGroup v9 must not make assignments that a Stable group would ignore: it gets its old
     member id leads. A newer one learns that it leads, and that it has nothing to deal out (KIP-814).
     """
     former_leader_id = group.leader_id or ""

@@ -1,6 +1,6 @@
 """Loading a coordinator partition: the bytes of its log, replayed (pure but for reading the slice it is given).
 
-Runs in a worker thread, on groups that nobody else sees yet. Of a partition with millions of commits almost all are
+Runs in a worker thread, on groups that no other code sees yet. Of a partition with millions of commits almost all are
 superseded, so records are not replayed as they come: the last one of each key is kept, as bytes, and replayed at the
 end, in the order of their offsets. That is what the log would be after compaction, and leaves the same state; which
 record says so is all that groups remember of a commit. Transactions depend on what came before them, so everything kept

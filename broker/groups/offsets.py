@@ -2,7 +2,7 @@
 
 A commit is accepted from a member of the current generation, even while the next one is being prepared: the consumer
 commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the shares are being
-dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while nobody is.
+dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while the group has no members.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """The two rounds of a rebalance (pure): everybody joins, everybody gets its share (see state.py).
 
-A rebalance begins when somebody joins, changes, leaves or is lost. The first round ends when all known members have
+A rebalance begins when a member joins, changes, leaves or is lost. The first round ends when all known members have
 joined, or when the most patient one would have given up; who has not come by then is dropped. An empty group waits
 `group.initial.rebalance.delay.ms` for members that are about to start, and longer while more of them come, instead of
 sharing out again for each (KIP-134).
@@ -58,7 +58,7 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision
 
 
 def complete_join_if_all_joined(group: Group, now_ms: int, decision: Decision) -> None:
-    """End the first round early, when nobody is missing. The initial delay is waited for to its end."""
+    """End the first round early, when no member is missing. The initial delay is waited for to its end."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.join_extension_ms is None
@@ -69,7 +69,7 @@ def complete_join_if_all_joined(group: Group, now_ms: int, decision: Decision) -
 
 
 def join_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
-    """An empty group waits a little longer for each newcomer, any other group for nobody."""
+    """An empty group waits a little longer for each newcomer, any other group does not."""
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.newcomers and group.join_extension_ms:
@@ -93,7 +93,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         drop(group, member_id, decision)
         decision.notes.append(f"drops {member_id}, which did not rejoin")
     if group.members and not group.joins:
-        # Only static members are left and none has come: there is nobody to lead, so wait for their sessions to end.
+        # Only static members are left and none has come: there is no member to lead, so wait for their sessions to end.
         decision.timers[JOIN_TIMER] = group.rebalance_timeout_ms
         return
     decision.timers[JOIN_TIMER] = None
@@ -133,7 +133,7 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinAnswer:
-    """What a member is told about the generation it is in."""
+    """What a member learns of its generation."""
     return JoinAnswer(
         error=ErrorCode.NONE,
         member_id=member_id,
@@ -147,7 +147,7 @@ def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = F
 
 
 def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
-    """Nobody gets a share of this generation: who waits is told why."""
+    """No member gets an assignment in this generation: requests that wait get this error."""
     for member_id, member in group.members.items():
         waiting = group.syncs.pop(member_id, None)
         if waiting is not None:
@@ -166,7 +166,7 @@ def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Dec
 
 
 def drop(group: Group, member_id: str, decision: Decision) -> None:
-    """Take a member or a handed-out id out of the group, and tell whoever waits for it."""
+    """Take a member or a handed-out id out of the group, and answer the request that waits for it."""
     joining, syncing = group.joins.pop(member_id, None), group.syncs.pop(member_id, None)
     if joining is not None:
         decision.reply(joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))

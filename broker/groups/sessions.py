@@ -1,6 +1,6 @@
 """Sessions (pure): Heartbeat and LeaveGroup, timers that are over, and a group's beginning and end on this broker.
 
-Every member has one timer: its session, which each of its requests starts anew. While the member waits for an answer
+Every member has one timer: its session, which each of its requests restarts. While the member waits for an answer
 its session cannot end, for then it is the coordinator that is silent. JOIN bounds the first round of a rebalance, SYNC
 the time until every member has asked for its share.
 """
@@ -72,7 +72,7 @@ def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision
     return ErrorCode.NONE
 
 
-# -- timers, and answers nobody waits for
+# -- timers, and responses that no client waits for
 
 
 def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> None:
@@ -94,7 +94,7 @@ def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: De
     if member is None:
         return
     if not member.is_new and (member_id in group.joins or member_id in group.syncs):
-        return  # it waits for us, not we for it; the answer starts its session anew
+        return  # it waits for us, not we for it; the response restarts its session
     remove(group, member_id, f"the session of {member_id} is over", now_ms, decision)
 
 
@@ -108,7 +108,7 @@ def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def apply_forgotten(group: Group, forgotten: Forgotten, decision: Decision) -> None:
-    """Nobody waits for this answer any more: the member has not joined, and its session runs."""
+    """The client is gone: the member has not joined, and its session runs."""
     for member_id in _let_go(group.joins, forgotten.waiting) + _let_go(group.syncs, forgotten.waiting):
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = group.members[member_id].session_timeout_ms
 
@@ -131,7 +131,7 @@ def apply_answered(group: Group, answered: Answered, decision: Decision) -> None
 
 
 def decide_loaded(group: Group, now_ms: int, decision: Decision) -> None:
-    """The group was loaded from the log: its members' sessions begin anew; too many members must share out again."""
+    """The group was loaded from the log: its members' sessions restart; with too many members the group rebalances."""
     for member in group.members.values():
         restart_session(member, decision)
     if len(group.members) > group.limits.group_max_size:
@@ -139,7 +139,7 @@ def decide_loaded(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def apply_unloaded(group: Group, error: ErrorCode, now_ms: int) -> Decision:
-    """This broker no longer coordinates the group: who waits is told, and nothing else happens to it here."""
+    """This broker no longer coordinates the group: requests that wait are answered, and nothing else happens."""
     decision = Decision()
     for member_id, joining in group.joins.items():
         decision.reply(joining, JoinAnswer(error, member_id))

@@ -3,12 +3,12 @@
 Theory of operation
 -------------------
 A partition with its groups is a `Shard`. Elected, this broker reads the partition's log and serves it then; resigned,
-it forgets everything. A new leader epoch of a partition that it has led all along changes nothing, for nobody else can
+it forgets everything. A new leader epoch of a partition that it has led all along changes nothing, for no other broker can
 have written in between.
 
 Every event goes one way, without an await in between: decide -> append -> replay -> replies and timers. So an event
 always sees the state that the log has. Nothing is rolled back: should the state contradict itself (`InvariantBroken`),
-its shard is dropped and loaded anew.
+its shard is dropped and loaded again.
 
 What takes long for large groups is kept out of that step where it may be: a batch of many records is made in a thread
 beforehand, and many sleepers are woken afterwards.
@@ -80,7 +80,7 @@ class Shard:
         self.partition = partition
         self.log = partition.log
         self.groups = Groups(limits)
-        self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # what requests are told; NONE once it serves
+        self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the error for requests; NONE once it serves
 
 
 class _Deleted(NamedTuple):
@@ -121,7 +121,7 @@ class Shards:
         return [shard for shard in self._shards.values() if not shard.refusal]
 
     def still_leads(self, shard: Shard) -> bool:
-        """Whether this very shard is still ours: not resigned, not loaded anew."""
+        """Whether this very shard is still ours: not resigned, not loaded again."""
         return self._shards.get(shard.index) is shard and shard.partition.is_leader
 
     # -- leadership
@@ -140,7 +140,7 @@ class Shards:
             self._begin_loading(index, partition)
 
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
-        """This broker no longer leads the partition: its groups are somebody else's."""
+        """This broker no longer leads the partition: another one coordinates its groups."""
         if leader_epoch < self._epochs.get(partition_index, -1):
             return
         self._epochs[partition_index] = leader_epoch
@@ -173,12 +173,12 @@ class Shards:
         """Let an event happen to a group, with everything that follows, in one synchronous step."""
         try:
             self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
-        except BaseException:  # what it has done of it nobody knows; what the log says is right
+        except BaseException:  # how far it came is unknown; what the log says is right
             self._reload(shard)
             raise
 
     def happen_unasked(self, shard: Shard, group: Group, event: Event) -> None:
-        """The same for what no request asked for: there is nobody to tell of a failure, and the group may be gone."""
+        """The same for what no request asked for: no client waits for the outcome, and the group may be gone."""
         if group.state is GroupState.DEAD:
             return
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
@@ -285,13 +285,13 @@ class Shards:
             self._load_wanted.set()
 
     def hurry(self, shard: Shard) -> None:
-        """Somebody asks for a group of a shard that is not loaded yet: load it next."""
+        """A request names a group of a shard that is not loaded yet: load it next."""
         if shard in self._to_load:
             del self._to_load[shard]
             self._to_load = {shard: None, **self._to_load}
 
     def _unload(self, shard: Shard, error: ErrorCode) -> None:
-        """Forget a shard; whoever waits in its groups is told."""
+        """Forget a shard; requests that wait in its groups are answered."""
         shard.refusal = error
         if self._shards.get(shard.index) is shard:
             del self._shards[shard.index]

@@ -6,7 +6,7 @@ The members of a group share out the partitions they read. Who gets what is deci
 own; the coordinator only brings them together, in two rounds:
 
     JoinGroup  everybody says what it can do and waits, until all known members are there or time is up; then a new
-               generation begins: all are told its number, the leader also who is in it.
+               generation begins: all learn its number, the leader also its members.
     SyncGroup  everybody asks for its share and waits, until the leader's SyncGroup brings the shares of all.
 
 A member that appears, changes or vanishes makes everybody join again. The states say where in this round a group is:
@@ -234,7 +234,7 @@ def apply_member_added(group: Group, member: Member) -> None:
 
 
 def apply_member_removed(group: Group, member_id: str) -> None:
-    """A member, or an id that was handed out, is gone; whoever is left first leads."""
+    """A member, or an id that was handed out, is gone; the first of the others leads."""
     group.pending_members.pop(member_id, None)
     group.pending_syncs.pop(member_id, None)
     member = group.members.pop(member_id, None)
@@ -291,7 +291,7 @@ def _count_protocols(group: Group, member: Member, change: int) -> None:
 
 
 def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -> bool:
-    """Whether somebody with these protocols can be in the group: all members must have one in common with it."""
+    """Whether a member with these protocols fits: all members must have one in common with it."""
     if group.state is GroupState.EMPTY:
         return bool(protocol_type and protocols)
     if protocol_type != group.protocol_type:
@@ -330,7 +330,7 @@ def _elect(voters: Iterable[Member], common: Collection[str]) -> str:
 
 
 def current_members(group: Group) -> tuple[JoinedMember, ...]:
-    """What the leader of the generation is told of everybody."""
+    """What the leader of the generation learns of each member."""
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol_name))
         for member in group.members.values()

@@ -1,7 +1,7 @@
 """SyncGroup (pure): the leader brings the shares of all, everybody takes its own.
 
 The shares are stored first; only then the group is Stable and those who wait are answered. Shares that cannot be stored
-are nobody's: all join again.
+are assigned to no member: all join again.
 """
 
 from barnabas.broker.groups.events import (
@@ -84,12 +84,12 @@ def apply_assignment_stored(group: Group, intent: StoreAssignment, now_ms: int, 
 
 
 def apply_assignment_refused(group: Group, error: ErrorCode, now_ms: int, decision: Decision) -> None:
-    """The shares could not be stored: everybody who waits is told, and all join again."""
+    """The assignments could not be stored: all who wait get the error, and all join again."""
     end_sync(group, error, decision)
     prepare_rebalance(group, "the assignment could not be stored", now_ms, decision)
 
 
 def apply_assignment_lost(group: Group, lost: AssignmentNotReplicated, now_ms: int, decision: Decision) -> None:
-    """Who waited for this generation's shares was told that they are not safe: all join again."""
+    """Members that waited for this generation's assignments got an error: all join again."""
     if group.generation == lost.generation:
         prepare_rebalance(group, "the assignment was not replicated in time", now_ms, decision)

@@ -61,7 +61,7 @@ async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) 
 
 
 def _expect_known(codes: Iterable[int]) -> None:
-    """ProtocolViolation when one is 0; numbers that nobody knows are let through, as Kafka does."""
+    """ProtocolViolation when one is 0; unknown numbers are let through, as Kafka does."""
     if UNKNOWN in codes:
         raise ProtocolViolation("an ACL with an element of code 0, which means unknown")
 

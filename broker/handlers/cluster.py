@@ -1,7 +1,7 @@
 """DescribeCluster, ElectLeaders and UpdateFeatures.
 
-Behaviour: DescribeCluster is answered by every broker from what UpdateMetadata last told it, with the addresses of the
-    listener that the request came in on. Nobody here is a controller of KRaft, so whoever asks for those is told that
+Behaviour: DescribeCluster is answered by every broker from its last UpdateMetadata, with the addresses of the
+    listener that the request came in on. No broker here is a KRaft controller, so a request for those is answered that
     this is the wrong kind of endpoint. UpdateFeatures: brokers of a ZooKeeper cluster support no feature, so every
     level is refused in its row; only the active controller says so, others answer NOT_CONTROLLER.
     ElectLeaders is answered when this broker's picture of the cluster has the elected leaders, or with
@@ -97,16 +97,16 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         return await _elected(refused)
     elected = {each: leader async for each, leader in paced(outcomes.items()) if isinstance(leader, int)}
     late = await broker.topics.await_leader_ids(elected, deadline)
-    told: dict[TopicPartition, Outcome] = {}
+    outcomes: dict[TopicPartition, Outcome] = {}
     async for topic_partition, outcome in paced(outcomes.items()):
         if isinstance(outcome, PartitionRefused):
-            told[topic_partition] = outcome
+            outcomes[topic_partition] = outcome
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
-            told[topic_partition] = code, None
+            outcomes[topic_partition] = code, None
     if asked is None:
-        told = {each: row async for each, row in paced(told.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
-    return await _elected(told)
+        outcomes = {each: row async for each, row in paced(outcomes.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return await _elected(outcomes)
 
 
 def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
@@ -138,9 +138,9 @@ async def _asked_partitions(request: m.ElectLeadersRequest) -> list[TopicPartiti
     ]
 
 
-async def _elected(told: Mapping[TopicPartition, Outcome]) -> m.ElectLeadersResponse:
+async def _elected(outcomes: Mapping[TopicPartition, Outcome]) -> m.ElectLeadersResponse:
     topics: dict[str, list[ElectedRow]] = {}
-    async for topic_partition, (code, message) in paced(told.items()):
+    async for topic_partition, (code, message) in paced(outcomes.items()):
         row = ElectedRow(partition_id=topic_partition.partition, error_code=code, error_message=message)
         topics.setdefault(topic_partition.topic, []).append(row)
     return m.ElectLeadersResponse(

@@ -6,7 +6,7 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
     to the log end; the offset that a follower asks for is its progress, and the in-sync replicas and the high watermark
     follow from it (`Partition.follower_fetched`). Since version 11 a consumer may read from a follower, up to the high
-    watermark there, and with `replica.selector.class` it is told which (KIP-392). Small reads travel inside the answer,
+    watermark there, and with `replica.selector.class` the response names one (KIP-392). Small reads travel inside the answer,
     large ones as file slices that the connection sends; what the page cache does not hold is read ahead in a thread.
 Versions: 0-3 get their records in the message formats of before 0.11, unless `message.downconversion.enable` forbids it
     (UNSUPPORTED_VERSION); at least one whatever the limit, where Kafka cuts one off for 0-2; 7+ sessions (KIP-227); 9+
@@ -47,7 +47,7 @@ from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
-STORAGE_ERROR_VERSION = 6  # before, clients did not know it, and are told to look for another leader
+STORAGE_ERROR_VERSION = 6  # older clients do not know it and get NOT_LEADER_OR_FOLLOWER
 SESSION_VERSION = 7
 TOPIC_ID_VERSION = 13
 CURRENT_LEADER_VERSION = 16
@@ -194,7 +194,7 @@ async def _open(
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
-    """A partition named in an incremental request: new, or with another position; what it was told stays known."""
+    """A partition named in an incremental request: new, or with another position; what the last response said of it stays known."""
     known = session.find(change.topic, change.partition_index)
     if known is None:
         session.want(change)
@@ -231,7 +231,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
 
 
 async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
-    """The rows that the answer holds, remembered as told; failures, left-over data and who is to join stay due."""
+    """The rows of the response, remembered as sent; failures, left-over data and joining followers stay due."""
     rows: Rows = {}
     served: list[Wanted] = []
     for number, (wanted, row) in enumerate(plan.rows.items(), 1):

@@ -271,7 +271,7 @@ def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: Error
 
 
 async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
-    """Delete offsets; what the group itself is told concerns all of them, otherwise there is one code a partition."""
+    """Delete offsets: one error code for the group, otherwise one a partition."""
     if not call.authorize("Delete", "Group", request.group_id):
         return refuse_offset_delete(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -327,7 +327,7 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
 
 
 async def _create_in_store(broker: Broker, path: str) -> None:
-    """Make the node and its parents, unless somebody else has."""
+    """Make the node and its parents, unless another broker has."""
     for outcome in await broker.store.batch([Create(node) for node in with_ancestors([path])]):
         if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
             raise outcome

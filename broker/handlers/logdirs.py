@@ -2,8 +2,8 @@
 
 Behaviour of DescribeLogDirs: every log directory, with the logs of the asked partitions that are in it (null: of all),
     their sizes, and how far the log end is behind the high watermark (0, or -1 for a log that no partition uses). A
-    directory that is offline is KAFKA_STORAGE_ERROR and tells nothing else. What is on its way out is not told of.
-    A log on its way to the directory is told of as one, with how far it is behind the log that it is copied from.
+    directory that is offline is KAFKA_STORAGE_ERROR and nothing else. Logs that are being deleted are left out.
+    A future log is marked as one, with how far it is behind the log that it is copied from.
 Behaviour of AlterReplicaLogDirs: a partition moves to the directory while it is served, and the answer does not wait
     for it. To ask for another one ends the move, to ask for the one where it is cancels it. While any directory is
     offline nothing begins to move: KAFKA_STORAGE_ERROR. The wish for a partition that does not exist here is kept until

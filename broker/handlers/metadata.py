@@ -1,16 +1,16 @@
 """Metadata: who is alive, who leads what, and topics that come into being when they are asked for.
 
-Behaviour: answered from what UpdateMetadata last told this broker, with the addresses of the listener that the request
+Behaviour: answered from the metadata cache (UpdateMetadata), with the addresses of the listener that the request
     came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
     it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
-    A broker that has started, and that the controller has not told of all topics yet, waits for that: it may take until
+    A broker that has started, and has not heard of all topics yet, waits for that: it may take until
     its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
     that takes too long the connection is closed: the client asks another broker.
-    A broker that has gone is told of a little longer than it lives (`ClusterMetadata.brokers_to_tell`).
+    A broker that has gone is named for a little longer (`ClusterMetadata.brokers_to_tell`).
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
-    12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients are told LEADER_NOT_AVAILABLE.
+    12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients get LEADER_NOT_AVAILABLE.
 """
 
 from collections.abc import Iterable, Sequence
@@ -93,7 +93,7 @@ async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) ->
 
 
 async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> bytes:
-    """The array of all topics. One that changes meanwhile is told of as it was or as it is."""
+    """The array of all topics. One that changes meanwhile is described as it was or as it is."""
     parts: list[bytes] = [b""]
     count, rows = 0, 0
     some: list[Topic] = []
@@ -141,11 +141,11 @@ def _bytes_after(version: int) -> int:
 
 
 async def _until_whole(broker: Broker) -> None:
-    """Whatever is answered before, somebody believes it: that a topic is gone, say."""
+    """An earlier answer would deny topics that exist, and a client may give up what it has queued for them."""
     with trio.move_on_after(PATIENCE_SECONDS):
         await broker.metadata.is_complete.wait()
         return
-    raise ProtocolViolation("this broker has not been told of the whole cluster yet")
+    raise ProtocolViolation("this broker's metadata is not complete yet")
 
 
 async def _check_ids(call: Call, request: m.MetadataRequest) -> None:

@@ -47,7 +47,7 @@ LATEST_TIERED = -5
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
-DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: whoever hosts the partition answers it
+DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: every replica answers it
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
@@ -140,7 +140,7 @@ def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsR
 
 
 def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
-    """What a client is told instead of an end that may lie before one that it was told by the leader before."""
+    """The error instead of a log end that may lie before one that an earlier leader answered."""
     if request.replica_id != CONSUMER_REPLICA_ID or partition.high_watermark >= partition.epoch_start_offset:
         return ErrorCode.NONE
     known = version >= OFFSET_NOT_AVAILABLE_VERSION

@@ -10,7 +10,7 @@ Behaviour: each partition stands for itself and gets its own error code. A batch
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`); no message at
     all is a success at offset -1. 3-11 carry one batch of format 2 per partition; 8+ say which record was refused; 10+
     name the new leader (KIP-951).
-Not done: transactional batches: nobody coordinates a transaction yet, so the id is unknown
+Not done: transactional batches: there is no transaction coordinator yet, so the id is unknown
     (INVALID_PRODUCER_ID_MAPPING).
 """
 
@@ -311,7 +311,7 @@ def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
 
 
 def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
-    """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that nobody has to ask again."""
+    """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that the client need not ask."""
     hints = LeaderHints(broker, call.listener)
     for topic, row in rows:
         leader = hints.leader_of(topic, row.index)

@@ -81,8 +81,8 @@ async def controlled_shutdown(
     _authorize(call)
     outcome = await broker.candidate.ask(ControlledShutdownAsked(request.broker_id, request.broker_epoch))
     if isinstance(outcome, ErrorCode):
-        nobody = outcome == ErrorCode.NOT_CONTROLLER
-        code = ErrorCode.STALE_CONTROLLER_EPOCH if nobody else outcome
+        is_not_controller = outcome == ErrorCode.NOT_CONTROLLER
+        code = ErrorCode.STALE_CONTROLLER_EPOCH if is_not_controller else outcome
         return refuse_controlled_shutdown(request, call.version, code)
     remaining = [
         m.ControlledShutdownResponse.RemainingPartition(topic_name=key.topic, partition_index=key.partition)

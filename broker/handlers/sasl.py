@@ -1,6 +1,6 @@
-"""SaslHandshake and SaslAuthenticate, on a listener where nobody logs in.
+"""SaslHandshake and SaslAuthenticate, on a listener without authentication.
 
-Behaviour: every listener is PLAINTEXT, so a connection has nothing to prove, and both are told ILLEGAL_SASL_STATE: what
+Behaviour: every listener is PLAINTEXT, so a connection need not authenticate, and both get ILLEGAL_SASL_STATE: what
     Apache Kafka answers on such a listener, and on any other once the client is authenticated.
 Versions: SaslHandshake 0-1, SaslAuthenticate 0-2.
 Not done: listeners that authenticate.

@@ -1,6 +1,6 @@
 """CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken.
 
-Behaviour: a token stands for somebody who has proved who he is, and nobody can on a PLAINTEXT listener. So all four are
+Behaviour: a token stands for an authenticated user, and a PLAINTEXT listener has none. So all four are
     answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, whatever they ask; Create says whose token it would have been.
 Versions: Create and Describe 0-3, Renew and Expire 0-2. Create 3 names an owner beside the requester; an owner with a
     name and no type is UNKNOWN_SERVER_ERROR, as in Kafka.

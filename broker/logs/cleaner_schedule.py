@@ -4,7 +4,7 @@ Theory of operation. Every `log.cleaner.backoff.ms`, and at once after a pass, t
 share that is due is taken, up to `log.cleaner.threads` logs at a time. A pass is a generator of steps (see
 `storage/cleaner.py`); each runs in a worker thread and works on one window of bytes. Between two of them this file
 looks, on the event loop, whether the pass may go on, waits where `log.cleaner.io.max.bytes.per.second` wants it, and
-puts clean segments in their place. So nothing here needs a lock, and whoever wants the log for himself waits for at
+puts clean segments in their place. So nothing here needs a lock, and a truncation or deletion waits for at
 most one step: `leave` for one that is deleted, `paused` around a truncation.
 
 Retention of compacted logs is also done here, between passes, for both remove segments: of a topic with both policies,
@@ -76,7 +76,7 @@ class _Job:
     __slots__ = ("done", "given_up")
 
     def __init__(self) -> None:
-        self.given_up = trio.Event()  # somebody needs the log
+        self.given_up = trio.Event()  # a truncation, a move or a deletion needs the log
         self.done = trio.Event()
 
 
@@ -137,7 +137,7 @@ class LogCleaner:
 
     @asynccontextmanager
     async def paused(self, log: "PartitionLog") -> "AsyncIterator[None]":
-        """`async with cleaner.paused(log):` nobody reads or replaces its segments; for a truncation."""
+        """`async with cleaner.paused(log):` its segments are neither read nor replaced by a pass."""
         self._paused[log] = self._paused.get(log, 0) + 1
         try:
             await self.leave(log)
@@ -164,7 +164,7 @@ class LogCleaner:
         return self._candidate(best.log, high_watermarks) if best is not None else None  # as it is now
 
     def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
-        high_watermark = high_watermarks.get(log.topic_partition)  # None: hosted by nobody yet
+        high_watermark = high_watermarks.get(log.topic_partition)  # None: the partition has no role yet
         if high_watermark is None or not self._may_be_cleaned(log):
             return None
         try:

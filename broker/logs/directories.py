@@ -1,6 +1,6 @@
 """The log directories of this broker, each online until it fails (KIP-112).
 
-A `StorageError` takes its directory offline, for good: its logs are given up and the rest of the broker is told. A
+A `StorageError` takes its directory offline, for good: its logs are given up and `on_failed` is called. A
 shortage of descriptors or memory fails only what needed them. So after a `StorageError` the directory may be
 online with the work undone, and each caller decides: do it again later, do it again until it is done (`insist`), or do
 not start (`at_start`).
@@ -142,7 +142,7 @@ class LogDirectories:
             return None
 
     async def attempt(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
-        """The same, where nobody waits for the outcome but to know whether it was one."""
+        """`run`; whether it succeeded."""
         try:
             await self.run(directory, function, *args)
         except StorageError:

@@ -8,10 +8,10 @@ refused before anything is touched, for this may be the wrong disk; plain files 
 A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
 before any log is opened, so that a crash from then on is an unclean shutdown.
 
-A directory in which a sync fails, or the device, gets a mark of that. The kernel then takes pages for saved that are
-not, and the next start on the same running machine would sync them with success and in vain. So it first writes
-everything anew that was not safe before, and takes the mark away. The mark itself need not be durable: a machine that
-starts anew has no such pages. A full disk leaves no mark: nothing is lost, and there is no room to write anew.
+A directory in which a sync failed, or the device, gets a `.failed` marker. After a failed sync the kernel marks dirty
+pages clean, so that a later sync of the same files succeeds although they are not on the disk. So the next start first
+rewrites everything from the recovery points on, and removes the marker. The marker need not be durable: a machine that
+was restarted has no such pages. A full disk leaves no marker: nothing is lost, and there is no room to rewrite it.
 
 Every function here but `mark_failed` blocks long: it runs in a worker thread.
 """
@@ -61,7 +61,7 @@ _STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")
 
 
 class LogDirectoryRefused(Exception):
-    """A log directory is in use, belongs to somebody else, or holds what is not ours: a person must look."""
+    """A log directory is in use, belongs to another broker, or holds unknown files: an administrator must look."""
 
 
 @dataclass(eq=False, slots=True)
@@ -69,7 +69,7 @@ class LogDirectory:
     """One log directory, as `Logs` keeps it; others only look."""
 
     path: str  # as it is configured
-    absolute_path: str  # as clients are told, and must call it
+    absolute_path: str  # in responses and requests
     lock: Lock | None = None
     meta: MetaProperties | None = None
     failure: StorageError | None = None  # it is offline
@@ -87,7 +87,7 @@ class LogDirectory:
     def in_use(self) -> Iterator[None]:
         """`with directory.in_use():` its files are used while time passes.
 
-        When the directory fails meanwhile, its files are closed at once, and whoever uses them in a thread meets closed
+        When the directory fails meanwhile, its files are closed at once, and a thread that uses them meets closed
         files. That is the failure of the directory, and is raised as such.
         """
         try:
@@ -170,7 +170,7 @@ def deleted_name(key: TopicPartition, unique: bytes) -> str:
 
 
 def stray_name(key: TopicPartition, unique: bytes) -> str:
-    """What the directory of a log is called that was put aside: nobody asks for it, and nobody said to delete it."""
+    """What the directory of a stray log is called: no role asks for it, and no request deleted it."""
     return _shortened(key, unique, "stray")
 
 
@@ -204,8 +204,8 @@ def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentit
                 raise LogDirectoryRefused(f"{join(path, META_PROPERTIES)} lacks broker.id or cluster.id")
             stored.setdefault(StoredIdentity(meta.broker_id, meta.cluster_id), path)
     if len(stored) > 1:
-        told = ", ".join(f"{path} to {who.broker_id} of cluster {who.cluster_id}" for who, path in stored.items())
-        raise LogDirectoryRefused(f"the log directories belong to different brokers (meta.properties): {told}")
+        owners = ", ".join(f"{path} to {who.broker_id} of cluster {who.cluster_id}" for who, path in stored.items())
+        raise LogDirectoryRefused(f"the log directories belong to different brokers (meta.properties): {owners}")
     return next(iter(stored), None)
 
 
@@ -293,7 +293,7 @@ def _renew_logs(disk: Disk, path: str, recovery_points: Mapping[TopicPartition, 
     contents = read_contents(disk, path)
     names = {**{key: str(key) for key in contents.partitions}, **contents.futures}
     logger.warning(
-        "%s failed when it was last used: what was unsynced in its %d logs is written anew", path, len(names)
+        "%s failed when it was last used: what was unsynced in its %d logs is written again", path, len(names)
     )
     for key, name in names.items():
         renew(disk, join(path, name), recovery_points.get(key, 0))
@@ -318,7 +318,7 @@ def remove_durably(disk: Disk, path: str) -> None:
 
 
 def remove_half_made(disk: Disk, path: str) -> bool:
-    """Remove what is left of a log that could not be made; False if it holds records, which nobody may throw away."""
+    """Remove what is left of a log that could not be made; False if it holds records, which must stay."""
     if disk.exists(path):
         if any(name.endswith(LOG) and disk.size(join(path, name)) for name in disk.list(path)):
             return False

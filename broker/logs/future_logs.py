@@ -100,7 +100,7 @@ class FutureLogs:
     ) -> bool:
         """Let the future log take the place of the current one; False if it is not the moment. Compaction is paused.
 
-        `step(act)` is to call `act` in a step in which nobody else appends to the future log; if `act` says so, the
+        `step(act)` is to call `act` in a step in which nothing else appends to the future log; if `act` says so, the
         future log is the partition's from then on. A StorageError takes a directory offline.
         """
         if not self._is_moment(current, future):
@@ -146,7 +146,7 @@ class FutureLogs:
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
-        """Whether little is missing, and nobody works on the files."""
+        """Whether little is missing, and no truncation works on the files."""
         directory_of = self._directories.directory_of
         return (
             all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))

@@ -6,10 +6,10 @@ after an unclean shutdown checking each from its recovery point on (`directory.p
 *Run.* Retention, compaction, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of
 `run`. A checkpoint is written only when it has news: an idle broker writes nothing.
 
-*Failure.* A `StorageError` takes its directory offline, for good: its logs are given up, the rest of the broker is
-told, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. Two are nobody's
-failure: that of a log which was deleted meanwhile, whose files are no more, and a shortage of descriptors or memory,
-which fails only what needed them.
+*Failure.* A `StorageError` takes its directory offline until the next start: its logs are given up, their partitions
+lose their roles, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. Two
+errors take no directory offline: one in a log that was deleted meanwhile, whose files are gone, and a shortage of
+descriptors or memory, which fails only the operation that needed them.
 
 *Stop.* `close` closes the logs, writes the checkpoints, and last the marker that saves the next start from checking.
 `abandon` does nothing of this: it is a crash.
@@ -315,7 +315,7 @@ class Logs:
     ) -> None:
         """Look after the logs for ever; AllDirectoriesOffline when the last directory failed.
 
-        `high_watermarks` is asked for those of the hosted partitions. `on_directory_failed` is told of failures from
+        `high_watermarks` is asked for those of the hosted partitions. `on_directory_failed` is called for failures from
         now on, with the directory's path.
         """
         self.checkpoints.high_watermarks = high_watermarks
@@ -369,7 +369,7 @@ class Logs:
     # -- the end
 
     async def close(self) -> None:
-        """Close all logs and leave the marker; `run` has ended, and nobody uses a log any more, or wants to be told."""
+        """Close all logs and leave the marker; `run` has ended, and no log is used any more."""
         self.directories.on_failed = None
         if not self._loaded:
             self.abandon()  # of logs that were not opened nothing can be said

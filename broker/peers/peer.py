@@ -7,13 +7,13 @@ cluster of one, with no second code path.
 `RemotePeer` is one connection to another broker. It is opened when something is asked, and carries one request at a
 time: several tasks may ask, and are served in the order in which they came. An answer that does not come in time, a
 connection that breaks, an answer that makes no sense, and a task that is cancelled while it asks, all have one end:
-the connection is closed, for nobody knows what would come out of it next, and the next request opens another. Whoever
-asked is told `PeerLost`; whether the request was carried out is then not known, and asking again is the caller's
+the connection is closed, for its next bytes may belong to an earlier request, and the next request opens another. The
+caller gets `PeerLost`; whether the request was carried out is then not known, and asking again is the caller's
 decision. Where the other broker is to be found is looked up at each connect, so that a broker which comes back
 elsewhere is found.
 
 Versions (reference section 0): the controller, fetchers and a stopping broker ask in those that
-`inter.broker.protocol.version` implies; whoever asks the controller negotiates, once a connection (B.15).
+`inter.broker.protocol.version` implies; requests to the controller are negotiated, once a connection (B.15).
 """
 
 import logging
@@ -132,7 +132,7 @@ class RemotePeer:
         raise PeerLost(f"{type(request).__name__} was not answered within {deadline_ms:.0f} ms")
 
     def close(self) -> None:
-        """Close the connection, and open no other: whoever is asking, or asks later, is told PeerLost."""
+        """Close the connection, and open no other: requests under way and later ones raise PeerLost."""
         self._is_closed = True
         self._disconnect()
         self._on_close(self)
@@ -159,7 +159,7 @@ class RemotePeer:
     async def _connect(self) -> "_Connection":
         endpoint = self._where()
         if endpoint is None:
-            raise ConnectionLost("nobody knows where it is")
+            raise ConnectionLost("its address is not known")
         if self._is_closed:
             raise ConnectionLost("nothing more is asked of it")
         stream = await self._open_stream(endpoint)

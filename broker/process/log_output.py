@@ -57,7 +57,7 @@ class QueueingHandler(logging.Handler):
         try:
             self._lines.put_nowait(None)
         except queue.Full:
-            return  # the reader hangs: nobody would see the rest
+            return  # the reader hangs: the rest would not be seen
         self._writer.join(CLOSE_SECONDS_MAX)
 
     @property
@@ -66,10 +66,10 @@ class QueueingHandler(logging.Handler):
         return self._writer.is_alive()
 
     def _write_lines(self) -> None:
-        told = 0
+        reported = 0
         while (line := self._lines.get()) is not None:
             dropped = self.dropped
-            lost, told = dropped - told, dropped
+            lost, reported = dropped - reported, dropped
             try:
                 self._output.write(f"{line}\n")
                 if lost:

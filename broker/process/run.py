@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 
 class ReadyReport:
-    """trio's task status: told once that the broker serves."""
+    """trio's task status: called once, when the broker serves."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self.is_ready = False

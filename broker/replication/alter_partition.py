@@ -16,13 +16,13 @@ Where no LeaderAndIsr comes (the topic was gone, or the controller died before i
 `ROLE_WAIT_SECONDS`: a change that is waited for counts in the high watermark, and must not do so for ever. Asking again
 is safe, for the controller compares epochs, and agrees to what is written already.
 
-The same for all of them if the request as a whole is refused, most often because this broker was registered anew
+The same for all of them if the request as a whole is refused, most often because this broker registered again
 (STALE_BROKER_EPOCH). A role that came while the answer was on its way makes the answer worthless: the partition has
 dropped what it had asked.
 
 Members of the ISR go with the broker epoch of the fetch that it was decided on (KIP-903), however often it is asked
 again: a controller that compares them does not take in a broker which has lost its log since. A Java controller in
-ZooKeeper mode does not look at them, and before `inter.broker.protocol.version` 3.5 nobody says them.
+ZooKeeper mode does not look at them, and before `inter.broker.protocol.version` 3.5 no broker sends them.
 
 From version 2 on AlterPartition names topics by their ids alone. Topics have ids from `inter.broker.protocol.version`
 2.8 on, and not before the controller has reached that level too: while a cluster is upgraded, a leader of the new level
@@ -71,7 +71,7 @@ Key = tuple[str | bytes, int]  # topic name (AlterPartition 0 and 1) or topic id
 
 
 class Ask(Protocol):
-    """Whoever changes ISRs: the controller, or at old levels this broker itself."""
+    """Changes ISRs: the controller, or this broker itself before 2.7-IV2."""
 
     def __call__(self, request: m.Message, *, version_max: int | None = None) -> Awaitable[m.Message]: ...
 

@@ -1,6 +1,6 @@
 """How a leader changed its in-sync replicas before Kafka 2.7 (reference C.6): it wrote the state itself.
 
-Below `inter.broker.protocol.version` 2.7-IV2 nobody asks the controller. The leader writes the partition's state in the
+Below `inter.broker.protocol.version` 2.7-IV2 no leader asks the controller. It writes the partition's state in the
 metadata store, under the condition that it is still at the partition epoch that the leader knows, and notes the
 partition in a sequential node below /isr_change_notification, which the controller watches. Notes gather: one node
 tells of all that changed, when nothing has changed for 5 s, or 60 s after the one before.
@@ -69,7 +69,7 @@ class AlterPartitionZk:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, note, sequential=True)
                     self._told_at = now
                 except StoreError as error:
-                    logger.warning("the controller is not told of %d changed ISRs yet: %s", len(changed), error)
+                    logger.warning("%d changed ISRs are not announced to the controller yet: %s", len(changed), error)
                     self._changed = changed | self._changed
 
     async def _write(self, topic: str, asked: m.AlterPartitionRequest.PartitionData) -> Row:

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer wants and what it was last told.
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer wants and what its last response said.
 
 A consumer of a thousand partitions would name all of them in each Fetch and be answered about all of them. With a
 session it names the changes only, and the answer holds only partitions that have something new. So that such a fetch
@@ -50,7 +50,7 @@ Named = dict[Topic, "dict[int, Wanted]"]  # by topic and partition index
 
 
 class Wanted:
-    """One partition that a fetch wants, and what its consumer was last told of it."""
+    """One partition that a fetch wants, and what the last response said of it."""
 
     __slots__ = (
         "current_leader_epoch",

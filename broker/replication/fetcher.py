@@ -502,7 +502,7 @@ class Fetcher:
             self._rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)  # it holds it now: ask again, but not in a hurry
 
     async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
-        """Where the leader's log ends or starts; None when it is not told, or the partition has left meanwhile."""
+        """Where the leader's log ends or starts; None if it does not answer, or the partition has left meanwhile."""
         request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
         if not self._is_current(followed):

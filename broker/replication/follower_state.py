@@ -8,7 +8,7 @@ with that end instead of records, and the follower cuts its log there. Before KI
 of its own, OffsetForLeaderEpoch, before the first fetch.
 
 Everything that is asked carries the leader epoch that the follower knows, and every answer is judged by what the
-follower was when it asked: the answer to a question that nobody would ask any more is ignored.
+follower was when it asked: the response to a question that is out of date is ignored.
 
 A `FetchSession` is the follower's end of an incremental session: the first request names every partition, later ones
 those that changed, and the leader answers about those that have news.
@@ -83,17 +83,17 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """The follower's end of an incremental fetch session: what is wanted, and what of it the leader was told."""
+    """The follower's end of an incremental fetch session: what is wanted, and what the leader's end of the session holds."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._by_id = False
-        self._told: dict[TopicPartition, Position] = {}
+        self._sent: dict[TopicPartition, Position] = {}
         self._news: dict[TopicPartition, Position | None] = {}  # since then; None: not wanted any more
         self._wanted: dict[TopicPartition, None] = {}
         self._without_id: dict[TopicPartition, None] = {}
-        self._names: dict[bytes, str] = {}  # topics by the ids that the leader was told of
+        self._names: dict[bytes, str] = {}  # topics by the ids in the leader's end of the session
 
     @property
     def is_empty(self) -> bool:
@@ -111,7 +111,7 @@ class FetchSession:
         self._without_id.pop(key, None)
         if position.topic_id == ZERO_TOPIC_ID:
             self._without_id[key] = None
-        if self._told.get(key) == position:
+        if self._sent.get(key) == position:
             self._news.pop(key, None)
         else:
             self._news[key] = position
@@ -120,7 +120,7 @@ class FetchSession:
         """From the next fetch on, nothing of this partition."""
         self._wanted.pop(key, None)
         self._without_id.pop(key, None)
-        if key in self._told:
+        if key in self._sent:
             self._news[key] = None
         else:
             self._news.pop(key, None)
@@ -132,17 +132,17 @@ class FetchSession:
             self._by_id = by_id
         forgotten = []
         for key, position in self._news.items():
-            told = self._told.pop(key, None) if position is None else self._told.get(key)
-            if told is not None and (position is None or (by_id and told.topic_id != position.topic_id)):
-                forgotten.append((key, told.topic_id))
+            sent = self._sent.pop(key, None) if position is None else self._sent.get(key)
+            if sent is not None and (position is None or (by_id and sent.topic_id != position.topic_id)):
+                forgotten.append((key, sent.topic_id))
         named = {key: position for key, position in self._news.items() if position is not None}
-        self._told |= named
+        self._sent |= named
         self._news = {}
         if self._epoch == INITIAL_EPOCH:
-            named, forgotten = dict(self._told), []
+            named, forgotten = dict(self._sent), []
             self._names.clear()
         self._names |= {position.topic_id: key.topic for key, position in named.items()}
-        return Asked(self._session_id, self._epoch, by_id, self._told, named, forgotten)
+        return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
     def take(self, asked: Asked, response: m.FetchResponse) -> "dict[TopicPartition, Row] | str":
         """The rows of the answer to the last fetch, by partition; or why it cannot be used: then the next is full."""
@@ -172,20 +172,20 @@ class FetchSession:
             name = self._names.get(topic.topic_id, "") if asked.by_id else topic.topic
             for row in topic.partitions:
                 key = TopicPartition(name, row.partition_index)
-                if key not in self._told:
+                if key not in self._sent:
                     return None
                 rows[key] = row
         return rows
 
     def lost(self) -> None:
-        """Nobody knows how far the leader's end of the session came: close it with the next request, a full one."""
+        """A request was lost, and with it how far the leader's end of the session came: the next request is a full one."""
         self._epoch = INITIAL_EPOCH
 
     def served(self, key: TopicPartition) -> None:
         """The leader sent records of this partition: without a session, others come first the next time."""
-        position = self._told.pop(key, None)
+        position = self._sent.pop(key, None)
         if position is not None:
-            self._told[key] = position
+            self._sent[key] = position
 
 
 # -- requests
@@ -273,7 +273,7 @@ def epochs_request(wanted: Mapping[TopicPartition, Position], broker_id: int) ->
 
 
 class Stale(NamedTuple):
-    """It answers what nobody asks any more."""
+    """It answers a question that is out of date."""
 
 
 class Append(NamedTuple):
@@ -379,7 +379,7 @@ def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
     while end + _PREFIX.size <= len(records):
         length = _PREFIX.unpack_from(records, end)[1]
         if length < 0 or length > len(records) - end - _PREFIX.size:
-            break  # a partial entry, or nonsense: whoever appends it will see
+            break  # a partial entry, or nonsense: the append will refuse it
         if end > start and end + _PREFIX.size + length - start > piece_bytes:
             yield records[start:end]
             start = end

@@ -39,7 +39,7 @@ class Pulse:
     nothing changed. So a quiet partition costs nothing, and yet it is known that its follower is alive."""
 
     last_fetch_ms: float = NEVER
-    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # that it said then: it may have registered anew
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # that the request carried: the broker may have registered again since
 
 
 @dataclass(slots=True)

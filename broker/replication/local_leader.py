@@ -2,7 +2,7 @@
 
 Asked are the current logs, whichever role they have, for whatever they hold: a future log follows to the log end, and
 what is cut off the current log is cut off it too, as a follower's is cut by its leader's epochs (reference C.3). Leader
-epochs of the questions do not matter, for nobody else is asked. There are no fetch sessions: every question is full.
+epochs of the questions do not matter, for no other leader is asked. There are no fetch sessions: every request is full.
 
 `replica.alter.log.dirs.io.max.bytes.per.second` limits what all these fetchers read together: who has read too much
 waits before he reads on.

@@ -7,7 +7,7 @@ place, taking its turn among the control requests. Until then the partition know
 read and write the current log.
 
 A future log on disk *is* the wish to move: after a restart the move goes on as soon as the partition has a role. Roles
-and StopReplica end a move (`leave`) and let it go on (`begin`); whoever deletes the partition deletes the future log as
+and StopReplica end a move (`leave`) and let it go on (`begin`); deleting the partition deletes the future log as
 well. If the other directory fails, the move is over; if the current one does, it waits for a restart.
 
 Neither of the two logs is compacted while it moves, as in Kafka.

@@ -175,7 +175,7 @@ class Partition:
         self._advance_high_watermark()
         wake(self)
         if self.is_leader and role.leader_recovery_state == RECOVERING:
-            self._ask_isr(role.in_sync_replicas)  # it has nothing to recover; the controller is told so
+            self._ask_isr(role.in_sync_replicas)  # nothing to recover: asking for the same ISR says so
 
     def _know_followers(self) -> None:
         """Those in sync have `replica.lag.time.max.ms` from now on to fetch for the first time."""
@@ -190,13 +190,13 @@ class Partition:
                 self.followers[replica].last_caught_up_ms = now_ms
 
     def log_moved(self, log: PartitionLog) -> None:
-        """The log is another one, in another directory, with the same records; nobody need notice."""
+        """The log is replaced by one with the same records in another directory; clients do not notice."""
         self.log = log
         self._advance_high_watermark()
         wake(self)
 
     def resign(self) -> None:
-        """The partition leaves this broker, or its directory failed: it leads nothing, and waiters are told."""
+        """The partition leaves this broker, or its directory failed: it is no leader any more, and waiters are woken."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
@@ -207,7 +207,7 @@ class Partition:
     # -- what a follower's fetcher reports
 
     def follow_to(self, leader_high_watermark: int) -> None:
-        """The leader told its high watermark, perhaps with records that were appended: ours follows, within the log.
+        """A fetch response brought the leader's high watermark: this replica's follows it, within its log.
 
         It does not fall back to a leader's that is behind ours: everything below ours was committed once.
         """
@@ -356,7 +356,7 @@ class Partition:
         return outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
-        """Its disk failed under a read that ran elsewhere: the directory goes offline. What clients are told."""
+        """Its disk failed under a read that ran elsewhere: the directory goes offline. Returns the error for clients."""
         self._fail(self, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -390,7 +390,7 @@ class Partition:
         return reached != before
 
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> None:
-        """It rises. Transactions below it need not be remembered, also where nobody reads: on most followers."""
+        """It rises. Open transactions below it are forgotten, also on followers, which no consumer may read."""
         self.high_watermark = offset
         log.producers.forget_committed(offset)
 

@@ -9,10 +9,10 @@ failed meanwhile.
 *Replicas that were given to others* while this broker had no session, or while the word was on its way: no StopReplica
 comes for them any more. The picture of the cluster that comes with the next registration tells of them, and they stop,
 a leader above all, whom clients would go on asking. The log stays, until a StopReplica or a topic of the same name
-comes, before which it is put aside (Kafka refuses such a topic until somebody removes the directory).
+comes, before which it is put aside (Kafka refuses such a topic until an administrator removes the directory).
 
 A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
-KAFKA_STORAGE_ERROR, the others go on, and the controller is told in the answers to its requests.
+KAFKA_STORAGE_ERROR, the others go on, and the responses to the controller say so.
 """
 
 import logging
@@ -150,7 +150,7 @@ class Replicas:
             judged = {key: self._judge(*each) for key, each in asked.items()}
             try:
                 prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
-            except SessionExpired:  # the life that was meant is over; roles are told again after the next registration
+            except SessionExpired:  # the controller sends all roles again after the next registration
                 return ErrorCode.STALE_BROKER_EPOCH
             for key in [key for key, code in judged.items() if code is ErrorCode.NONE]:
                 self._note_id(asked[key])
@@ -205,7 +205,7 @@ class Replicas:
         """The partitions here of topics that were deleted, by what the store says now of the topics that have taken
         their names and are to be hosted.
 
-        This broker was not told. Started again it would not host the old topic's partition either.
+        This broker got no StopReplica. After a restart it would not host the old topic's partition either.
         """
         others = {
             partition: topic_id
@@ -263,7 +263,7 @@ class Replicas:
     # -- failures, flushes, configuration
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
-        """A log directory went offline: its partitions lead nothing any more. `Logs` has told why."""
+        """A log directory went offline: its partitions are no leaders any more. `LogDirectories` has logged why."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
             with contained(logger, "%s cannot be given up", partition.topic_partition):
@@ -308,7 +308,7 @@ class Replicas:
         A replica that had a log here and has none lost it with its directory. Whatever is asked, also a role that was
         given before and says `is_new`, an empty log must not take its place: others would be cut to it.
 
-        The id is compared before the epoch; a log of another topic, which nobody uses, is in nobody's way. A controller
+        The id is compared before the epoch; a log of another topic, which is not in use, is no obstacle. A controller
         that learned of ids may tell a role once more with the id, and one that forgot them without (KIP-516).
         """
         partition, log = self._partitions.get(key), self.logs.get(key)
@@ -403,7 +403,7 @@ class Replicas:
         """Flip the role: the synchronous half."""
         partition = self._partitions.get(key)
         if partition is None:
-            partition = self._host(key)  # perhaps without a log, so that clients are told the same
+            partition = self._host(key)  # perhaps without a log: clients then get KAFKA_STORAGE_ERROR
         if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
             return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps while other logs were made
         led = partition.is_leader

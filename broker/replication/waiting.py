@@ -1,7 +1,7 @@
 """Requests that wait: one `Waiter` a request, known to every partition it waits for.
 
-A long-polling Fetch of a thousand partitions must not cost a task or an event each, nor be planned anew whenever one
-of them changes. So the request owns one `Waiter` and registers it in the `waiters` of each of its partitions. Whoever
+A long-polling Fetch of a thousand partitions must not cost a task or an event each, nor be planned again whenever one
+of them changes. So the request owns one `Waiter` and registers it in the `waiters` of each of its partitions. What
 changes a partition (append, high watermark, role) calls `wake`: the partition goes on the waiter's dirty list and its
 task is woken once. The request then looks at the dirty partitions only.
 
@@ -62,7 +62,7 @@ class Waiter:
     __slots__ = ("_wake", "dirty", "sleeps_through_commits")
 
     def __init__(self, *, sleeps_through_commits: bool = False) -> None:
-        """A follower `sleeps_through_commits`: it is told of a high watermark with its next answer, whenever that is,
+        """A follower `sleeps_through_commits`: it learns a high watermark with its next response, whenever that is,
         as in Kafka; woken for each it would fetch twice as often."""
         self.sleeps_through_commits = sleeps_through_commits
         self.dirty: dict[Watched, None] = {}
@@ -94,7 +94,7 @@ class Waiter:
         return bool(self.dirty)
 
     def register(self, partitions: Iterable[Watched]) -> None:
-        """Be told of every change of these partitions from now on."""
+        """Note every change of these partitions from now on."""
         for partition in partitions:
             partition.waiters[self] = None
 

@@ -4,7 +4,7 @@ A credential is one property of its user's configuration: the mechanism's name, 
 
     salt=<base64>,stored_key=<base64>,server_key=<base64>,iterations=<number>
 
-The client salts the password itself, so the broker is told neither the password nor anything from which it follows
+The client salts the password itself, so the broker gets neither the password nor anything from which it follows
 without trying. What is stored proves a client (stored_key is a hash of what the client shows) and the broker
 (server_key).
 

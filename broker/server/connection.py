@@ -5,8 +5,8 @@ connection only. One request does not hold back the next: a Produce that waits f
 (`pipelined_responses.py`). Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
-connections together (`Connections`). At the limit nobody reads but one, who may go above it until its frame is whole,
-or a crowd of half-sent frames would wait for each other. Whoever holds this place without filling its frame gives it
+connections together (`Connections`). At the limit only one connection reads, which may go above it until its frame is whole,
+or a crowd of half-sent frames would wait for each other. A connection that holds this token without filling its frame gives it
 up after `TOKEN_SECONDS`, to those who wait in the order in which they came; a connection that holds a part of a frame
 and sends nothing for `STALLED_SECONDS` is then closed.
 """
@@ -130,7 +130,7 @@ class Connections:
         self.decoded = DecodedMemory()
         self._answer_bytes = 0
         self._token_holder: Connection | None = None  # may read although memory is used up
-        self._token_ends_at = 0.0  # then somebody else may; later with every FAVOUR_BYTES
+        self._token_ends_at = 0.0  # then another connection may; later with every TOKEN_BYTES
         self._token_bytes = 0  # what the favoured one held when that was last put off
         self._queue: dict[Connection, trio.Event] = {}  # who waits for memory, first come first
         self._slot = trio.Event()
@@ -264,7 +264,7 @@ class Connections:
         """For ever, once a second: close what is idle, what waits for a client that has gone, and what is stalled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            self._slot.set()  # whoever waits for one looks again: there may be more than there were
+            self._slot.set()  # connections that wait for a slot look again: there may be more slots than before
             async for connection in paced(list(self._open)):
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
@@ -424,7 +424,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
     """Send every piece, and forget it; the slices are given back whether or not that works."""
     connection.progress_at = trio.current_time()
     first = pieces[0]
-    if len(pieces) == 1 and not isinstance(first, FileSlice):  # the usual answer: it waits for nobody
+    if len(pieces) == 1 and not isinstance(first, FileSlice):  # the usual response: nothing to wait for
         sent_bytes = connection.stream.send_now(first)
         if sent_bytes == len(first):
             return

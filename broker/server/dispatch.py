@@ -2,7 +2,7 @@
 
 `HANDLERS` is one literal table; at import it is compared with what `wire/apis.py` says is served, both ways. This file
 is the one place that catches `Exception` of a single request: our own mistake must cost one answer, not a connection
-with other requests behind it. It is logged with its traceback, and the client is told UNKNOWN_SERVER_ERROR in the API's
+with other requests behind it. It is logged with its traceback, and the client gets UNKNOWN_SERVER_ERROR in the API's
 own form, which the `refuse_` function beside each handler knows.
 """
 
@@ -246,7 +246,7 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
         if isinstance(begun, int):
             size_bytes = begun
         else:
-            with trio.CancelScope(shield=True):  # or nobody would give the response's file slices back
+            with trio.CancelScope(shield=True):  # or the response's file slices would stay open
                 size_bytes = await complete(begun, in_thread)
                 if call.api_key in NOT_KEPT_KEYS:
                     await complete(take_apart(response), in_thread)
@@ -256,7 +256,7 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
 
 
 def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
-    """What cannot be encoded is our mistake, and the client cannot be told: it is cut off."""
+    """A response that cannot be encoded is our mistake; no error can be sent in its place, so the connection closes."""
     _log_failure(call)
     return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 

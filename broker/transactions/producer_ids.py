@@ -4,9 +4,9 @@ No id is ever handed out twice in a cluster: the controller moves /latest_produc
 block of (usually 1000) ids, and a broker forgets the rest of its block when it stops. The next block is asked for when
 nine tenths of this one are used, so that a producer rarely waits; the first one when the first producer comes.
 
-`run` is the only one that asks, one request at a time, whoever waits for it: a caller that is cancelled takes nobody
+Only `run` asks, one request at a time, for all who wait: a caller that is cancelled takes no other
 else's block away. A caller that finds no id left waits for the attempt that is under way, or for the next; when that
-fails, or takes too long, it is told COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
+fails, or takes too long, it gets COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 """
 
 import logging
@@ -48,7 +48,7 @@ class ProducerIds:
         self._wanted = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch blocks when they are wanted, until cancelled. While this does not run, nobody gets an id."""
+        """Fetch blocks when they are wanted, until cancelled. While this does not run, no caller gets an id."""
         task_status.started()
         while True:
             await self._wanted.wait()
@@ -60,7 +60,7 @@ class ProducerIds:
                 await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
     async def next_id(self) -> int | ErrorCode:
-        """An id that nobody has, or COORDINATOR_LOAD_IN_PROGRESS (tell them apart by type: codes are integers, too)."""
+        """An id that no producer has, or COORDINATOR_LOAD_IN_PROGRESS (tell them apart by type: codes are integers, too)."""
         with trio.move_on_after(WAIT_MS_MAX / 1000):
             while True:
                 producer_id = self._take()

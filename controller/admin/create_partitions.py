@@ -59,7 +59,7 @@ def plan_growth(
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
     first_replicas = existing.partitions.get(0)
     if not first_replicas:
-        return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # somebody spoiled the node; so says Kafka
+        return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # the node was changed by hand; Kafka's code
     if growth.assignments is None:
         return _place(growth, old_count, first_replicas, brokers, rng)
     refused = _check_assignments(growth.assignments, added, old_count, len(first_replicas), brokers)

@@ -1,9 +1,9 @@
 """The configuration of topics, brokers, users, client ids and addresses in the store (reference A.6).
 
 An entity is named by its path below /config: `topics/orders`, `brokers/1`, `brokers/<default>`, `users/U/clients/C`,
-names as they stand in the path. Whoever changes one writes its node and, in the same multi, a sequential node below
+names as they stand in the path. A change writes the node and, in the same multi, a sequential node below
 /config/changes that names it; every broker watches that folder and reads the entity again. A change is made from what
-the node says now, and made anew when somebody else wrote in between.
+the node says now, and made again when another broker wrote in between.
 
 A topic or broker keeps its node. A user, client id or address of which nothing is set any more loses it, and a user the
 empty folder of its client ids; where it has no configuration of its own either, nothing is left of it.
@@ -74,7 +74,7 @@ async def change_entity(store: MetadataStore, entity: str, change: Change, *, ow
         except (BadVersion, NodeExists, NotEmpty, NoNode) as error:
             if error.path == notify.path:
                 raise
-            continue  # somebody else was quicker: look again
+            continue  # another broker was quicker: look again
         assert isinstance(notified, Created), notified
         return paths.sequence_number(notified.path)
 

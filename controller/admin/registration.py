@@ -45,7 +45,7 @@ async def register_broker(
         except NodeExists:
             stat = await store.exists(path)
             if stat is None:
-                continue  # gone in between: it was somebody's whose session ended
+                continue  # gone in between: its session ended
             if stat.owner == store.session_id:
                 return stat.czxid
             if stat.owner == previous_session_id:

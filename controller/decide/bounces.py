@@ -7,11 +7,11 @@ machine's memory. A machine that crashes loses a part of that, and the broker co
 Replication mends it, provided the broker comes back as a follower: the leader still has the records.
 
 While a controller is in office it sees to that. A broker that dies leaves the ISRs (`decide_leaders`), one that
-registers anew before its death was noticed is taken to have died (`membership`), and either way it is in sync again
+registers again before its death was noticed is taken to have died (`handlers/brokers.py`), and either way it is in sync again
 only when its leader says so. What a controller must not do is *begin* its term with such a broker in an ISR, for it
 might make it the leader, and then the others would cut their logs to fit.
 
-The store tells. A state node that names broker B in its ISR was written by somebody who took B to be in sync, at
+The store shows it. A state node that names broker B in its ISR was written by a broker that took B to be in sync, at
 zxid m. B's registration says since which broker epoch, the zxid k of an earlier registration, B has lost nothing: its
 machine runs on, or it was shut down cleanly (`broker/cluster/boot_mark.py`). If k <= m, then B still has what it had
 when it was vouched for, whether its process or its session ended since. If k > m, B was away in between and may have
@@ -19,16 +19,16 @@ lost records: it *bounced*. A broker that says nothing, as Kafka's own do, is be
 its broker epoch then.
 
 `bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
-Where none is left, they stay: somebody has to lead, and Kafka's rule, the first of the ISR that lives, applies. If that
+Where none is left, they stay: there must be a leader, and Kafka's rule, the first of the ISR that lives, applies. If that
 is the leader itself, it leads under a new epoch (`leader_bounced`), which Kafka does not see to: the offsets that it
 lost it gives to other records, and followers that have the former ones tell them apart by nothing but the epoch.
 
       ISR     has forgotten since the state was written  alive        the new controller drops
       1 2 3   2                                          1 2 3        2
       1 2 3   1 (who leads), 2                           1 2 3        1 2: 3 leads
-      1 2 3   2                                          2            nobody: 1 and 3 are dead, 2 leads alone
-      1 2 3   1 2 3                                      1 2 3        nobody: all of them have forgotten
-      1       1                                          1 2 3        nobody: 1 alone was in sync
+      1 2 3   2                                          2            none: 1 and 3 are dead, 2 leads alone
+      1 2 3   1 2 3                                      1 2 3        none: all of them have forgotten
+      1       1                                          1 2 3        none: 1 alone was in sync
 
 Two things this does not cover, nor does Kafka, which has no such rule: members of an ISR that all died at once, if the
 one whose machine crashed is the first to come back, for it is elected then; and a state that the last controller wrote
@@ -43,9 +43,9 @@ from barnabas.wire.topics import TopicPartition
 
 
 def bounced_members(image: ClusterImage, topic_partition: TopicPartition, written_zxid: int) -> Mapping[int, None]:
-    """Whom to drop from the ISR of a state that was written at this zxid, lest they lead with a log that is too short.
+    """Whom to drop from the ISR of a state that was written at this zxid: they would lead with a log that is too short.
 
-    Nobody, where no other member lives.
+    None, where no other member lives.
     """
     leadership = image.partition(topic_partition).leadership
     isr = () if leadership is None else leadership.state.isr

@@ -6,7 +6,7 @@ caller leaves the partition as it is, or without a leader. Writing the result, w
 caller's part.
 
 A replica outside the in-sync set may lack acknowledged records, so it is elected only where the topic allows unclean
-elections, and then the in-sync set is the new leader alone, for nobody else's log is a prefix of what will be written.
+elections, and then the in-sync set is the new leader alone, for no other log is a prefix of what will be written.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -61,7 +61,7 @@ def elect_for_reassignment(partition: Candidates) -> Elected | None:
 
 
 def elect_preferred(partition: Candidates) -> Elected | None:
-    """The first assigned replica, or nobody."""
+    """The first assigned replica, or none."""
     preferred = partition.replicas[0] if partition.replicas else None
     if preferred is None or preferred not in partition.live or preferred not in partition.isr:
         return None

@@ -3,7 +3,7 @@
 The leader says which state it changes, by leader epoch and partition epoch, and what the ISR shall be. Anything that
 does not start from what the controller knows is refused; what is so already is a repetition, and succeeds.
 
-Kafka's controller in ZooKeeper mode believes whoever asks: it makes the asker the leader, takes brokers that hold no
+Kafka's controller in ZooKeeper mode believes every request: it makes the sender the leader, takes brokers that hold no
 replica into the ISR, and an empty ISR. Here such a request is INVALID_REQUEST, as with KRaft's controller. As there,
 the broker epochs of the ISR's members count (KIP-903), which a Java broker in ZooKeeper mode does not send. A leader
 that is about to stop may still take in others, to which it can then hand over; Kafka refuses it for being in the ISR.

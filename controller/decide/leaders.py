@@ -6,12 +6,12 @@ Theory of operation
 that returned. It compares the state node with the replicas that are reachable and writes one new state where they
 differ; so a broker's death costs one write a partition, and deciding twice changes nothing.
 
-The other functions are for what somebody wants: the preferred leader, a leader at any price, a broker without
+The other functions are for requests: the preferred leader, a leader at any price, a broker without
 leadership, a partition on other brokers. All have the same shape, (image, partitions, rules) -> Decision, for the store
-may refuse a state that somebody else has written, and then the office asks the same function once more
+may refuse a state that another broker has written, and then the context asks the same function once more
 (`ControllerContext.elect`).
 
-A broker that is about to stop is reachable, and keeps what it leads as long as nobody else can; it is not online, so it
+A broker that is about to stop is reachable, and keeps what it leads as long as no other replica can; it is not online, so it
 is elected for nothing and taken into no ISR.
 
 Difference from Kafka, which reaches the same states by more writes: a dead broker leaves the ISR in the same write that
@@ -41,7 +41,7 @@ class LeaderRules(NamedTuple):
     marks_recovery: bool = True  # an unclean leader is RECOVERING: the level of inter-broker requests knows of it
 
 
-NOBODY: Mapping[TopicPartition, Mapping[int, None]] = {}
+NONE_DISTRUSTED: Mapping[TopicPartition, Mapping[int, None]] = {}
 
 Choose = Callable[[ClusterImage, Iterable[TopicPartition], LeaderRules], Decision]
 
@@ -53,7 +53,7 @@ def decide_leaders(
     image: ClusterImage,
     topic_partitions: Iterable[TopicPartition],
     rules: LeaderRules,
-    distrusted: Mapping[TopicPartition, Mapping[int, None]] = NOBODY,
+    distrusted: Mapping[TopicPartition, Mapping[int, None]] = NONE_DISTRUSTED,
     bounced_leaders: Container[TopicPartition] = (),
 ) -> Decision:
     """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without.
@@ -85,7 +85,7 @@ def decide_leaders(
 def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> Choose:
     """The same, at the beginning of a term: who bounced unseen since a state was written is not in sync (bounces.py).
 
-    A state that somebody writes between reading and deciding is judged by when it was read; that errs to the safe side.
+    A state that is written between reading and deciding is judged by when it was read; that errs to the safe side.
     """
 
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
@@ -190,9 +190,9 @@ def decide_preferred_leaders(
             continue
         state, preferred = partition.leadership.state, partition.replicas[0]
         if state.leader != preferred:
-            told = (TellLeaderAndIsr(topic_partition, partition.replicas),)
+            tells = (TellLeaderAndIsr(topic_partition, partition.replicas),)
             changed = state._replace(leader=preferred)
-            decision.steps.append(next_epoch(topic_partition, partition.leadership, changed, rules, told))
+            decision.steps.append(next_epoch(topic_partition, partition.leadership, changed, rules, tells))
     return decision
 
 
@@ -324,8 +324,8 @@ def _hand_over_lead(
     if elected is None:
         return None
     changed = state._replace(leader=elected.leader, isr=elected.isr)
-    told = (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
-    return next_epoch(topic_partition, leadership, changed, rules, told)
+    tells = (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
+    return next_epoch(topic_partition, leadership, changed, rules, tells)
 
 
 def _leave_isr(
@@ -341,8 +341,8 @@ def _leave_isr(
     if not isr or isr == state.isr:
         return None
     others = tuple(replica for replica in partition.replicas if replica != broker_id)
-    told = (TellLeaderAndIsr(topic_partition, others),)
-    return next_epoch(topic_partition, leadership, state._replace(isr=isr), rules, told)
+    tells = (TellLeaderAndIsr(topic_partition, others),)
+    return next_epoch(topic_partition, leadership, state._replace(isr=isr), rules, tells)
 
 
 # A partition that moves ------------------------------------------------------------------------------------------
@@ -351,9 +351,9 @@ def _leave_isr(
 def decide_moved_leaders(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
 ) -> Decision:
-    """After a change of the assignment: a new leader epoch, and nobody leads or is in sync who is not assigned.
+    """After a change of the assignment: a new leader epoch; only assigned replicas lead and are in sync.
 
-    Replicas that have just been assigned are told that they are new, so that they make their logs. One that is in sync
+    Replicas that have just been assigned get the flag that they are new, so that they make their logs. One that is in sync
     already has made it: should it have lost it since, it must not replace it by an empty one.
     """
     decision = Decision()

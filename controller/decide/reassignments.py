@@ -96,7 +96,7 @@ def _scala_list(kind: str, broker_ids: Iterable[int]) -> str:
 
 
 def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
-    """Whether the ISR holds the whole target, and somebody of it can lead."""
+    """Whether the ISR holds the whole target, and one of it can lead."""
     partition = image.partition(topic_partition)
     if partition.leadership is None:
         return False
@@ -129,10 +129,10 @@ def _with_changes(found: Mapping[int, Sequence[int]], changes: Mapping[int, Sequ
 
 
 def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
-    """Stop and delete the replicas that are not assigned any more. Nobody waits for the brokers to have done so.
+    """Stop and delete the replicas that are not assigned any more, without waiting for the brokers' answers.
 
-    None while nobody assigned is in sync, which a state may say that was written by somebody else when all was decided:
-    what they hold, nobody else does.
+    None while no assigned replica is in sync, which a state may say that another broker wrote when all was decided:
+    no other replica holds what they hold.
     """
     decision = Decision()
     for topic_partition in topic_partitions:
@@ -147,7 +147,7 @@ def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[Topi
 
 
 def _drop(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus) -> list[Step]:
-    told: tuple[Tell, ...] = (TellStop(topic_partition, broker_id, delete=True),)
+    tells: tuple[Tell, ...] = (TellStop(topic_partition, broker_id, delete=True),)
     moves = [
         *([ReplicaMove.STOP] if is_legal(REPLICA_TRANSITIONS, status, ReplicaMove.STOP) else []),
         ReplicaMove.BEGIN_DELETION,
@@ -155,7 +155,7 @@ def _drop(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus
         ReplicaMove.REMOVE,
     ]
     return [
-        Step(ReplicaMoved(topic_partition, broker_id, move), tells=told if move is ReplicaMove.BEGIN_DELETION else ())
+        Step(ReplicaMoved(topic_partition, broker_id, move), tells=tells if move is ReplicaMove.BEGIN_DELETION else ())
         for move in moves
     ]
 

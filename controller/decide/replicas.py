@@ -3,8 +3,8 @@
 Who leads is not decided here but in `leaders.py`; a handler joins the two decisions.
 
 Differences from Kafka, which reaches the same states by more writes:
-- The state nodes of a topic that is being deleted are not rewritten, and its replicas are told no roles.
-- A replica is told once to stop and delete, not first to stop and then to delete.
+- The state nodes of a topic that is being deleted are not rewritten, and its replicas are sent no roles.
+- A replica is sent one request to stop and delete, not one to stop and one to delete.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -32,7 +32,7 @@ Replica = tuple[TopicPartition, int]
 
 
 class Membership(NamedTuple):
-    """How the registered brokers differ from the image. Bounced: registered anew before its death was noticed."""
+    """How the registered brokers differ from the image. Bounced: registered again before its death was noticed."""
 
     joined: tuple[LiveBroker, ...]
     bounced: tuple[LiveBroker, ...]
@@ -118,7 +118,7 @@ def decide_deletions(image: ClusterImage) -> Decision:
 def decide_deletion_answers(
     image: ClusterImage, broker_id: int, deleted: Iterable[TopicPartition], failed: Iterable[TopicPartition]
 ) -> Decision:
-    """What a broker said about replicas that it was told to delete."""
+    """A broker's answer about replicas that it was to delete."""
     decision = Decision()
     halted: dict[str, None] = {}
     for topic_partition in deleted:
@@ -169,8 +169,8 @@ def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Decisio
             if image.is_online(topic_partition, broker_id):
                 stop = ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP)
                 delete = ReplicaMoved(topic_partition, broker_id, ReplicaMove.BEGIN_DELETION)
-                told = TellStop(topic_partition, broker_id, delete=True)
-                decision.steps += [Step(stop), Step(delete, tells=(told,))]
+                tell = TellStop(topic_partition, broker_id, delete=True)
+                decision.steps += [Step(stop), Step(delete, tells=(tell,))]
             else:
                 unreachable = True
                 decision.steps += _refuse_deletion(topic_partition, broker_id, status)
@@ -194,7 +194,7 @@ def _complete_deletion(image: ClusterImage, topic: str) -> Decision:
     """Remove the topic's nodes, its config, and in one multi the topic with its marker.
 
     So the marker outlives everything else, and a fail-over in between goes on with the deletion. Each deletion checks
-    the marker: asked again after lost answers, it would remove nodes of a topic that was created anew in between.
+    the marker: asked again after lost answers, it would remove nodes of a topic that was created again in between.
     """
     marker = paths.delete_topic(topic)
     below: list[str] = []

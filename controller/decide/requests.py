@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-An event collects what is to be told, and when its records are replayed the requests are built from the image, so they
+An event collects what is to be sent, and when its records are replayed the requests are built from the image, so they
 carry the latest state however often a partition was mentioned. The order matters to receivers: LeaderAndIsr, then
 UpdateMetadata, then StopReplica; a broker that leads must not be announced before it knows that it leads.
 
@@ -66,7 +66,7 @@ class ControlBatch:
         self._tells_metadata = False
 
     def add(self, tell: Tell) -> None:
-        """Something to be told."""
+        """Something to be sent to brokers."""
         match tell:
             case TellLeaderAndIsr(topic_partition, broker_ids, is_new):
                 for broker_id in broker_ids:

@@ -1,7 +1,7 @@
-"""What decisions are made of: steps, each a record with what must be written for it and what is told once it is true.
+"""What decisions are made of: steps, each a record with what must be written for it and what is sent once it is true.
 
 A decision is a list of steps. A *step* is one record (state.py) with the store operations that must succeed before the
-record is true, and with what brokers are to be told once it is. The office writes all operations of a decision in one
+record is true, and with what brokers are sent once it is. The context writes all operations of a decision in one
 batch, each step's as one multi fenced by the controller epoch, replays the records whose operations succeeded, and
 sends what they tell. A step without operations concerns only what the controller alone knows.
 """
@@ -29,7 +29,7 @@ class TellMetadata(NamedTuple):
 
 
 class TellStop(NamedTuple):
-    """The broker stops hosting the partition, and deletes its log if told so."""
+    """The broker stops hosting the partition, and deletes its log if asked to."""
 
     topic_partition: TopicPartition
     broker_id: int
@@ -40,7 +40,7 @@ Tell = TellLeaderAndIsr | TellMetadata | TellStop
 
 
 class Step(NamedTuple):
-    """A record, what must be written for it to be true, and what is told when it is."""
+    """A record, what must be written for it to be true, and what is sent when it is."""
 
     record: Record
     ops: tuple[Op, ...] = ()

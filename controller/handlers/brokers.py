@@ -1,7 +1,7 @@
 """Brokers that come, go, restart and change their addresses, and disks that fail (reference B.9).
 
 A broker is alive while its registration exists; the registration's czxid, the broker epoch, tells one life from the
-next. A disk is reported twice: a broker that loses one says so in the store, and is then told its roles again, and its
+next. A disk is reported twice: a broker that loses one says so in the store, and is then sent its roles again, and its
 answer says which replicas it lost. To the controller a replica on a failed disk is one on a dead broker.
 """
 
@@ -89,7 +89,7 @@ async def read_brokers(context: ControllerContext) -> dict[int, LiveBroker]:
 
 
 async def _brokers_up(context: ControllerContext, brokers: Sequence[LiveBroker]) -> None:
-    """Announce them, tell them everything, start their replicas, and elect where nobody led."""
+    """Announce them, send them everything, start their replicas, and elect leaders where there was none."""
     joined = {broker.broker_id: broker for broker in brokers}
     logger.info("brokers joined: %s", ", ".join(map(str, joined)))
     others = [broker_id for broker_id in context.image.brokers if broker_id not in joined]

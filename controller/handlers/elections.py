@@ -1,7 +1,7 @@
-"""Elections that somebody asks for, and those that keep leadership spread (reference B.13).
+"""Elections on request, and those that keep leadership spread (reference B.13).
 
 A preferred election lets the first assigned replica lead where it can. An unclean one lets anybody lead who is alive
-where nobody leads. Both are asked for through ElectLeaders, preferred ones also at /admin/preferred_replica_election,
+where there is no leader. Both are asked for through ElectLeaders, preferred ones also at /admin/preferred_replica_election,
 as older tools do; and where a broker leads too little of what it should, the controller holds them by itself.
 """
 
@@ -81,7 +81,7 @@ def _outcome(context: ControllerContext, topic_partition: TopicPartition, *, unc
 
 
 async def preferred_elections_touched(context: ControllerContext, event: PreferredElectionsTouched) -> None:
-    """Hold the elections that were asked for in the store; nobody waits for what becomes of them."""
+    """Hold the elections that were asked for in the store; no client waits for the outcome."""
     path = paths.PREFERRED_REPLICA_ELECTION
     if await context.store.exists(path, context.watch(event)) is None:
         return

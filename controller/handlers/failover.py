@@ -1,8 +1,8 @@
 """The first event of every term: read the whole cluster and bring it in order (reference B.2).
 
 Announcing the live brokers comes before any role, for a follower looks up its leader's address in what it was last
-told. Then every live broker is told the roles of all its replicas: a broker that knows them ignores the repetition, and
-one that missed something learns it. Leaders are elected where they died while nobody was in office, and who died and
+sent. Then every live broker is sent the roles of all its replicas: a broker that knows them ignores the repetition, and
+one that missed something learns it. Leaders are elected where they died while there was no controller, and who died and
 came back in that time is not believed to be in sync (bounces.py).
 """
 
@@ -53,7 +53,7 @@ async def startup(context: ControllerContext, event: Startup) -> None:
         announcement.add_metadata(partition for partition, _ in context.image.partitions(context.image.deletions))
         await context.tell(announcement)
     await _take_up(context, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
-    # What somebody wants done besides: events of their own, so that one that cannot be handled does not end each term.
+    # Requests in the store are events of their own, so that one that cannot be handled does not end each term.
     for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
         context.put(request)
 
@@ -67,7 +67,7 @@ async def work_left_behind(context: ControllerContext, event: WorkLeftBehind) ->
 async def _take_up(
     context: ControllerContext, topic_partitions: Iterable[TopicPartition], written_zxids: Mapping[TopicPartition, int]
 ) -> None:
-    """Start replicas that are on live brokers, stop the others, and elect where that leaves nobody."""
+    """Start replicas that are on live brokers, stop the others, and elect leaders where that leaves none."""
     image = context.image
     for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
         replicas = [(each, broker_id) for each in part for broker_id in image.partition(each).replicas]

@@ -3,7 +3,7 @@
 The node says whether the cluster finalizes features, and at which levels. Brokers that keep their metadata in ZooKeeper
 support none, so there is nothing to finalize; but other controllers, which may come from a Java broker, look at the
 node. It is created when it is absent, enabled or disabled as the level of `inter.broker.protocol.version` wants it, and
-else left alone: levels that somebody finalized are kept while features stay enabled.
+else left alone: levels that were finalized are kept while features stay enabled.
 """
 
 import logging

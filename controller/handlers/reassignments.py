@@ -1,8 +1,8 @@
 """Carrying reassignments through: asked by AlterPartitionReassignments, or in the store as older tools do (B.12).
 
-A reassignment is begun by whoever asks for it, goes on when the ISR of its partition changes or a broker joins, and
+A reassignment is begun by a request, goes on when the ISR of its partition changes or a broker joins, and
 again at the beginning of each term. What was asked for at /admin/reassign_partitions stays there until it is done;
-whoever asks through the API for the same partition later takes precedence, and its entry there goes.
+a later request through the API for the same partition takes precedence, and its entry there goes.
 """
 
 import logging

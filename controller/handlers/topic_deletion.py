@@ -1,7 +1,7 @@
-"""Deleting topics that somebody marked (reference B.11).
+"""Deleting topics that are marked for it (reference B.11).
 
 The mark is a node and outlives controllers; everything else of a deletion is rebuilt from it. First all brokers are
-told that the topic is gone, then those that hold replicas are told to delete them, and when all have answered, the
+sent UpdateMetadata without the topic, then those with replicas StopReplica, and when all have answered, the
 topic's nodes are removed and the mark with them. A replica that cannot be reached halts the deletion of its topic until
 a broker joins that holds one.
 """
@@ -78,7 +78,7 @@ async def go_on_deleting(context: ControllerContext) -> None:
 async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone.
 
-    Or it was our own write that removed them, its answer was lost, and the topic was created anew: that is another one.
+    Or it was our own write that removed them, its answer was lost, and the topic was created again: that is another one.
     """
     path, marker = paths.topic(topic), paths.delete_topic(topic)
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def topics_touched(context: ControllerContext, event: TopicsTouched) -> None:
-    """Topics that were created get leaders; one whose node somebody removed is forgotten."""
+    """Topics that were created get leaders; one whose node was removed is forgotten."""
     await compare_topics(context, await context.store.children(paths.TOPICS, context.watch(event)))
 
 
@@ -32,7 +32,7 @@ async def compare_topics(context: ControllerContext, names: list[str]) -> None:
     """Bring the image in line with the topics that exist."""
     existing = dict.fromkeys(names)
     for topic in [topic for topic in context.image.topics if topic not in existing]:
-        logger.warning("topic %s was removed from the metadata store by somebody else", topic)
+        logger.warning("topic %s was removed from the metadata store, not by this controller", topic)
         context.replay(TopicGone(topic))
     await _serve_new_partitions(context, await read_new_topics(context, names))
 
@@ -47,7 +47,7 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         return
     assignment = found[event.topic].assignment
     if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
-        logger.warning("topic %s was replaced in the metadata store by somebody else", event.topic)
+        logger.warning("topic %s was replaced in the metadata store, not by this controller", event.topic)
         context.replay(TopicGone(event.topic))
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
@@ -83,7 +83,7 @@ async def _adopt_topics(context: ControllerContext, found: dict[str, loading.Fou
                 appeared = loading.appeared_partitions(name, topic.assignment)
                 await context.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
                 partitions += [each.topic_partition for each in appeared]
-        refused = [name for name in lacking if name not in ids]  # written by somebody in between
+        refused = [name for name in lacking if name not in ids]  # written in between
         found = await loading.read_topics(context.store, refused, None)
     return partitions
 

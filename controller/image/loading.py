@@ -61,7 +61,7 @@ async def read_brokers(
 
 
 def broker_ids_of(names: Iterable[str]) -> list[int]:
-    """The ids among the children of /brokers/ids; who knows what else somebody made there."""
+    """The ids among the children of /brokers/ids; other names there are ignored."""
     found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
     return [broker_id for broker_id in found if is_int32(broker_id)]
 

@@ -193,7 +193,7 @@ class DirectoryReported(NamedTuple):
 
 
 class DeletionMarked(NamedTuple):
-    """Somebody marked the topic for deletion."""
+    """The topic was marked for deletion."""
 
     topic: str
 
@@ -223,7 +223,7 @@ class TopicDeleted(NamedTuple):
 
 
 class TopicGone(NamedTuple):
-    """Somebody else removed the topic's node; its replicas were told nothing."""
+    """The topic's node was removed, not by this controller; its replicas were sent nothing."""
 
     topic: str
 

@@ -7,7 +7,7 @@ find out whether a move is legal. A table maps a state to the moves that are leg
 leads to. A move that is not in the table is a contradiction in the controller's own state: `InvariantBroken`, which
 costs this broker the controller role, and the next controller rebuilds its picture from the metadata store.
 
-A move says *why* a state changes, not which state is wanted. What must have been written, and what brokers must be told
+A move says *why* a state changes, not which state is wanted. What must have been written, and what brokers must be sent
 on each move, is not here but in `replicas.py`; this file knows no broker, no store and no leader.
 
 A *partition* is New once its replicas are assigned, Online while its leader is alive, Offline while it has none.
@@ -63,9 +63,9 @@ class ReplicaMove(Enum):
     """Why a replica's status changes."""
 
     ASSIGN = "assign"  # the broker is to hold it
-    START = "start"  # the broker is alive and was told its role
-    STOP = "stop"  # the broker or its disk is gone, or it was told to stop
-    BEGIN_DELETION = "begin deletion"  # the broker was told to delete the log
+    START = "start"  # the broker is alive and was sent its role
+    STOP = "stop"  # the broker or its disk is gone, or it was asked to stop
+    BEGIN_DELETION = "begin deletion"  # the broker was asked to delete the log
     CONFIRM_DELETION = "confirm deletion"  # the broker has deleted the log
     REFUSE_DELETION = "refuse deletion"  # the broker cannot delete the log for now
     REMOVE = "remove"  # nothing is left of it

@@ -61,7 +61,7 @@ class Fields(NamedTuple):
         return value if type(value) is int else self.wrong(key, "a number as a string")
 
     def own_long(self, key: str) -> int | None:
-        """A long at a key that Kafka does not know: whatever else is there is nobody's fault, and is not read."""
+        """A long at a key that Kafka does not know: anything else there is ignored."""
         value = self.value.get(key)
         is_number = isinstance(value, str) and len(value) <= LONG_DIGITS_MAX and _NUMBER.fullmatch(value)
         return int(value) if is_number and isinstance(value, str) else None

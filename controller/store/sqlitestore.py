@@ -6,7 +6,7 @@ Theory of operation
 never in two at once, and knows neither tasks nor watches. `SqliteDatabase` is the half on the loop: it owns the tree,
 the sessions and their watches. `SqliteStore` is one session.
 
-Calls queue in the order in which they were made. Whoever gets the turn takes the whole queue and carries it out in one
+Calls queue in the order in which they were made. The call whose turn it is takes the whole queue and carries it out in one
 visit to the thread and one transaction, so that many tasks share one sync (group commit) and many reads one thread hop.
 Within it each item of a batch is a savepoint. After the commit the watches of the reads are armed and those that the
 writes met are fired, in the order of the calls.
@@ -183,7 +183,7 @@ class SqliteStore(MetadataStore):
         if self._closed:
             return
         self._closed = True
-        with trio.CancelScope(shield=True):  # a session that nobody can end any more would keep its nodes
+        with trio.CancelScope(shield=True):  # a session that cannot be ended any more would keep its nodes
             try:
                 if not self._database.is_over(self._session_id):
                     await self._database.end_session(self._session_id)
@@ -232,7 +232,7 @@ class SqliteDatabase:
         try:
             await self._perform(call)
         except SessionExpired:
-            return  # somebody else was faster
+            return  # another call was faster
 
     async def close(self) -> None:
         """Close the file. Every later call raises StoreUnavailable; closing twice is allowed."""

@@ -3,7 +3,7 @@
 What makes a cluster is in persistent nodes: its id, topics and their partitions' states, configuration, ACLs. What
 belongs to living processes is ephemeral, and stays behind. So do notifications (sequential nodes under a few parents):
 they tell of changes that a broker which starts reads anyhow, and their numbers would meet those that the new store
-gives out. ZooKeeper's own nodes are nobody's.
+gives out. ZooKeeper's own nodes are left out.
 
 An export is JSON, one node a line, parents before children, sorted, so that two of them can be compared:
 

@@ -19,9 +19,9 @@ first one (reference A.1). A call that reached kazoo after the loss, because the
 overtake those: it is not sent but comes back with the others, at the price of one more connection.
 
 kazoo does not set watches again on the next connection, whatever is said of it: it fires all of them at the loss. That
-is what a watch means here, "read again", and the read waits for the next connection and arms it anew.
+is what a watch means here, "read again", and the read waits for the next connection and sets it again.
 
-*The session is over* (LOST: expired, closed by somebody, refused). Every call ends so, and kazoo is stopped before it
+*The session is over* (LOST: expired, closed, refused). Every call ends so, and kazoo is stopped before it
 begins a session by itself; one object of this file is one session.
 """
 
@@ -86,7 +86,7 @@ Serialize = Callable[[], bytes | bytearray]
 
 logger = logging.getLogger(__name__)
 kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-kazoo_logger.setLevel(logging.ERROR)  # it tells of every attempt to connect; what matters is told here
+kazoo_logger.setLevel(logging.ERROR)  # it logs every attempt to connect; what matters is logged here
 
 
 class Request(Protocol):
@@ -114,7 +114,7 @@ class Call:
     settled: trio.Event = field(default_factory=trio.Event)
     answer: object = None
     has_answer: bool = False
-    is_wanted: bool = True  # somebody waits for it
+    is_wanted: bool = True  # a caller waits for it
     connection: int = -1  # over which it was sent
 
     def settle(self, answer: object) -> None:
@@ -231,7 +231,7 @@ class Session:
         self._client.handler.spawn(self._stop)
 
     async def stopped(self) -> None:
-        """Wait until ZooKeeper was told that the session ended, or cannot be told now."""
+        """Wait until ZooKeeper knows that the session ended, or cannot be reached."""
         with trio.move_on_after(CLOSE_SECONDS):
             await self._stopped.wait()
 
@@ -322,7 +322,7 @@ class Session:
         try:
             self._token.run_sync_soon(function, *args)
         except trio.RunFinishedError:
-            return  # there is nobody left who could want to know
+            return  # no caller is left
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:

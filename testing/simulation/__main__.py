@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
     parser.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--lines", type=int, default=200, help="how much of the story is told, from its end")
+    parser.add_argument("--lines", type=int, default=200, help="how much of the story is printed, from its end")
     return parser
 
 
@@ -127,7 +127,7 @@ def _summarize(lines: Sequence[dict[str, object]], arguments: argparse.Namespace
     print(f"{len(lines)} seeds, {len(bad)} with violations")
     if cpu:
         print(f"CPU seconds a seed: median {cpu[len(cpu) // 2]:.2f}, longest {cpu[-1]:.2f}")
-    for title, total in (("faults", faults), ("replicas", counts), ("clients were told", events)):
+    for title, total in (("faults", faults), ("replicas", counts), ("answers", events)):
         print(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(total.items())))
     for line in bad:
         again = replay_command(int(str(line["seed"])), arguments.seconds, arguments.bug, arguments.kind)

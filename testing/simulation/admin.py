@@ -2,7 +2,7 @@
 
 One `Admin` does one thing at a time, drawn by weight, and does not mind being refused or not being answered: whatever
 it asked for may then have happened or not. What the invariants must know beforehand (records that may be deleted from
-now on, topics that may vanish) is told to `Permissions` *before* the request leaves.
+now on, topics that may vanish) is noted in `Permissions` *before* the request leaves.
 """
 
 from collections.abc import Mapping, Sequence

@@ -159,7 +159,7 @@ def _stale_controller() -> list[Replacement]:
         self.store = _Stubborn(self.store)  # type: ignore[assignment]  # it does what a store does
 
     def check(path: str, version: int) -> Check:
-        """Whoever is the controller may write."""
+        """Any controller may write."""
         return Check(path, ANY_VERSION if path == paths.CONTROLLER_EPOCH else version)
 
     def on_expired(self: "Candidate") -> None:

@@ -13,7 +13,7 @@
 
 Brokers are called broker-1, broker-2, … and listen on port 9092 of the host of that name; the store is "store"; a
 client is whatever name it asks `client_net` for. All of them are parties of the network, between any two of which
-`cluster.net` can be told to lose, delay or cut.
+`cluster.net` loses, delays or cuts on request.
 
 A mistake of ours must not hide behind an error code: what dispatch answers with UNKNOWN_SERVER_ERROR, and every other
 line of the log that carries a traceback, is kept in `bugs`.
@@ -103,7 +103,7 @@ class Cluster:
         """Whether all brokers run, and every replica is a member of its ISR with all that it had when that was written.
 
         As the metadata store has it: a member that has kept nothing from before the state was written is one that
-        bounced, and nobody has looked at its log since.
+        bounced, and its log was not read since.
         """
         tree, kept_since = self.store.tree, dict[int, int]()
         for node in self.nodes.values():

@@ -1,11 +1,11 @@
 """Consumers without a group: they read partitions of a topic, from leaders and from followers, again and again.
 
-A `Reader` asks each broker for the partitions that it leads, or that the leader told it to read there (KIP-392). It
+A `Reader` asks each broker for the partitions that it leads, or that the leader sent it to (KIP-392). It
 believes what Kafka's client believes: a position moves behind the last batch it was served; an error makes it ask for
-the leader anew; OFFSET_OUT_OF_RANGE sends it to the beginning or to the end. Now and then it goes back to the beginning
+the leader again; OFFSET_OUT_OF_RANGE sends it to the beginning or to the end. Now and then it goes back to the beginning
 and reads everything once more, for what was served once must be served again.
 
-What it was served is noted batch by batch (`READ`); nobody looks into the records.
+What it was served is noted batch by batch (`READ`); records are not decoded.
 """
 
 import random

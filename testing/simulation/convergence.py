@@ -26,7 +26,7 @@ from barnabas.wire.topics import TopicPartition
 
 
 class Client(Protocol):
-    """Whoever runs until it is stopped."""
+    """A client that runs until it is stopped."""
 
     party: Party
 
@@ -65,7 +65,7 @@ def why_not_converged(cluster: Cluster, clients: Clients, progress_before: Seque
 
 
 def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
-    """Which replicas differ, or None. Nobody must write meanwhile."""
+    """Which replicas differ, or None. No client may write meanwhile."""
     for topic in cluster.store.tree.children(paths.TOPICS):
         assignment = _assignment_of(cluster, topic)
         for partition, replicas in assignment.partitions.items():

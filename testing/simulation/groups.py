@@ -2,8 +2,8 @@
 
 A `Member` does what Kafka's consumer does with the range assignor and without caring for the contents: it finds its
 coordinator, joins, divides the partitions if it is the leader, asks for the committed offsets of what it was given,
-reads from there, commits what it read, and begins anew whenever an answer says so. Each generation that it lived
-through, and what it owned in it, is told to `ownership` (one owner per partition and generation).
+reads from there, commits what it read, and joins again whenever an answer says so. Each generation that it lived
+through, and what it owned in it, is passed to `ownership` (one owner per partition and generation).
 
 It commits only what it read, so the committed offset of a partition never goes back while no record is lost.
 """
@@ -154,8 +154,8 @@ class Member:
     def _take_assignment(self, generation: int, assignment: bytes) -> None:
         owned: list[int] = []
         if assignment:
-            told = m.decode(m.ConsumerProtocolAssignment, int.from_bytes(assignment[:2]), assignment, 2)
-            owned = [partition for each in told.assigned_partitions for partition in each.partitions]
+            dealt = m.decode(m.ConsumerProtocolAssignment, int.from_bytes(assignment[:2]), assignment, 2)
+            owned = [partition for each in dealt.assigned_partitions for partition in each.partitions]
         self.generation, self.owned = generation, owned
         self.progress_at = trio.current_time()
         self._positions, self._committed = {}, {}
@@ -310,5 +310,5 @@ def _assignment(topic: str, partitions: Sequence[int]) -> bytes:
     if not partitions:
         return b""
     given = m.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=list(partitions))
-    told = m.ConsumerProtocolAssignment(assigned_partitions=[given])
-    return PROTOCOL_VERSION.to_bytes(2) + m.encode(told, PROTOCOL_VERSION)
+    dealt = m.ConsumerProtocolAssignment(assigned_partitions=[given])
+    return PROTOCOL_VERSION.to_bytes(2) + m.encode(dealt, PROTOCOL_VERSION)

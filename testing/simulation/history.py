@@ -1,16 +1,16 @@
-"""What clients were told: the ledger (pure).
+"""What brokers answered to clients: the ledger (pure).
 
 One event a line, in the order in which the clients learned of it, with the fields that the ledgers of the live fault
 tests have too: event, time, topic, partition, offset, producer, sequence, digest. There an event is about a record,
 here about a batch, whose digest is its checksum and whose sequence is that of its first record.
 
     acked       the broker acknowledged the batch (`acks` of the request beside it)
-    failed      the client was told an error, or gave up: the batch may or may not be in the log
+    failed      the client got an error, or gave up: the batch may or may not be in the log
     refused     every attempt was refused before the append: the batch is not in the log
     disordered  the sequence that follows the last acknowledged one was refused ("failed" follows)
     read        a consumer was served the batch at this offset
     committed   a group's commit was acknowledged: `offset` is the committed one, `producer` the member
-    resumed     a member was told the committed offset of a partition that it owns now
+    resumed     a member learned the committed offset of a partition that it owns now
 
 `watchers` hear of each event at once: the invariants do.
 """

@@ -1,7 +1,7 @@
 """What must hold at every moment of a simulated run: the rules, each with an id, and the books to check them with.
 
 `Checks` hears of every change of every replica (`look`, from `observe.py`), of every event of the clients' history
-(`told`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`, permissions).
+(`answered`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`, permissions).
 Each call costs in proportion to what changed. A broken rule becomes a `Violation`; the run goes on, so that the story
 shows what came of it, but what comes after the first is to be read with care.
 
@@ -15,7 +15,7 @@ be elected. So a new leader may lack committed records only if
     crash of its machine when the partition's last state was written. (A state may name a broker whose machine has
     crashed, as long as its session lasts.) Otherwise it may have forgotten as well as the leader.
 
-Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and told in the story.
+Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and named in the story.
 """
 
 import math
@@ -53,7 +53,7 @@ RULES = {
     "I14": "the epochs of controller and leader never go back in the metadata store",
     "I15": "a restart finds everything that was written, after a power failure everything that was synced",
     "I16": "no broker fails by a mistake of its own",
-    "I17": "the beginning of a log is deleted only where somebody asked for it",
+    "I17": "the beginning of a log is deleted only on request",
     "I18": "what a replica remembers of its producers is in its log",
 }
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -104,7 +104,7 @@ class Checks:
         self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
         self._owners: dict[tuple[str, int, str, int], str] = {}
         self._generations: dict[str, int] = {}
-        self._offsets: dict[tuple[str, bytes | None, int], list[tuple[int, int]]] = {}  # (told at, largest so far)
+        self._offsets: dict[tuple[str, bytes | None, int], list[tuple[int, int]]] = {}  # (answered at, largest so far)
         self._deletable: dict[tuple[str, int], int] = {}
 
     def violate(self, rule: str, text: str) -> None:
@@ -128,11 +128,11 @@ class Checks:
                 shadow.lost_power = True
 
     def records_may_go(self, topic: str, partition: int, offset: int) -> None:
-        """Somebody asks to delete the records of this partition below the offset."""
+        """A client asks to delete the records of this partition below the offset."""
         self._deletable[topic, partition] = max(self._deletable.get((topic, partition), 0), offset)
 
     def topic_may_go(self, topic: str) -> None:
-        """Somebody asks to delete the topic."""
+        """A client asks to delete the topic."""
         self._tell(f"topic {topic} is to be deleted")
 
     # -- what replicas do
@@ -224,7 +224,7 @@ class Checks:
         self._compare(truth, shadow, log.log_start_offset, limit)
 
     def _replace(self, truth: Truth, shadow: Shadow, partition: "Partition", held: list[BatchHeader]) -> None:
-        """The log was read anew: what is the same as before is not looked at again."""
+        """The log was read again: what is the same as before is not looked at again."""
         known = shadow.batches
         if held and known and held[0].base_offset > known[0].base_offset:
             known = known[shadow.index_of(held[0].base_offset) :]
@@ -261,7 +261,7 @@ class Checks:
                 if truth.known.setdefault(key, batch) != batch:
                     self.violate("I6", f"{truth} has two batches at offset {key[0]} of epoch {key[1]}")
             elif truth.known.get(key) != batch:
-                self.violate("I13", f"{truth} at {shadow.broker_id} holds a batch that nobody appended: {batch}")
+                self.violate("I13", f"{truth} at {shadow.broker_id} holds a batch that no leader appended: {batch}")
         shadow.batches += new
 
     def _check_start(self, truth: Truth, shadow: Shadow, start_offset: int) -> None:
@@ -334,7 +334,7 @@ class Checks:
             voids = truth.topic in self.unclean_topics
             if voids and any(_is_unclean(before, after) for before, after in self._elections_to(truth, epoch)):
                 truth.void_older(epoch, "unclean election")
-                shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # the rest it commits anew
+                shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # the rest it commits again
             return
         index = begin + missing
         reason = self._why_permitted(truth, shadow, epoch, truth.committed[index])
@@ -416,9 +416,9 @@ class Checks:
         history.append(Election(state, self._now(), reliable))
         self._tell(f"{topic}-{index}: leader {state.leader}, epoch {state.leader_epoch}, in sync {list(state.isr)}")
 
-    # -- what clients are told
+    # -- what brokers answer
 
-    def told(self, event: Event) -> None:
+    def answered(self, event: Event) -> None:
         """An event of the clients' history."""
         if event.kind == ACKED:
             self._told_acked(event)
@@ -432,9 +432,9 @@ class Checks:
         elif event.kind == OUT_OF_ORDER:
             self._told_disorder(event)
         elif event.kind == COMMITTED:
-            told = self._offsets.setdefault((event.group, event.topic_id, event.partition), [])
-            largest = max(event.offset, told[-1][1] if told else 0)
-            told.append((event.time_ms, largest))
+            known = self._offsets.setdefault((event.group, event.topic_id, event.partition), [])
+            largest = max(event.offset, known[-1][1] if known else 0)
+            known.append((event.time_ms, largest))
         elif event.kind == RESUMED:
             self._told_resumed(event)
 
@@ -478,7 +478,7 @@ class Checks:
     # -- groups
 
     def owns(self, group: str, generation: int, member: str, topic: str, partitions: Sequence[int]) -> None:
-        """A member was told what it owns in this generation."""
+        """A member learned what it owns in this generation."""
         self._generations[group] = max(generation, self._generations.get(group, -1))
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, topic, partition), member)
@@ -491,14 +491,14 @@ class Checks:
     def _told_resumed(self, event: Event) -> None:
         if event.generation < self._generations.get(event.group, -1):
             return  # the answer may come from a coordinator that is none any more; the member will learn of it
-        told = self._offsets.get((event.group, event.topic_id, event.partition), [])
-        expected = max((offset for at, offset in told if at <= event.asked_ms), default=-1)
+        known = self._offsets.get((event.group, event.topic_id, event.partition), [])
+        expected = max((offset for at, offset in known if at <= event.asked_ms), default=-1)
         if event.offset < expected:
             where = f"{event.topic}-{event.partition}"
             self.violate("I9", f"{event.group} goes back to {event.offset} in {where}; {expected} was committed")
 
     def _forgive_groups(self, partition: int) -> None:
-        """The offsets topic lost records, as the rules permit: what its groups were told is void."""
+        """The offsets topic lost records, as the rules permit: what its groups committed does not count."""
         count = sum(truth.topic == OFFSETS_TOPIC for truth in self.truths.values())
         for key in [key for key in self._offsets if partition_for(key[0], count) == partition]:
             del self._offsets[key]

@@ -4,7 +4,7 @@ A party is whatever has a network address of its own: a broker, a client, the me
 between two parties: how long messages take on it, and whether it is cut. A `Wire` is one direction of one connection
 on a link: items arrive in the order in which they were sent, none is lost while the connection lives, none arrives
 twice; that is TCP's promise. While the link is cut they wait (TCP sends them again and again); when that has gone on
-for too long, the sender is told that its connection is dead.
+for too long, the sender learns that its connection is dead.
 
 A wire costs one timer however many items fly on it, and items sent at the same moment arrive together.
 """

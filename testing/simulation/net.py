@@ -3,14 +3,14 @@
 Theory of operation
 -------------------
 Each party sees the network through its own `PartyNet`, its host name is its name. Messages travel on the wires of
-`links.py` and arrive by timers, so a message costs its receiver one task step and nobody else any. Buffers are bounded:
+`links.py` and arrive by timers, so a message costs its receiver one task step and no other task any. Buffers are bounded:
 a sender waits when the far end does not read.
 
 What a party can observe is what TCP would show it:
 
     close            the other end reads what was sent, then the end; what it sends afterwards is answered by a reset
     process crash    the kernel closes or resets each connection; connecting is refused
-    machine crash    silence: the other end learns of it late, by its own timeouts; connecting finds nobody
+    machine crash    silence: the other end learns of it late, by its own timeouts; connecting fails
     cut, one way     bytes wait; the sender's connection dies after some seconds, the other end hears of it later still
     cut while connecting    tried again with growing pauses, then given up
 
@@ -232,7 +232,7 @@ class SimListener:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody accepted for so long that the kernel takes no more."""
+        """Whether the broker has not accepted for so long that the kernel takes no more."""
         return len(self._arrived) >= max(self._backlog, 1)
 
     def offer(self, stream: SimStream) -> None:
@@ -285,7 +285,7 @@ class PartyNet(Net):
             if not listener.is_full:
                 return self._net.connect(self, there, listener)
             await trio.sleep(pause or 0)
-        raise ConnectionLost(f"{host}:{port}: nobody answers")
+        raise ConnectionLost(f"{host}:{port}: no server answers")
 
 
 class SimNet:

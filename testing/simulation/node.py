@@ -273,7 +273,7 @@ class Node:
 
 
 class _Ready:
-    """Who is told that the broker serves."""
+    """What is called when the broker serves."""
 
     def __init__(self, life: Life) -> None:
         self._life = life

@@ -10,7 +10,7 @@ log's segments were cut or replaced since, or when the broker is another process
 no fault hits it, and it costs no time. A process that crashed is not looked at any more, although what it had begun in
 a thread may still end.
 
-`Checks.look` is told what changed; it is given the shadow as it was and brings it up to date.
+`Checks.look` gets what changed and the shadow as it was, and brings the shadow up to date.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class WatchedNode(Protocol):
 
 
 class Looker(Protocol):
-    """Who is told what changed: the invariants."""
+    """What is called for each change: the invariants."""
 
     def look(self, node: WatchedNode, partition: "Partition") -> None:
         """Something about this replica may have changed."""

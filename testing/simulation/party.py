@@ -3,7 +3,7 @@
 Every client is a `Party` of its own, with its own `Net`, so that the network can part it from some brokers and not from
 others. It does what Kafka's clients do: asks any broker for the picture of the cluster, keeps one connection a broker,
 forgets what turned out wrong and asks again. It takes a connection's loss and a silence of `ANSWER_SECONDS` for the
-same thing (`Lost`): nobody knows then what the broker did.
+same thing (`Lost`): what the broker did is then unknown.
 
 A `Link` may have several requests under way; answers come in the order of the requests, as the protocol has it.
 """
@@ -116,7 +116,7 @@ class Link:
 
 @dataclass(slots=True)
 class Place:
-    """One partition as Metadata told it."""
+    """One partition as in a Metadata response."""
 
     leader_id: int
     leader_epoch: int
@@ -198,7 +198,7 @@ class Party:
         self.view.take(await link.ask(request, m.MetadataResponse))
 
     async def leader_of(self, topic: str, partition: int) -> Link:
-        """A connection to the leader as far as we know it; Lost when there is none, and then ask anew."""
+        """A connection to the leader as far as we know it; Lost when there is none, and Metadata is asked again."""
         place = self.view.places.get((topic, partition))
         if place is None or place.leader_id not in self.view.brokers:
             await self.refresh(topic)

@@ -6,7 +6,7 @@ the *same* number, and so is everything behind it, in order. It ends in one of t
 
     acked      an answer without error (or DUPLICATE_SEQUENCE_NUMBER)
     refused    each attempt was refused with an error that a leader gives before it appends
-    failed     anything else: the delivery time ran out after an attempt whose fate nobody knows, or after an error
+    failed     anything else: the delivery time ran out after an attempt whose outcome is unknown, or after an error
                that may come after the append
 
 Kafka's client for Java goes further (`writes_on`): what waits at a leader that was replaced does not keep it from
@@ -37,7 +37,7 @@ ACKS_ALL = -1
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
 BATCHES_BETWEEN = 8  # at least, behind the one whose numbers a twin uses: of the last five, brokers know numbers only
-PATIENCE_SECONDS = 0.3  # with a leader, before whoever writes on looks for another one
+PATIENCE_SECONDS = 0.3  # with a leader, before a producer that goes on looks for another one
 
 # Answers after which the client asks again; the first kind are given before the append, so nothing was written.
 BEFORE_APPEND = frozenset(
@@ -167,7 +167,7 @@ class Writer:
         try:
             await link.send(self._request(pending), answered=self.plan.acks != 0)
             if self.plan.acks == 0:
-                self._tell(FAILED, pending)  # nobody says what became of it
+                self._tell(FAILED, pending)  # its outcome is unknown
                 return
             row = (await link.receive(m.ProduceResponse)).responses[0].partition_responses[0]
         except Lost:
@@ -284,7 +284,7 @@ class Writer:
             self._give_up()
 
     def _give_up(self) -> None:
-        """All that is under way failed; another producer id begins anew."""
+        """All that is under way failed; a new producer id begins at 0."""
         for pending in self._window:
             self._tell(FAILED if pending.perhaps_appended else REFUSED, pending)
         self._window.clear()

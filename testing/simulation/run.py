@@ -53,7 +53,7 @@ class Report:
     seed: int
     violations: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)  # the ids of the broken rules, first one first
-    events: dict[str, int] = field(default_factory=dict)  # what clients were told
+    events: dict[str, int] = field(default_factory=dict)  # what brokers answered
     counts: dict[str, int] = field(default_factory=dict)  # what happened to replicas
     faults: dict[str, int] = field(default_factory=dict)
     converged_seconds: float = -1.0
@@ -190,7 +190,7 @@ class Run:
 
     async def _play(self, cluster: Cluster, plan: RunPlan, checks: Checks, story: Story) -> None:
         history = History(cluster.now_ms)
-        history.watchers.append(checks.told)
+        history.watchers.append(checks.answered)
         await cluster.start()
         weights = None if self.kind is None else self.kind.operations
         admin = Admin(self._party(cluster, "admin"), plan.topics, checks, plan.directories, weights)
@@ -257,6 +257,6 @@ class Run:
         began = trio.current_time()
         while (why := why_not_equal(cluster, checks)) is not None:
             if trio.current_time() - began > SETTLE_SECONDS:
-                checks.violate("I10", f"nobody writes, and after {SETTLE_SECONDS} s: {why}")
+                checks.violate("I10", f"no client writes, and after {SETTLE_SECONDS} s: {why}")
                 return
             await trio.sleep(LOOK_SECONDS)

@@ -207,7 +207,7 @@ def _wait_message() -> object:
 
 
 class _AfterSteps(trio.abc.Instrument):
-    """Calls somebody after each task step. Of its own, since a run that nobody watches need not pay for it."""
+    """Calls a function after each task step. A class of its own, since a run without one need not pay for it."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback

@@ -37,7 +37,7 @@ class Connection:
     on_lost: Message
 
     def close(self) -> None:
-        """Nothing travels any more, and nobody is told."""
+        """Nothing travels any more, without notice."""
         self.up.close()
         self.down.close()
 
@@ -156,7 +156,7 @@ class StoreServer:
         """Do what is asked; `settle()` is called at the client."""
         session = self._hear(session_id)
         if session is None:
-            return  # over: the client is told when it connects
+            return  # over: the client learns it when it connects
         request.error = None
         try:
             request.work(self.tree)

@@ -1,4 +1,4 @@
-"""The story of a run: one line an event, as somebody would tell it who saw everything.
+"""The story of a run: one line an event.
 
     12.345  orders-0: 2 leads in epoch 3, from 57
 

@@ -10,7 +10,7 @@ acknowledged and served, and must be found where any newer leader starts. So the
 A batch is its header of 61 bytes: base offset, leader epoch, producer, sequence, and the checksum of the rest. Two
 batches are the same if their headers are.
 
-Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while nobody else
+Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while no other replica
 was left), the list is *cut* at the first lost offset, and what was behind it becomes `lost`: it may have been
 acknowledged and read, and never need turn up again. Leaders of older epochs who have not heard of it yet go on for a
 while; what they commit is void.
@@ -53,7 +53,7 @@ class Shadow:
     generation: int = -1  # of the log's segments
     segment_base: int = -1  # where the log was read up to: a segment, and a position in it
     position: int = 0
-    is_gone: bool = False  # the broker was told to let go of it
+    is_gone: bool = False  # the broker was asked to give it up
     lost_power: bool = False  # the machine crashed since the broker was last seen with it
     log: "PartitionLog | None" = None  # as the process has it that hosts the replica, or hosted it last
     hosted_as: object = None  # the Partition that was looked at last: another one is another process
@@ -99,7 +99,7 @@ class Truth:
         self.lost: dict[tuple[int, int], BatchHeader] = {}  # (base offset, checksum)
         self.cuts: list[Cut] = []
         self.leaders: dict[int, int] = {}
-        self.deletable_end = 0  # somebody asked to delete what lies below
+        self.deletable_end = 0  # records below were asked to be deleted
         self.shadows: dict[int, Shadow] = {}
         self._sequences: dict[int, tuple[int, int]] = {}  # producer -> epoch, last sequence
         self._unnumbered: dict[tuple[int, int, int], int] = {}  # batches without a producer id -> offset
@@ -109,7 +109,7 @@ class Truth:
 
     @property
     def void_epoch(self) -> int:
-        """What leaders of epochs below this one commit, they commit in vain."""
+        """What leaders of epochs below this one commit does not count."""
         return self.cuts[-1].epoch if self.cuts else -1
 
     def committed_at(self, offset: int) -> BatchHeader | None:
@@ -123,7 +123,7 @@ class Truth:
         return bisect_left(self.commit_epochs, epoch)
 
     def is_lost(self, offset: int, checksum: int) -> bool:
-        """Whether the rules permit that this batch is not there: it was cut off, or committed in vain."""
+        """Whether the rules permit that this batch is not there: it was cut off, or its commit does not count."""
         if (offset, checksum) in self.lost:
             return True
         cut_epoch = max((cut.epoch for cut in self.cuts if cut.offset <= offset), default=-1)
@@ -157,7 +157,7 @@ class Truth:
         return cut
 
     def void_older(self, epoch: int, reason: str) -> None:
-        """Nothing is lost that was committed, but what older leaders still commit, they commit in vain."""
+        """Nothing is lost that was committed, but what older leaders still commit does not count."""
         self.cuts.append(Cut(self.committed_end, epoch, reason))
 
     def _follow_producer(self, batch: BatchHeader) -> str | None:

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50) and AlterUserScramCredentials (key 51) (KIP-554).
 
-The client salts the password itself: the broker is told the salt and the salted password, never the password. A
+The client salts the password itself: the broker gets the salt and the salted password, never the password. A
 mechanism is a number: 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512.
 """
 

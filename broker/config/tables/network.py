@@ -26,7 +26,7 @@ NETWORK_PROPERTIES = (
     row("listeners", STRING, "PLAINTEXT://:9092", None, PER_BROKER, SERVED,
         "Where to listen: name://host:port, comma separated; an empty host means every interface."),
     row("advertised.listeners", STRING, None, None, PER_BROKER, SERVED,
-        "The addresses that clients are told to connect to; `listeners` when not set."),
+        "The addresses that clients connect to; `listeners` when not set."),
     row("listener.security.protocol.map", STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", None, PER_BROKER, SERVED,
         "Which security protocol each listener name stands for."),
