@@ -1,7 +1,7 @@
 """The broker's metadata cache: the cluster exactly as UpdateMetadata described it (reference B.8).
 
 Metadata, FindCoordinator and DescribeCluster are answered from here, never from the store: every broker gives the
-answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the picture.
+answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the cache.
 """
 
 from collections.abc import Iterable, Iterator

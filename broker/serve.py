@@ -7,11 +7,11 @@
 
 Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Then the
 broker registers, and only then are connections served: until it has a broker epoch of its own it would take for its own
-what the controller still sends to its former life. The controller finds it and sends it roles and the picture of the
-cluster; when that has come, the ready line is printed. (Metadata waits for it too; what else is asked earlier is answered
-by a broker that knows nothing yet.) A stop goes the other way round: leadership is handed over, no new connections,
-requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not look into
-them), the store is left last.
+what the controller still sends to its former life. The controller finds it and sends it roles and metadata of the
+cluster; when that has come, the ready line is printed. (Metadata waits for it too; what else is asked earlier is
+answered by a broker that knows nothing yet.) A stop goes the other way round: leadership is handed over, no new
+connections, requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not
+look into them), the store is left last.
 
 This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
 any part ends all of them, and the first cause is raised.
@@ -79,7 +79,7 @@ COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flu
 METADATA_WAIT_SECONDS = (
     10.0  # for what a controller tells after its first word: it may have 10,000 partitions to tell of
 )
-SETTLE_SECONDS = 3.0  # wait so long for the picture of the cluster; then be ready, though Metadata still waits for it
+SETTLE_SECONDS = 3.0  # wait so long for the metadata cache; then be ready, though Metadata still waits for it
 
 # What `serve` raises when the cause lies outside the program, beside OSError.
 MISCONFIGURED = (ConfigError, IdentityConflict)
@@ -166,7 +166,7 @@ async def _serve(
             await background.start(broker.dynamic_config.run, partial(_advertise_anew, broker, listeners))
             await broker.registration.join(advertised, kept)
             background.start_soon(broker.candidate.run)
-            background.start_soon(kept_up, logger, "the picture of the cluster", partial(_await_metadata, broker))
+            background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
             background.start_soon(kept_up, logger, "the look for deleted topics", forget_deleted)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
@@ -371,7 +371,7 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 
 async def _await_metadata(broker: Broker) -> None:
-    """The picture of the cluster is whole when it has this broker and every topic that there is.
+    """The metadata cache is whole when it has this broker and every topic that there is.
 
     A controller sends the brokers first. A topic that does not follow soon will not come at all: an administrator
     has deleted it meanwhile, or its node cannot be read.
@@ -382,7 +382,7 @@ async def _await_metadata(broker: Broker) -> None:
     try:
         topics.update(await broker.store.children(paths.TOPICS))
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
-    except StoreError as error:  # the session ended already: the candidate begins another one, and the controller then sends everything
+    except StoreError as error:  # the session ended: after the next registration the controller sends all
         logger.warning("not asked which topics there are: %s", error)
     with trio.move_on_after(METADATA_WAIT_SECONDS):
         while not topics <= metadata.topics.keys():
@@ -436,7 +436,7 @@ async def _serve_connections(
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set and leadership handed over; then no new connections, and a deadline for the others."""
+    """Accept and serve until `stop` is set and leadership handed over; then none new, and a deadline for the others."""
     connections = Connections(broker.config, broker.world.in_request_thread)
 
     def load() -> int:

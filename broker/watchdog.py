@@ -1,7 +1,7 @@
 """Notices steps that hold the event loop for too long.
 
-While one task's step runs, no other client is served. The instrument times every step; one above `STEP_LIMIT_SECONDS` is
-counted, and logged with the task's name and the innermost line it stopped at, at most once in ten seconds.
+While one task's step runs, no other client is served. The instrument times every step; one above `STEP_LIMIT_SECONDS`
+is counted, and logged with the task's name and the innermost line it stopped at, at most once in ten seconds.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The race for /controller, and the controller's terms of office on this broker (reference A.7).
+"""The race for /controller, and the controller's terms on this broker (reference A.7).
 
 Theory of operation
 -------------------
@@ -10,13 +10,14 @@ writes check that version, so a controller that was replaced, and does not know 
 The answer to the multi may be lost, and the repeated attempt then fails on our own node. So after a failure the
 candidate reads again: a node of this session together with the epoch that it meant to write is a victory.
 
-While in office a second task keeps watching the node: when it is gone, or another one, the term is cancelled at once,
+During a term a second task keeps watching the node: when it is gone, or another one, the term is cancelled at once,
 in the middle of whatever it does. When the term fails by itself (its image contradicts itself, the store cannot be
 used, or a part of the controller makes a mistake) the candidate removes the node, if it still can, waits, and races
 again like everybody else. So a mistake of the controller costs a term; the broker that it runs in goes on.
 
-/controller_epoch may hold something that is no number. Then no controller can be elected, in Kafka as here, for brokers refuse
-a controller whose epoch is not above the last one's, and nothing else says what that was. A person must restore it.
+/controller_epoch may hold something that is no number. Then no controller can be elected, in Kafka as here, for brokers
+refuse a controller whose epoch is not above the last one's, and nothing else says what that was. A person must restore
+it.
 
 When the session with the store expires, the node is gone without being able to say so: the term is cancelled first,
 then a new session is opened and the broker registered in it, and only then is there another race.
@@ -137,7 +138,7 @@ class Candidate:
     # -- the race
 
     async def _race(self) -> Term | None:
-        """Win a term, or None when another broker is in office; then `_node_changed` tells when to race again."""
+        """Win a term, or None when another broker is the controller; then `_node_changed` tells when to race again."""
         while True:
             found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
             if found is None:
@@ -195,9 +196,9 @@ class Candidate:
         try:
             await self._store.multi([Check(paths.CONTROLLER_EPOCH, version), Delete(paths.CONTROLLER)])
         except NodeError as error:
-            logger.debug("the office changed in the meantime: %s", error)
+            logger.debug("/controller changed in the meantime: %s", error)
 
-    # -- in office
+    # -- during a term
 
     async def _serve(self, term: Term, on_started: Callable[[], None]) -> None:
         """One term, from the victory to the end of everything that it started."""
@@ -222,7 +223,7 @@ class Candidate:
         if isinstance(end, StoreError):
             raise end
         if end is not None and not isinstance(end, ControllerMoved):
-            logger.error("the controller failed and gives up its office", exc_info=end)
+            logger.error("the controller failed and resigns", exc_info=end)
             await self._resign(term)
 
     async def _watch_node(self, term: Term) -> None:
@@ -243,7 +244,7 @@ class Candidate:
         try:
             await self._store.multi([fence, Delete(paths.CONTROLLER)])
         except NodeError as error:
-            logger.debug("the office changed in the meantime: %s", error)
+            logger.debug("/controller changed in the meantime: %s", error)
         await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
     # -- the session

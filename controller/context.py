@@ -1,9 +1,9 @@
-"""A controller's office: its image of the cluster, and the one way to change it.
+"""What the controller's handlers are given: the image of the cluster, and the one way to change it.
 
 Theory of operation
 -------------------
-An office lasts for one term. It knows its fencing token, the version of /controller_epoch that its election wrote. The
-functions that handle events (`controller.HANDLERS`) are given the office and nothing else: they read `store`, replay
+A context lasts for one term. It knows its fencing token, the version of /controller_epoch that its election wrote. The
+functions that handle events (`controller.HANDLERS`) are given the context and nothing else: they read `store`, replay
 what is true without being written, and `commit` what was decided.
 
 `commit` writes the operations of a decision in one batch, each as a multi that first checks the epoch, replays the
@@ -81,7 +81,7 @@ class ControllerConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of office: the epoch, the version of /controller_epoch, and the czxid of /controller."""
+    """One term: the epoch, the version of /controller_epoch, and the czxid of /controller."""
 
     epoch: int
     token: int
@@ -110,7 +110,7 @@ class _Watch:
 
 
 class ControllerContext:
-    """One term of office: what the functions that handle events are given."""
+    """What the functions that handle events are given, for one term."""
 
     channels: ControllerChannels  # open while the term lasts
 

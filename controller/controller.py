@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 class Controller:
-    """One term of office."""
+    """One term as the active controller."""
 
     def __init__(self, deps: ControllerDeps, term: Term) -> None:
         self._deps = deps

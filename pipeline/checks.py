@@ -2,11 +2,11 @@
 
 *Theory of operation.* Ledgers and logs are put together by two group-bys. By *who a record is* (topic, producer,
 sequence): how often each replica has it, and where, beside where it was acknowledged; that shows what is lost,
-doubled, elsewhere, or of no producer. By *where it lies* (topic, partition, offset): what each replica has there, beside
-what consumers were handed; that shows phantom reads and replicas that diverge. All aggregates are numbers, so Spark
-aggregates by hashing. Before each, `agreement.py` puts aside the blocks of records in which everything agrees: mostly
-all. Order and gaps need a window over sorted rows: over the acknowledged ones of each producer, and over a partition
-whose records are fewer than its offsets, only.
+doubled, elsewhere, or of no producer. By *where it lies* (topic, partition, offset): what each replica has there,
+beside what consumers were handed; that shows phantom reads and replicas that diverge. All aggregates are numbers, so
+Spark aggregates by hashing. Before each, `agreement.py` puts aside the blocks of records in which everything agrees:
+mostly all. Order and gaps need a window over sorted rows: over the acknowledged ones of each producer, and over a
+partition whose records are fewer than its offsets, only.
 
 What is not held against anybody: records below a replica's log start (retention, DeleteRecords); records missing from a
 compacted topic; differences at or above the high watermark, which is the highest offset that a checkpoint, an

@@ -1,10 +1,10 @@
 """One restore at a time, the last tasks of a killed one included.
 
-Theory of operation. The log end tells how far a restore is (plan.py) only while no task writes. When a driver is killed,
-its tasks live on for a moment, until Java and Python's daemon have noticed, and still write what they hold. So every
-task holds a shared lock on a file of the state directory while it writes, and a restore begins with an exclusive one:
-it has it when no task of a predecessor is left. Then it keeps a shared one itself, for the next restore to see. The
-system frees the locks of a process however it ends. Tasks on other machines see the directory, as they do the
+Theory of operation. The log end tells how far a restore is (plan.py) only while no task writes. When a driver is
+killed, its tasks live on for a moment, until Java and Python's daemon have noticed, and still write what they hold. So
+every task holds a shared lock on a file of the state directory while it writes, and a restore begins with an exclusive
+one: it has it when no task of a predecessor is left. Then it keeps a shared one itself, for the next restore to see.
+The system frees the locks of a process however it ends. Tasks on other machines see the directory, as they do the
 archive; its file system must carry locks (flock) between them.
 """
 

@@ -2,9 +2,9 @@
 
 Theory of operation. Rows come as Arrow batches, sorted by partition and place. For each partition the task asks for the
 log end, passes over what is there (plan.py says why the log end is enough), and gives the rest to an idempotent
-producer of confluent-kafka, with partition, timestamp and headers. Two guards against another producer that writes to the
-partition: the first record goes alone and must get the expected offset, so that at most one record is misplaced; and
-every acknowledgement is compared with the offset that its record belongs at.
+producer of confluent-kafka, with partition, timestamp and headers. Two guards against another producer that writes to
+the partition: the first record goes alone and must get the expected offset, so that at most one record is misplaced;
+and every acknowledgement is compared with the offset that its record belongs at.
 
 What goes wrong comes back as a row with a `problem`, not as an exception: other partitions go on, and the driver hears
 of all of it in words. A client's error is final for its partition in this run; the next run takes it up.
@@ -182,7 +182,7 @@ class PartitionWriter:
         elif message.offset() != self._expected:
             self._outcome.problem = (
                 f"{self._plan.target}-{self._plan.partition}: the record for offset {self._expected} came to be at "
-                f"{message.offset()}: another producer writes to this partition, and it is not what was archived any more"
+                f"{message.offset()}: another producer writes to this partition, and it differs from the archive now"
             )
         else:
             self._expected += 1

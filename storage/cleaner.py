@@ -3,8 +3,8 @@
 Theory of operation. A `Cleaning` is one pass over one log. `steps` is a generator whose steps are short, so that who
 runs them, in a worker thread, can pace them and give up between any two. After some of them a portion of the log is
 clean, and its files wait to be put in place. That is done on the event loop, by `Replacement.apply`, for readers must
-see the old segments until one moment, and the new one from then on. No other code may remove or truncate segments of the log
-while a pass is under way.
+see the old segments until one moment, and the new one from then on. No other code may remove or truncate segments of
+the log while a pass is under way.
 
 The files of a portion go this way; what a crash leaves is made good by the next start (`recovery.sweep`):
 

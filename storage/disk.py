@@ -298,7 +298,7 @@ def _storage_error(path: str, operation: str, error: OSError) -> StorageError:
 
 
 class OsFile:
-    """A `File` over a descriptor. The size is counted here: no other process writes to a log directory that we locked."""
+    """A `File` over a descriptor. The size is counted here: no other process writes to a locked log directory."""
 
     __slots__ = ("_counting", "_descriptor", "_failed_sync", "_references", "_size", "path")
 

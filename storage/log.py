@@ -440,8 +440,8 @@ class PartitionLog:
     def truncate_to(self, offset: int) -> bool:
         """Cut off everything from `offset` on, durably; a batch that holds it goes as a whole. True if anything went.
 
-        No other code may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the next
-        append, or a crash would believe what was written in its place. Blocking: long; never if nothing is to go.
+        No other code may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the
+        next append, or a crash would believe what was written in its place. Blocking: long; never if nothing is to go.
 
         A leader epoch in which nothing was written goes in any case: the leader may never have known of it.
         """

@@ -3,9 +3,9 @@
 Kafka deletes whole segments from the front of a log, and only such as lie below the high watermark (reference D.6;
 KIP-107 for the log start offset). The three rules are asked in Kafka's order and their answers add up:
 
-    log start   the next segment begins at or below the log start offset: no consumer can read this one. Any cleanup policy
-    size        without this segment the log still holds `retention.bytes`. Only with the policy "delete"
-    time        the segment's newest record is older than `retention.ms`. Only with the policy "delete"
+    log start   the next segment begins at or below the log start offset: no consumer can read this one. Any cleanup
+    policy size        without this segment the log still holds `retention.bytes`. Only with the policy "delete" time
+    the segment's newest record is older than `retention.ms`. Only with the policy "delete"
 
 The last segment has no next one, so the log start rule never takes it; the other two may, if it is not empty. Who
 carries the decision out rolls a new segment first then, for a log is never without one.

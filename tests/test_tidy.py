@@ -12,15 +12,14 @@ import statistics
 import subprocess
 import sys
 import zipfile
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.server.dispatch import HANDLERS
 from barnabas.wire.apis import APIS
+from tests.rooms import DOCUMENT, ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of, with_pictures
 
-ROOT = Path(__file__).parent.parent
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
 MAY_IMPORT = {
@@ -32,32 +31,6 @@ MAY_IMPORT = {
     "pipeline": {"wire", "storage", "pipeline"},
 }
 
-# The rooms of a folder, from the top down, and how many arrows there may be between them. A room imports rooms that
-# stand on a line below its own. Files that are in no subfolder are rooms by these names.
-ROOMS = {
-    "broker": (
-        ["cli"],
-        ["process"],
-        ["serve"],
-        ["server"],
-        ["handlers"],
-        ["fetching"],
-        ["call"],
-        ["groups", "transactions"],
-        ["cluster"],
-        ["replication"],
-        ["logs", "peers"],
-        ["security"],
-        ["config"],
-        ["hall"],
-    ),
-    "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
-}
-ROOM_OF_FILE = {
-    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "call": "call"},  # others: "hall"
-    "controller": {"candidate": "controller", "controller": "controller"},  # others: "context"
-}
-ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}
 ARROWS_MAX = {"broker": 75, "controller": 35}
 EXPLAINED_FOLDERS = ["tests", "compat_tests", "bench", "examples", "docs"]  # beside those that are shipped
 FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
@@ -175,17 +148,10 @@ FILE_LINES_P90_MAX = 400
 LITERAL_LINES_MIN = 8  # a module-level value as long as this is a table, and tables are as long as they must be
 
 BANNED_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b|/work/|/tmp/ref|/root/")
+# Words of an old-fashioned prose that a reader has to translate: say who does what, in the present tense.
+UNPLAIN_WORDS = re.compile(r"\b(told|anew|nobody|nobodys|somebody|whoever|lest|in vain)\b", re.IGNORECASE)
 BANNED_FILE_NAMES = {"utils", "util", "manager", "base", "common", "helpers", "misc"}
 READY_SECONDS_MAX = 30
-
-
-@cache
-def tree_of(name: str) -> ast.Module:
-    return ast.parse((ROOT / name).read_text(encoding="utf-8"), filename=name)
-
-
-def sources_in(*folders: str) -> list[str]:
-    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
 SHIPPED = sources_in(*FOLDERS)
@@ -254,39 +220,10 @@ def test_imports_go_downwards_only():
     assert offences(SHIPPED, upward) == []
 
 
-def room_of(module: str) -> str:
-    """The room of a module without `barnabas.`: "broker.logs.gate" is in "logs"."""
-    folder, *path = module.split(".")
-    return path[0] if len(path) > 1 else ROOM_OF_FILE[folder].get(path[0], ROOM_OF_OTHER_FILES[folder])
-
-
-@cache
-def imports_within(folder: str) -> dict[str, set[str]]:
-    """Module -> the modules of the same folder that it imports, those for types included."""
-    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources_in(folder)}
-    found = {}
-    for module, name in modules.items():
-        if module.endswith("__init__"):
-            continue
-        wanted = [(each.module, alias.name) for each in imports_from(name) for alias in each.names]
-        named = {f"{source}.{alias}" for source, alias in wanted} | {source for source, _ in wanted}
-        found[module] = {each.removeprefix("barnabas.") for each in named} & modules.keys() - {module}
-    return found
-
-
-def imports_from(name: str) -> list[ast.ImportFrom]:
-    return [node for node in ast.walk(tree_of(name)) if isinstance(node, ast.ImportFrom) and node.module]
-
-
 @pytest.mark.parametrize("folder", ROOMS)
 def test_rooms_import_rooms_below_them(folder):
     level = {room: number for number, rooms in enumerate(ROOMS[folder]) for room in rooms}
-    arrows = {
-        (room_of(module), room_of(imported)): f"{module} imports {imported}"
-        for module, all_imported in imports_within(folder).items()
-        for imported in all_imported
-        if room_of(module) != room_of(imported)
-    }
+    arrows = arrows_of(folder)
     assert [text for (above, below), text in arrows.items() if level[above] >= level[below]] == []
     assert len(arrows) <= ARROWS_MAX[folder]
 
@@ -298,6 +235,12 @@ def test_no_file_imports_itself_by_a_detour(folder):
         for module in ends:
             del left[module]
     assert left == {}, "these files form a circle, or import one"
+
+
+def test_the_pictures_of_the_rooms_are_up_to_date():
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert all(f"<!-- rooms of {folder} -->" in text for folder in ROOMS)
+    assert text == with_pictures(text), "python -m tests.rooms writes them"
 
 
 def test_folders_are_imported_as_barnabas():
@@ -484,6 +427,17 @@ def test_nothing_is_left_for_later():
     documents = [str(path.relative_to(ROOT)) for path in found]
     here = str(Path(__file__).relative_to(ROOT))
     assert offences([name for name in OWN_SOURCES + documents if name != here], left) == []
+
+
+def test_sources_and_documents_use_plain_words():
+    def unplain(name):
+        for number, text in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+            if UNPLAIN_WORDS.search(text):
+                yield f"line {number}: {text.strip()}"
+
+    found = [*ROOT.glob("*.md"), *(path for folder in [*FOLDERS, "docs"] for path in (ROOT / folder).rglob("*.md"))]
+    documents = [str(path.relative_to(ROOT)) for path in found if "reference" not in path.parts]
+    assert offences(SHIPPED + [name for name in documents if name != "CHANGELOG.md"], unplain) == []
 
 
 def test_unit_tests_neither_sleep_nor_mock():

@@ -21,12 +21,12 @@ are surprising, and measured on a running 3.9.1:
 - a producer that sets the LogAppendTime bit itself is refused where the topic is LogAppendTime; where it is CreateTime
   the bit is cleared and the header's maximum counts as the timestamp of all records.
 
-Deviations, all on batches that no honest client sends: a batch whose records take more than `RECORDS_MAX_BYTES`, or one
-of which has more than `HEADERS_MAX` headers, is INVALID_RECORD, as are hundreds of empty members of gzip or blocks of
-snappy; a compressed record with a false length is refused (see
-`record_walk`); a batch that is both malformed and cut off in its compressed stream may be answered with the other of
-the two codes, for we decompress further ahead; a record that is longer than `RECORD_IN_HAND_BYTES` (`record_writer`)
-keeps odd encodings where its batch is rebuilt; an answer names at most `RECORD_ERRORS_MAX` records.
+Deviations, all on batches that no client library sends: a batch whose records take more than `RECORDS_MAX_BYTES`, or
+one of which has more than `HEADERS_MAX` headers, is INVALID_RECORD, as are hundreds of empty members of gzip or blocks
+of snappy; a compressed record with a false length is refused (see `record_walk`); a batch that is both malformed and
+cut off in its compressed stream may be answered with the other of the two codes, for we decompress further ahead; a
+record that is longer than `RECORD_IN_HAND_BYTES` (`record_writer`) keeps odd encodings where its batch is rebuilt; an
+answer names at most `RECORD_ERRORS_MAX` records.
 
 This file is also the front of its neighbours: everything about records is imported from here.
 """
@@ -169,8 +169,8 @@ class RecordRules(Protocol):
 class RecordsRefused:
     """Why a producer's batch is not appended; `record_errors` names records by index where single ones are at fault.
 
-    `reason` is for our log. The message for the client is null in Kafka unless there are `record_errors`. `at_the_door`:
-    refused before the log was asked, whose first offset an answer then does not name.
+    `reason` is for our log. The message for the client is null in Kafka unless there are `record_errors`.
+    `at_the_door`: refused before the log was asked, whose first offset an answer then does not name.
     """
 
     code: ErrorCode

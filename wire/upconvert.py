@@ -60,7 +60,7 @@ from barnabas.wire.records import (
 )
 from barnabas.wire.topics import TopicPartition
 
-INNER_MESSAGE_MAX_BYTES = 16 << 20  # held whole, twice for a moment; honest ones fit into a topic's max.message.bytes
+INNER_MESSAGE_MAX_BYTES = 16 << 20  # held whole, twice for a moment; clients' fit into max.message.bytes
 
 BATCH_MAGIC = 2
 _MESSAGE_COST = 32  # of a message, in the units of a `Meter`,

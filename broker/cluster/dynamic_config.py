@@ -7,10 +7,10 @@ The broker that alters a configuration, any broker, writes the entity and a noti
 in order, and reads each entity that they name again, as it is by then. What was noted before the start is taken again:
 entities are read, not changed, so that costs a read and does no harm, and nothing falls between start and watch.
 
-Values need no further handing out: all code reads `BrokerConfig` and `TopicConfig` each time. Three things are more than a
-value: partitions whose `min.insync.replicas` fell may have more to commit, a controller that may now elect a replica
-out of sync must look for partitions without a leader, and other addresses to advertise are written into this broker's
-registration, from which the controller tells everybody.
+Values need no further handing out: all code reads `BrokerConfig` and `TopicConfig` each time. Three things are more
+than a value: partitions whose `min.insync.replicas` fell may have more to commit, a controller that may now elect a
+replica out of sync must look for partitions without a leader, and other addresses to advertise are written into this
+broker's registration, from which the controller tells everybody.
 
 A notification lives for fifteen minutes; any broker removes it then, when it next looks.
 """

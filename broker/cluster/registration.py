@@ -7,7 +7,8 @@ because a controller must resign before, and the next election comes after.
 
 A broker that was killed leaves its node for as long as its session lasts. Started again, it finds the node with its own
 id and its own address, which no other process can be listening on, and waits for the end of that session; Apache Kafka
-gives up at once. An id that another address is registered under, or an address with another id, is refused without waiting.
+gives up at once. An id that another address is registered under, or an address with another id, is refused without
+waiting.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 With ZooKeeper's data model any broker may create a topic by writing it to the store; the controller notices and does
 the rest (reference A.4). This file joins the pure plan (`controller/admin/create_topics.py`) with what this broker
-knows: live brokers, configuration, and the picture of the cluster in which a new topic must appear.
+knows: live brokers, configuration, and the metadata cache in which a new topic must appear.
 """
 
 import logging
@@ -138,7 +138,7 @@ class Topics:
         return missing
 
     async def await_gone(self, names: set[str], deadline: float) -> set[str]:
-        """Wait until these topics are gone from the cluster's picture; those that are not at `deadline`."""
+        """Wait until these topics are gone from the metadata cache; those that are not at `deadline`."""
         left = names
         with trio.move_on_at(deadline), resting():
             while left := {name for name in left if name in self._metadata.topics}:

@@ -1,9 +1,9 @@
 """The group coordinator: what requests about groups and offsets are answered, and when (reference E.1-E.3).
 
-A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by the broker that leads
-that partition. What a request does to its group is decided and stored in one step (`shards.py`); this file finds the
-group, and holds the answer back until the high watermark has passed the record that the answer rests on. Leadership may
-change while a request waits, and the client then gets NOT_COORDINATOR.
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by the broker that
+leads that partition. What a request does to its group is decided and stored in one step (`shards.py`); this file finds
+the group, and holds the answer back until the high watermark has passed the record that the answer rests on. Leadership
+may change while a request waits, and the client then gets NOT_COORDINATOR.
 
 A waiting request is its connection's task. When that is cancelled, the group forgets the answer but not the member.
 """
@@ -134,7 +134,7 @@ class GroupCoordinator:
         return JoinAnswer(GROUP_NOT_STORED.get(not_stored, not_stored)) if not_stored else answer
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
-        """SyncGroup: answered when the leader's shares are stored."""
+        """SyncGroup: answered when the leader's assignments are stored."""
         shard = self._shard_for(group_id, may_be_blank=False)
         if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)  # the round is lost; old clients know no code 14 here

@@ -1,6 +1,6 @@
 """What an administrator is shown of a group (pure): ListGroups and DescribeGroups.
 
-Shares and subscriptions are shown of a Stable group only; in between they are on their way.
+Assignments and subscriptions are shown of a Stable group only; in between they are on their way.
 """
 
 from typing import NamedTuple

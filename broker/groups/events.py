@@ -304,7 +304,7 @@ class StoreGroupDeletion(NamedTuple):
 
 
 class StoreOffsetDeletion(NamedTuple):
-    """Tombstones of offsets that an administrator deletes; the response with these codes is sent when they are stored."""
+    """Tombstones of offsets that an administrator deletes; the response has these codes when they are stored."""
 
     waiting: Waiting[DeletionAnswer]
     codes: Mapping[TopicPartition, ErrorCode]

@@ -2,8 +2,8 @@
 
 A client that has no member id yet is given one and must join again with it (KIP-394); so a client that never gets
 the answer leaves no member behind, only an id that is forgotten after one session. Older clients are taken in at once.
-They are patient for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most: a client that does not know its id cannot send heartbeats, and may
-have gone away and come back as another member without the coordinator noticing.
+They are patient for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most: a client that does not know its id cannot send heartbeats,
+and may have gone away and come back as another member without the coordinator noticing.
 
 A static member has an instance id that outlives it (KIP-345): restarted, it takes its old place back.
 """
@@ -107,7 +107,7 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
         decision.reply(join.waiting, generation_answer(group, member_id))
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader_id:
         decision.reply(join.waiting, generation_answer(group, member_id))
-    else:  # a leader that joins again wants new shares: the topics may have changed
+    else:  # a leader that joins again wants new assignments: the topics may have changed
         _rejoin(group, join, member, now_ms, decision)
 
 
@@ -167,8 +167,8 @@ def _return_of_static(
         prospective = [_returned(member, join, old_member_id, new_member_id) for member in group.members.values()]
         if choose_protocol(prospective) == group.protocol_name:
             leader_id = new_member_id if group.leader_id == old_member_id else group.leader_id
-            shares = {member.member_id: member.assignment for member in prospective}
-            record = metadata_record(group, prospective, leader_id, shares)
+            assignments = {member.member_id: member.assignment for member in prospective}
+            record = metadata_record(group, prospective, leader_id, assignments)
             decision.store([record], StoreReplacement(join, old_member_id, new_member_id))
             return
     _replace(group, join, old_member_id, new_member_id, decision)

@@ -1,8 +1,9 @@
 """Committed offsets of a group (pure): who may commit, and what is read back (reference E.2, E.3).
 
 A commit is accepted from a member of the current generation, even while the next one is being prepared: the consumer
-commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the shares are being
-dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while the group has no members.
+commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the assignments are
+being dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while the group
+has no members.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The two rounds of a rebalance (pure): everybody joins, everybody gets its share (see state.py).
+"""The two rounds of a rebalance (pure): everybody joins, everybody gets its assignment (see state.py).
 
 A rebalance begins when a member joins, changes, leaves or is lost. The first round ends when all known members have
 joined, or when the most patient one would have given up; who has not come by then is dropped. An empty group waits
@@ -109,7 +109,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
-    """Tell everybody, and expect them to ask for their shares. A leader that did not join is replaced."""
+    """Tell everybody, and expect them to ask for their assignments. A leader that did not join is replaced."""
     if group.leader_id not in group.joins:
         group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
     group.protocol_name = choose_own_protocol(group)
@@ -156,7 +156,7 @@ def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
 
 
 def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Decision) -> None:
-    """A member is gone; the others share out again."""
+    """A member is gone; the others rebalance."""
     drop(group, member_id, decision)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(group, reason, now_ms, decision)

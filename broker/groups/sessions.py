@@ -2,7 +2,7 @@
 
 Every member has one timer: its session, which each of its requests restarts. While the member waits for an answer
 its session cannot end, for then it is the coordinator that is silent. JOIN bounds the first round of a rebalance, SYNC
-the time until every member has asked for its share.
+the time until every member has asked for its assignment.
 """
 
 from barnabas.broker.groups.events import (
@@ -104,7 +104,7 @@ def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
     late = list(group.pending_syncs)
     for member_id in late:
         drop(group, member_id, decision)
-    prepare_rebalance(group, f"{late} did not ask for their shares", now_ms, decision)
+    prepare_rebalance(group, f"{late} did not ask for their assignments", now_ms, decision)
 
 
 def apply_forgotten(group: Group, forgotten: Forgotten, decision: Decision) -> None:

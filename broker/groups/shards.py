@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A partition with its groups is a `Shard`. Elected, this broker reads the partition's log and serves it then; resigned,
-it forgets everything. A new leader epoch of a partition that it has led all along changes nothing, for no other broker can
-have written in between.
+it forgets everything. A new leader epoch of a partition that it has led all along changes nothing, for no other broker
+can have written in between.
 
 Every event goes one way, without an await in between: decide -> append -> replay -> replies and timers. So an event
 always sees the state that the log has. Nothing is rolled back: should the state contradict itself (`InvariantBroken`),

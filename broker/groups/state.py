@@ -2,29 +2,30 @@
 
 Theory of operation
 -------------------
-The members of a group share out the partitions they read. Who gets what is decided by one of them, the leader, on its
+The members of a group divide the partitions they read. Who gets what is decided by one of them, the leader, on its
 own; the coordinator only brings them together, in two rounds:
 
     JoinGroup  everybody says what it can do and waits, until all known members are there or time is up; then a new
                generation begins: all learn its number, the leader also its members.
-    SyncGroup  everybody asks for its share and waits, until the leader's SyncGroup brings the shares of all.
+    SyncGroup  everybody asks for its assignment and waits, until the leader's SyncGroup brings the assignments of all.
 
 A member that appears, changes or vanishes makes everybody join again. The states say where in this round a group is:
 
     Empty                no members; offsets at most
     PreparingRebalance   members are expected to join; JoinGroup requests wait
     CompletingRebalance  a generation has begun; SyncGroup requests wait for the leader's
-    Stable               everybody has, or can have, its share
+    Stable               everybody has, or can have, its assignment
     Dead                 gone: expired, or this broker lost the coordinator partition
 
 `VALID_PREVIOUS_STATES` is the whole truth about moves between them; a move that is not in it is a bug of ours.
 
 Two parts
 ---------
-*Recorded*: committed offsets, and the last generation whose shares were stored. Only `replay` (replay.py) changes it,
-from the records of the log: right after an append, at a restart, at a fail-over. *Volatile*: everything else here,
+*Recorded*: committed offsets, and the last generation whose assignments were stored. Only `replay` (replay.py) changes
+it, from the records of the log: right after an append, at a restart, at a fail-over. *Volatile*: everything else here,
 changed by the functions of this file and of those that decide. Kafka does not log who is joining, who waits, nor even
-the number of a generation before its shares are known; a fail-over loses all that, and `forget` does so on purpose.
+the number of a generation before its assignments are known; a fail-over loses all that, and `forget` does so on
+purpose.
 
 Who waits for an answer is in `joins` or `syncs`, by member id; that is also what "has joined" means.
 """
@@ -155,7 +156,7 @@ class Group:
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.protocol_counts: dict[str, int] = {}  # how many members support each protocol
         self.pending_members: dict[str, None] = {}  # ids that were handed out and have not joined yet
-        self.pending_syncs: dict[str, None] = {}  # members of this generation that have not asked for their share
+        self.pending_syncs: dict[str, None] = {}  # members of this generation that have not asked for their assignment
         self.joins: dict[str, Waiting[JoinAnswer]] = {}
         self.syncs: dict[str, Waiting[SyncAnswer]] = {}
         # While the first rebalance of an empty group waits for further members: how much longer it may (else None),
@@ -259,7 +260,7 @@ def apply_member_updated(
 
 
 def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -> Member:
-    """A static member came back: its place, its share and perhaps its leadership go to the new member id."""
+    """A static member came back: its place, its assignment and perhaps its leadership go to the new member id."""
     member = group.members.pop(old_member_id)
     member.member_id = new_member_id
     group.members[new_member_id] = member
@@ -364,7 +365,7 @@ def refusal_of_member(group: Group, member_id: str, instance_id: str | None) -> 
 def metadata_record(
     group: Group, members: Iterable[Member], leader_id: str | None, assignments: dict[str, bytes]
 ) -> GroupMetadataRecord:
-    """The record of a generation in which each member has the given share."""
+    """The record of a generation in which each member has the given assignment."""
     return GroupMetadataRecord(
         group.group_id,
         GroupMetadata(

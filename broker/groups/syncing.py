@@ -1,7 +1,7 @@
-"""SyncGroup (pure): the leader brings the shares of all, everybody takes its own.
+"""SyncGroup (pure): the leader brings the assignments of all, everybody takes its own.
 
-The shares are stored first; only then the group is Stable and those who wait are answered. Shares that cannot be stored
-are assigned to no member: all join again.
+The assignments are stored first; only then the group is Stable and those who wait are answered. Assignments that cannot
+be stored are assigned to no member: all join again.
 """
 
 from barnabas.broker.groups.events import (
@@ -25,7 +25,7 @@ from barnabas.wire.errors import ErrorCode
 
 
 def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
-    """A member asks for its share; the leader brings all of them."""
+    """A member asks for its assignment; the leader brings all of them."""
     refused = _refusal_of_sync(group, sync)
     if refused:
         decision.reply(sync.waiting, SyncAnswer(refused))
@@ -71,7 +71,7 @@ def _share_answer(group: Group, member: Member) -> SyncAnswer:
 
 
 def apply_assignment_stored(group: Group, intent: StoreAssignment, now_ms: int, decision: Decision) -> None:
-    """The shares are dealt: the group is Stable, and who waits gets its own."""
+    """The assignments are dealt: the group is Stable, and who waits gets its own."""
     for member_id, member in group.members.items():
         member.assignment = intent.assignments.get(member_id, b"")
     apply_transition(group, GroupState.STABLE, now_ms)

@@ -4,7 +4,7 @@ Behaviour: DescribeCluster is answered by every broker from its last UpdateMetad
     listener that the request came in on. No broker here is a KRaft controller, so a request for those is answered that
     this is the wrong kind of endpoint. UpdateFeatures: brokers of a ZooKeeper cluster support no feature, so every
     level is refused in its row; only the active controller says so, others answer NOT_CONTROLLER.
-    ElectLeaders is answered when this broker's picture of the cluster has the elected leaders, or with
+    ElectLeaders is answered when this broker's metadata cache has the elected leaders, or with
     REQUEST_TIMED_OUT. A null list asks for every partition that this broker knows of, and leaves out of the answer
     those that needed no election. A type that does not exist is UNKNOWN_SERVER_ERROR, as in Kafka.
 Versions: DescribeCluster 0-1, 1 has the type of endpoint. ElectLeaders 0-2: 0 means preferred leaders and has an error

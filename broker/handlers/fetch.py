@@ -6,8 +6,9 @@ Behaviour: every wanted partition is planned (a bounded look into its log, no co
     size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
     to the log end; the offset that a follower asks for is its progress, and the in-sync replicas and the high watermark
     follow from it (`Partition.follower_fetched`). Since version 11 a consumer may read from a follower, up to the high
-    watermark there, and with `replica.selector.class` the response names one (KIP-392). Small reads travel inside the answer,
-    large ones as file slices that the connection sends; what the page cache does not hold is read ahead in a thread.
+    watermark there, and with `replica.selector.class` the response names one (KIP-392). Small reads travel inside the
+    answer, large ones as file slices that the connection sends; what the page cache does not hold is read ahead in a
+    thread.
 Versions: 0-3 get their records in the message formats of before 0.11, unless `message.downconversion.enable` forbids it
     (UNSUPPORTED_VERSION); at least one whatever the limit, where Kafka cuts one off for 0-2; 7+ sessions (KIP-227); 9+
     leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the current leader beside an
@@ -194,7 +195,7 @@ async def _open(
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
-    """A partition named in an incremental request: new, or with another position; what the last response said of it stays known."""
+    """A partition named in an incremental request: new, or with another position; what was sent of it stays known."""
     known = session.find(change.topic, change.partition_index)
     if known is None:
         session.want(change)

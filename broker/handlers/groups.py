@@ -180,7 +180,7 @@ def refuse_join_group(request: m.JoinGroupRequest, version: int, code: ErrorCode
 
 
 async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
-    """Get this member's share, and from the leader take the shares of all."""
+    """Get this member's assignment, and from the leader take the assignments of all."""
     if not call.authorize("Read", "Group", request.group_id):
         return refuse_sync_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= PROTOCOL_NAMED_VERSION and (request.protocol_type is None or request.protocol_name is None):
@@ -192,7 +192,7 @@ async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) ->
         generation=request.generation_id,
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
-        assignments={share.member_id: share.assignment async for share in paced(request.assignments)},
+        assignments={assignment.member_id: assignment.assignment async for assignment in paced(request.assignments)},
     )
     return _sync_response(await broker.groups.sync(request.group_id, sync))
 
@@ -207,7 +207,7 @@ def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
 
 
 def refuse_sync_group(request: m.SyncGroupRequest, version: int, code: ErrorCode) -> m.SyncGroupResponse:
-    """One error and no share."""
+    """One error and no assignment."""
     return _sync_response(SyncAnswer(code))
 
 
@@ -231,7 +231,7 @@ def refuse_heartbeat(request: m.HeartbeatRequest, version: int, code: ErrorCode)
 
 
 async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
-    """Members leave; the others share out again."""
+    """Members leave; the others rebalance."""
     if not call.authorize("Read", "Group", request.group_id):
         return refuse_leave_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= SEVERAL_MEMBERS_VERSION:

@@ -69,7 +69,7 @@ async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest
 
 
 async def update_metadata(broker: Broker, call: Call, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
-    """Take over the controller's picture of the cluster."""
+    """Take over the controller's metadata."""
     _authorize(call)
     return m.UpdateMetadataResponse(error_code=await broker.replicas.update_metadata(request))
 

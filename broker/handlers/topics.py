@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
 Behaviour: only the active controller serves them (NOT_CONTROLLER otherwise, and clients ask the right one). A created
-    or grown topic is answered when every partition has a leader in this broker's picture of the cluster, a deleted one
+    or grown topic is answered when every partition has a leader in this broker's metadata cache, a deleted one
     when it is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic
     that is created or grown twice in one request is INVALID_REQUEST, one that is deleted twice is deleted.
 Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of them, though clients may say so from 4 on;

@@ -2,10 +2,10 @@
 
 The controller is the broker that the last UpdateMetadata named. It may be gone by now, and a later one not have said so
 yet: a broker that does not answer, or answers NOT_CONTROLLER, is asked again after a change of the metadata, or a
-moment that grows with each failure, and then the controller that the metadata names is asked. One that hangs keeps its connections,
-so `run` watches the metadata: what the former controller was asked is given up as soon as another one has spoken. Thus
-a question reaches the controller in the end, if one comes; the deadline says when it is not waited for any longer. One
-that was asked and not answered may have been carried out.
+moment that grows with each failure, and then the controller that the metadata names is asked. One that hangs keeps its
+connections, so `run` watches the metadata: what the former controller was asked is given up as soon as another one has
+spoken. Thus a question reaches the controller in the end, if one comes; the deadline says when it is not waited for any
+longer. One that was asked and not answered may have been carried out.
 
 Each kind of request has its own connection, as in Kafka: a change of an ISR that waits must not hold back a producer
 that wants an id. If this broker is the controller it asks itself.

@@ -96,7 +96,7 @@ class FetcherPool:
         return None if fetcher is None else fetcher.remove(key)
 
     def metadata_changed(self) -> None:
-        """The picture of the cluster is another: leaders may have come to life."""
+        """The metadata cache is another: leaders may have come to life."""
         for key, partition in list(self._leaderless.items()):
             if partition.leader_id in self._metadata.brokers:
                 del self._leaderless[key]

@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """The follower's end of an incremental fetch session: what is wanted, and what the leader's end of the session holds."""
+    """The follower's end of an incremental fetch session: what is wanted, and what the leader's end holds."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION_ID
@@ -178,7 +178,7 @@ class FetchSession:
         return rows
 
     def lost(self) -> None:
-        """A request was lost, and with it how far the leader's end of the session came: the next request is a full one."""
+        """A request was lost, and what the leader's end of the session holds is unknown: the next is a full request."""
         self._epoch = INITIAL_EPOCH
 
     def served(self, key: TopicPartition) -> None:

@@ -196,7 +196,7 @@ class Partition:
         wake(self)
 
     def resign(self) -> None:
-        """The partition leaves this broker, or its directory failed: it is no leader any more, and waiters are woken."""
+        """The partition leaves this broker, or its directory failed: it leads no more, and waiters are woken."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
@@ -356,7 +356,7 @@ class Partition:
         return outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
-        """Its disk failed under a read that ran elsewhere: the directory goes offline. Returns the error for clients."""
+        """Its disk failed under a read that ran elsewhere: the directory goes offline. The error for clients."""
         self._fail(self, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -7,7 +7,7 @@ requests take turns, so what was judged before the first half still holds in the
 failed meanwhile.
 
 *Replicas that were given to others* while this broker had no session, or while the word was on its way: no StopReplica
-comes for them any more. The picture of the cluster that comes with the next registration tells of them, and they stop,
+comes for them any more. The metadata cache that comes with the next registration tells of them, and they stop,
 a leader above all, whom clients would go on asking. The log stays, until a StopReplica or a topic of the same name
 comes, before which it is put aside (Kafka refuses such a topic until an administrator removes the directory).
 
@@ -121,7 +121,7 @@ class Replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic that has this id: as metadata says, or LeaderAndIsr, which comes before the picture of a cluster
+        """The topic that has this id: as metadata says, or LeaderAndIsr, which comes before the metadata of a cluster
         with a new topic; followers, who have heard as much, ask at once."""
         return self._metadata.topic_name(topic_id) or self._names.get(topic_id)
 
@@ -178,7 +178,7 @@ class Replicas:
             return errors
 
     async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
-        """Take over the controller's picture of the cluster."""
+        """Take over the controller's metadata."""
         async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:

@@ -5,10 +5,10 @@ connection only. One request does not hold back the next: a Produce that waits f
 (`pipelined_responses.py`). Nothing here outlives the connection but what the handlers stored.
 
 Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
-connections together (`Connections`). At the limit only one connection reads, which may go above it until its frame is whole,
-or a crowd of half-sent frames would wait for each other. A connection that holds this token without filling its frame gives it
-up after `TOKEN_SECONDS`, to those who wait in the order in which they came; a connection that holds a part of a frame
-and sends nothing for `STALLED_SECONDS` is then closed.
+connections together (`Connections`). At the limit only one connection reads, which may go above it until its frame is
+whole, or a crowd of half-sent frames would wait for each other. A connection that holds this token without filling its
+frame gives it up after `TOKEN_SECONDS`, to those who wait in the order in which they came; a connection that holds a
+part of a frame and sends nothing for `STALLED_SECONDS` is then closed.
 """
 
 import logging
@@ -38,8 +38,8 @@ RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
 NO_REQUEST, FETCH = -1, 1  # API keys
 STALLED_SECONDS = 30.0
-TOKEN_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay an honest client
-TOKEN_BYTES = 1 << 14  # what keeps the place for as long again: a byte now and then is not honest
+TOKEN_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay another client
+TOKEN_BYTES = 1 << 14  # received bytes that keep the token for as long again: a byte now and then does not
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
 
@@ -131,7 +131,7 @@ class Connections:
         self._answer_bytes = 0
         self._token_holder: Connection | None = None  # may read although memory is used up
         self._token_ends_at = 0.0  # then another connection may; later with every TOKEN_BYTES
-        self._token_bytes = 0  # what the favoured one held when that was last put off
+        self._token_bytes = 0  # what the token's holder held when that was last put off
         self._queue: dict[Connection, trio.Event] = {}  # who waits for memory, first come first
         self._slot = trio.Event()
 
@@ -234,7 +234,7 @@ class Connections:
         connection.progress_at = trio.current_time()
 
     def _may_go_above(self, connection: Connection) -> bool:
-        """Whether this is the favoured one; the first in the queue becomes so when the place is free."""
+        """Whether this one has the token; the first in the queue gets it when it is free."""
         now = trio.current_time()
         token_holder = self._token_holder
         is_next = not self._queue or next(iter(self._queue)) is connection

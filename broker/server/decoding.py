@@ -4,8 +4,8 @@ A frame of two bytes an element becomes objects of sixty to two hundred bytes ea
 costs. A small one is decoded at once. Of any other the first step is done on the event loop, which is all of it for an
 ordinary Produce, whose bytes are records; the others go to a request thread. One request may become
 `DECODED_BYTES_MAX` of objects; all together `DECODED_BYTES_ALL` and one more: those that become large are decoded one
-after the other, and the next begins when there is room. A request that only waits meanwhile and holds much makes room after
-`STALLED_SECONDS` (`Connections.sweep`).
+after the other, and the next begins when there is room. A request that only waits meanwhile and holds much makes room
+after `STALLED_SECONDS` (`Connections.sweep`).
 """
 
 from collections.abc import AsyncIterator

@@ -60,7 +60,7 @@ class ProducerIds:
                 await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
     async def next_id(self) -> int | ErrorCode:
-        """An id that no producer has, or COORDINATOR_LOAD_IN_PROGRESS (tell them apart by type: codes are integers, too)."""
+        """An id that no producer has, or COORDINATOR_LOAD_IN_PROGRESS (by type: codes are integers, too)."""
         with trio.move_on_after(WAIT_MS_MAX / 1000):
             while True:
                 producer_id = self._take()

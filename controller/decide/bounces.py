@@ -1,4 +1,4 @@
-"""Members of an ISR that came back with less than they had while no controller was in office to see it: pure.
+"""Members of an ISR that came back with less than they had while no controller was active to see it: pure.
 
 Theory of operation
 -------------------
@@ -6,10 +6,10 @@ A member of an ISR holds every acknowledged record as long as its machine runs: 
 machine's memory. A machine that crashes loses a part of that, and the broker comes back with a log that is too short.
 Replication mends it, provided the broker comes back as a follower: the leader still has the records.
 
-While a controller is in office it sees to that. A broker that dies leaves the ISRs (`decide_leaders`), one that
-registers again before its death was noticed is taken to have died (`handlers/brokers.py`), and either way it is in sync again
-only when its leader says so. What a controller must not do is *begin* its term with such a broker in an ISR, for it
-might make it the leader, and then the others would cut their logs to fit.
+An active controller sees to that. A broker that dies leaves the ISRs (`decide_leaders`), one that
+registers again before its death was noticed is taken to have died (`handlers/brokers.py`), and either way it is in sync
+again only when its leader says so. What a controller must not do is *begin* its term with such a broker in an ISR, for
+it might make it the leader, and then the others would cut their logs to fit.
 
 The store shows it. A state node that names broker B in its ISR was written by a broker that took B to be in sync, at
 zxid m. B's registration says since which broker epoch, the zxid k of an earlier registration, B has lost nothing: its
@@ -19,9 +19,9 @@ lost records: it *bounced*. A broker that says nothing, as Kafka's own do, is be
 its broker epoch then.
 
 `bounced_members` are dropped from an ISR by a new controller whenever a member is left that lives and did not bounce.
-Where none is left, they stay: there must be a leader, and Kafka's rule, the first of the ISR that lives, applies. If that
-is the leader itself, it leads under a new epoch (`leader_bounced`), which Kafka does not see to: the offsets that it
-lost it gives to other records, and followers that have the former ones tell them apart by nothing but the epoch.
+Where none is left, they stay: there must be a leader, and Kafka's rule, the first of the ISR that lives, applies. If
+that is the leader itself, it leads under a new epoch (`leader_bounced`), which Kafka does not see to: the offsets that
+it lost it gives to other records, and followers that have the former ones tell them apart by nothing but the epoch.
 
       ISR     has forgotten since the state was written  alive        the new controller drops
       1 2 3   2                                          1 2 3        2

@@ -11,8 +11,8 @@ leadership, a partition on other brokers. All have the same shape, (image, parti
 may refuse a state that another broker has written, and then the context asks the same function once more
 (`ControllerContext.elect`).
 
-A broker that is about to stop is reachable, and keeps what it leads as long as no other replica can; it is not online, so it
-is elected for nothing and taken into no ISR.
+A broker that is about to stop is reachable, and keeps what it leads as long as no other replica can; it is not online,
+so it is elected for nothing and taken into no ISR.
 
 Difference from Kafka, which reaches the same states by more writes: a dead broker leaves the ISR in the same write that
 elects another leader. When every member of an ISR dies at once, the ISR stays as it is, for each of them holds all
@@ -353,8 +353,8 @@ def decide_moved_leaders(
 ) -> Decision:
     """After a change of the assignment: a new leader epoch; only assigned replicas lead and are in sync.
 
-    Replicas that have just been assigned get the flag that they are new, so that they make their logs. One that is in sync
-    already has made it: should it have lost it since, it must not replace it by an empty one.
+    Replicas that have just been assigned get the flag that they are new, so that they make their logs. One that is in
+    sync already has made it: should it have lost it since, it must not replace it by an empty one.
     """
     decision = Decision()
     for topic_partition in topic_partitions:

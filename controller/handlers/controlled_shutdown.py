@@ -1,7 +1,8 @@
 """A broker that is about to stop hands over what it leads: ControlledShutdown on the controller (reference B.13).
 
 From the first request on the broker is elected for nothing and taken into no ISR, until its registration goes. It asks
-again as long as the answer names partitions that it still leads because no other replica is in sync, and then stops anyway.
+again as long as the answer names partitions that it still leads because no other replica is in sync, and then stops
+anyway.
 """
 
 import logging

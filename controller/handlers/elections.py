@@ -1,8 +1,9 @@
 """Elections on request, and those that keep leadership spread (reference B.13).
 
 A preferred election lets the first assigned replica lead where it can. An unclean one lets anybody lead who is alive
-where there is no leader. Both are asked for through ElectLeaders, preferred ones also at /admin/preferred_replica_election,
-as older tools do; and where a broker leads too little of what it should, the controller holds them by itself.
+where there is no leader. Both are asked for through ElectLeaders, preferred ones also at
+/admin/preferred_replica_election, as older tools do; and where a broker leads too little of what it should, the
+controller holds them by itself.
 """
 
 import logging

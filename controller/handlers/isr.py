@@ -2,9 +2,9 @@
 
 From 2.7-IV2 on they ask the controller by AlterPartition.
 
-A change is written at once and sent to all brokers as metadata, not as a new role: the leader learns it by the answer, and
-its epoch stays. Where the store holds a state that this controller has not written the leader is refused, and then sent its
-role again under the next epoch; otherwise it would wait for ever for one that fits.
+A change is written at once and sent to all brokers as metadata, not as a new role: the leader learns it by the answer,
+and its epoch stays. Where the store holds a state that this controller has not written the leader is refused, and then
+sent its role again under the next epoch; otherwise it would wait for ever for one that fits.
 
 At older levels of `inter.broker.protocol.version` a leader writes the state node itself and then leaves a note at
 /isr_change_notification, which names the partitions. The controller reads their states again, tells everybody, and

@@ -78,7 +78,8 @@ async def go_on_deleting(context: ControllerContext) -> None:
 async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone.
 
-    Or it was our own write that removed them, its answer was lost, and the topic was created again: that is another one.
+    Or it was our own write that removed them, its answer was lost, and the topic was created again: that is another
+    one.
     """
     path, marker = paths.topic(topic), paths.delete_topic(topic)
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)

@@ -1,4 +1,4 @@
-"""The controller's picture of the cluster: the image, and `replay`, the only thing that changes it.
+"""The controller's image of the cluster, and `replay`, the only thing that changes it.
 
 Theory of operation
 -------------------
@@ -253,7 +253,7 @@ Record = (
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The whole picture. Read it freely; only `replay` writes."""
+    """The whole image. Read it freely; only `replay` writes."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
     shutting_down: dict[int, None] = field(default_factory=dict)  # of the brokers: those that are about to stop

@@ -5,7 +5,7 @@ Theory of operation
 Everything about which state may follow which lives in the two literal tables below; no other file compares states to
 find out whether a move is legal. A table maps a state to the moves that are legal in it, and each move to the state it
 leads to. A move that is not in the table is a contradiction in the controller's own state: `InvariantBroken`, which
-costs this broker the controller role, and the next controller rebuilds its picture from the metadata store.
+costs this broker the controller role, and the next controller rebuilds its image from the metadata store.
 
 A move says *why* a state changes, not which state is wanted. What must have been written, and what brokers must be sent
 on each move, is not here but in `replicas.py`; this file knows no broker, no store and no leader.

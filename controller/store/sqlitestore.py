@@ -6,10 +6,10 @@ Theory of operation
 never in two at once, and knows neither tasks nor watches. `SqliteDatabase` is the half on the loop: it owns the tree,
 the sessions and their watches. `SqliteStore` is one session.
 
-Calls queue in the order in which they were made. The call whose turn it is takes the whole queue and carries it out in one
-visit to the thread and one transaction, so that many tasks share one sync (group commit) and many reads one thread hop.
-Within it each item of a batch is a savepoint. After the commit the watches of the reads are armed and those that the
-writes met are fired, in the order of the calls.
+Calls queue in the order in which they were made. The call whose turn it is takes the whole queue and carries it out in
+one visit to the thread and one transaction, so that many tasks share one sync (group commit) and many reads one thread
+hop. Within it each item of a batch is a savepoint. After the commit the watches of the reads are armed and those that
+the writes met are fired, in the order of the calls.
 
 Durability: a file is in WAL mode with synchronous=FULL: an answered write survives a power cut, at the price of one
 sync a transaction. A full disk fails the transaction and nothing else; after any other error of the file the store

@@ -19,8 +19,8 @@ concluded from which of watch and result comes first. Reading again arms it agai
 change falls between them.
 
 A node's errors are values in `batch` and exceptions elsewhere. Two errors concern the store as a whole and are always
-raised: `SessionExpired` (ephemerals and watches are gone: resign, `renew`, register again) and `StoreUnavailable`. After
-either, a write may or may not have been applied.
+raised: `SessionExpired` (ephemerals and watches are gone: resign, `renew`, register again) and `StoreUnavailable`.
+After either, a write may or may not have been applied.
 
 A store that is asked over a network may lose an answer and ask again: a write that was carried out is then refused
 (NodeExists, BadVersion, NoNode), or carried out twice where nothing forbids it. A writer must live with both: it

@@ -168,7 +168,7 @@ def _stale_controller() -> list[Replacement]:
         self._node_changed.set()
 
     async def watch_node(self: "Candidate", term: "Term") -> None:
-        """Stay in office, in another session if need be."""
+        """Stay the controller, in another session if need be."""
         while True:
             self._node_changed = trio.Event()
             try:

@@ -2,8 +2,8 @@
 
 A `Reader` asks each broker for the partitions that it leads, or that the leader sent it to (KIP-392). It
 believes what Kafka's client believes: a position moves behind the last batch it was served; an error makes it ask for
-the leader again; OFFSET_OUT_OF_RANGE sends it to the beginning or to the end. Now and then it goes back to the beginning
-and reads everything once more, for what was served once must be served again.
+the leader again; OFFSET_OUT_OF_RANGE sends it to the beginning or to the end. Now and then it goes back to the
+beginning and reads everything once more, for what was served once must be served again.
 
 What it was served is noted batch by batch (`READ`); records are not decoded.
 """

@@ -1,9 +1,9 @@
 """What must hold at every moment of a simulated run: the rules, each with an id, and the books to check them with.
 
 `Checks` hears of every change of every replica (`look`, from `observe.py`), of every event of the clients' history
-(`answered`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`, permissions).
-Each call costs in proportion to what changed. A broken rule becomes a `Violation`; the run goes on, so that the story
-shows what came of it, but what comes after the first is to be read with care.
+(`answered`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`,
+permissions). Each call costs in proportion to what changed. A broken rule becomes a `Violation`; the run goes on, so
+that the story shows what came of it, but what comes after the first is to be read with care.
 
 What is permitted. Kafka promises to keep what was acknowledged as long as one in-sync replica that has it is there to
 be elected. So a new leader may lack committed records only if

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Each party sees the network through its own `PartyNet`, its host name is its name. Messages travel on the wires of
-`links.py` and arrive by timers, so a message costs its receiver one task step and no other task any. Buffers are bounded:
-a sender waits when the far end does not read.
+`links.py` and arrive by timers, so a message costs its receiver one task step and no other task any. Buffers are
+bounded: a sender waits when the far end does not read.
 
 What a party can observe is what TCP would show it:
 

@@ -1,7 +1,7 @@
 """A client of the simulated cluster: its connections, and what it believes of who leads what.
 
 Every client is a `Party` of its own, with its own `Net`, so that the network can part it from some brokers and not from
-others. It does what Kafka's clients do: asks any broker for the picture of the cluster, keeps one connection a broker,
+others. It does what Kafka's clients do: asks any broker for the metadata cache, keeps one connection a broker,
 forgets what turned out wrong and asks again. It takes a connection's loss and a silence of `ANSWER_SECONDS` for the
 same thing (`Lost`): what the broker did is then unknown.
 

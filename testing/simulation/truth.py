@@ -10,8 +10,8 @@ acknowledged and served, and must be found where any newer leader starts. So the
 A batch is its header of 61 bytes: base offset, leader epoch, producer, sequence, and the checksum of the rest. Two
 batches are the same if their headers are.
 
-Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while no other replica
-was left), the list is *cut* at the first lost offset, and what was behind it becomes `lost`: it may have been
+Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while no other
+replica was left), the list is *cut* at the first lost offset, and what was behind it becomes `lost`: it may have been
 acknowledged and read, and never need turn up again. Leaders of older epochs who have not heard of it yet go on for a
 while; what they commit is void.
 """

@@ -14,7 +14,8 @@ CHECKPOINT_SECONDS = 6.0
 def told(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0):
     """What a producer says that was answered."""
     digest = read_batch_header(data).crc
-    stage.checks.answered(Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, -1, leader_epoch=leader_epoch))
+    event = Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, -1, leader_epoch=leader_epoch)
+    stage.checks.answered(event)
 
 
 def produce(data):

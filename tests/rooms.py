@@ -1,0 +1,117 @@
+"""The rooms of broker/ and controller/ and the arrows between them, read from the imports.
+
+`python -m tests.rooms` writes the pictures in docs/architecture.md; `test_tidy.py` says when they are out of date.
+"""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "architecture.md"
+
+# From the top down. A room imports rooms that stand on a line below its own.
+ROOMS = {
+    "broker": (
+        ["cli"],
+        ["process"],
+        ["serve"],
+        ["server"],
+        ["handlers"],
+        ["fetching"],
+        ["call"],
+        ["groups", "transactions"],
+        ["cluster"],
+        ["replication"],
+        ["logs", "peers"],
+        ["security"],
+        ["config"],
+        ["hall"],
+    ),
+    "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
+}
+# Files that are in no subfolder; all others of them are in the last room named here.
+ROOM_OF_FILE = {
+    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "call": "call"},
+    "controller": {"candidate": "controller", "controller": "controller"},
+}
+ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}
+
+Arrows = dict[tuple[str, str], str]
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    """The syntax tree of a file, named from the root of the repository."""
+    return ast.parse((ROOT / name).read_text(encoding="utf-8"), filename=name)
+
+
+def sources_in(*folders: str) -> list[str]:
+    """All Python files in these folders."""
+    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def room_of(module: str) -> str:
+    """The room of a module without `barnabas.`: "broker.logs.gate" is in "logs"."""
+    folder, *path = module.split(".")
+    return path[0] if len(path) > 1 else ROOM_OF_FILE[folder].get(path[0], ROOM_OF_OTHER_FILES[folder])
+
+
+@cache
+def imports_within(folder: str) -> dict[str, set[str]]:
+    """Module -> the modules of the same folder that it imports, those for types included."""
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources_in(folder)}
+    found = {}
+    for module, name in modules.items():
+        if module.endswith("__init__"):
+            continue
+        imports = [node for node in ast.walk(tree_of(name)) if isinstance(node, ast.ImportFrom) and node.module]
+        wanted = [(node.module, alias.name) for node in imports for alias in node.names]
+        named = {f"{source}.{alias}" for source, alias in wanted} | {source for source, _ in wanted}
+        found[module] = {each.removeprefix("barnabas.") for each in named} & modules.keys() - {module}
+    return found
+
+
+def arrows_of(folder: str) -> Arrows:
+    """(room, imported room) -> one import as an example."""
+    return {
+        (room_of(module), room_of(imported)): f"{module} imports {imported}"
+        for module, all_imported in imports_within(folder).items()
+        for imported in all_imported
+        if room_of(module) != room_of(imported)
+    }
+
+
+def picture(folder: str) -> str:
+    """Rooms and arrows as a Mermaid diagram, without arrows that follow from others."""
+    arrows = set(arrows_of(folder))
+    below: dict[str, set[str]] = {}
+    for room in (room for rooms in reversed(ROOMS[folder]) for room in rooms):
+        direct = {imported for above, imported in arrows if above == room}
+        below[room] = direct.union(*(below[each] for each in direct))
+    shown = [
+        f"    {room} --> {imported}"
+        for room in below
+        for imported in sorted(below[room])
+        if (room, imported) in arrows
+        and not any(imported in below[other] for other in below[room] if (room, other) in arrows)
+    ]
+    return "\n".join(["```mermaid", "graph TD", *sorted(shown), "```", f"{len(arrows)} arrows in all."])
+
+
+def with_pictures(text: str) -> str:
+    """The document with its pictures made again."""
+    for folder in ROOMS:
+        block = re.compile(rf"(<!-- rooms of {folder} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        text = block.sub(lambda match, folder=folder: match[1] + picture(folder) + match[2], text)
+    return text
+
+
+def main() -> None:
+    """Write the pictures."""
+    DOCUMENT.write_text(with_pictures(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
