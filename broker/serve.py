@@ -437,7 +437,7 @@ async def _serve_connections(
     task_status: TaskStatus,
 ) -> None:
     """Accept and serve until `stop` is set and leadership handed over; then none new, and a deadline for the others."""
-    connections = Connections(broker.config, broker.world.in_request_thread)
+    connections = Connections(broker.config)
 
     def load() -> int:
         return len(connections) + len(broker.replicas) + broker.fetch_sessions.partition_count

@@ -20,7 +20,6 @@ from barnabas.broker.server.dispatch import HANDLERS
 from barnabas.wire.apis import APIS
 from tests.rooms import DOCUMENT, ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of, with_pictures
 
-
 # Folder -> the folders that it may import. Everything that is shipped is here.
 MAY_IMPORT = {
     "wire": {"wire"},

@@ -39,6 +39,11 @@ class Api(NamedTuple):
         """Whether ApiVersions lists it: exactly what is served, and nothing that is not."""
         return self.served
 
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether such a request begins while earlier responses of its connection wait: Produce alone."""
+        return self.key == 0
+
     def is_flexible(self, version: int) -> bool:
         """Whether this version has compact lengths and tagged fields."""
         return self.flexible_from is not None and version >= self.flexible_from

@@ -29,7 +29,7 @@ from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
 from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.waiting import await_outcomes
+from barnabas.broker.replication.waiting import await_decisions
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import RecordTime
@@ -329,7 +329,7 @@ async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, Del
             return ErrorCode(row.error_code)
         return partition.deletion_outcome(offset, broker.metadata.brokers)
 
-    outcomes = await await_outcomes([partition for partition, _, _ in waiting], outcome_of, deadline)
+    outcomes = await await_decisions([partition for partition, _, _ in waiting], outcome_of, deadline)
     for outcome, (_, _, row) in zip(outcomes, waiting, strict=True):
         if outcome is None:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -25,8 +25,8 @@ from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
-from barnabas.broker.replication.partition import Partition, acknowledgements
-from barnabas.broker.replication.waiting import Later
+from barnabas.broker.replication.partition import AppendedUpTo, Partition, acknowledgements
+from barnabas.broker.replication.waiting import DelayedResponse
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
@@ -64,15 +64,14 @@ logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
 Asked = dict[str, dict[int, m.ProduceRequest.PartitionProduceData]]  # by topic and partition
-Waiting = tuple[Partition, int, int]  # partition, end offset of the append, and since when the partition was led then
 
 
-async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | Later | None:
+async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | DelayedResponse | None:
     """Append each partition's batch; the answer waits for the acknowledgement that is asked for."""
     asked, refused, message = await _look_through(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
-    waiting: list[Waiting] = []
-    waiting_rows: list[tuple[str, Row]] = []
+    appends: list[AppendedUpTo] = []
+    appended_rows: list[tuple[str, Row]] = []
     led_elsewhere: list[tuple[str, Row]] = []
     turn_began = trio.current_time()
     for topic, partitions in asked.items():
@@ -90,8 +89,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 continue
             appended = await _append(broker, call, request.acks, topic, data, row)
             if appended is not None:
-                waiting.append(appended)
-                waiting_rows.append((topic, row))
+                appends.append(appended)
+                appended_rows.append((topic, row))
             elif row.error_code == NOT_LEADER:
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
@@ -104,10 +103,10 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             await complete(take_apart(response), broker.world.in_request_thread)
             raise
         return None
-    outcomes = acknowledgements(waiting, request.acks)
+    decisions = acknowledgements(appends, request.acks)
 
     def acknowledged() -> m.ProduceResponse:
-        for (topic, row), outcome in zip(waiting_rows, outcomes.decided, strict=True):
+        for (topic, row), outcome in zip(appended_rows, decisions.decided, strict=True):
             row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome  # Kafka leaves the offsets
             if outcome is NOT_LEADER:
                 led_elsewhere.append((topic, row))
@@ -115,9 +114,9 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             _name_leaders(broker, call, response, led_elsewhere)
         return response
 
-    if outcomes.look():
+    if decisions.look():
         return acknowledged()
-    return Later(outcomes, trio.current_time() + request.timeout_ms / 1000, acknowledged)
+    return DelayedResponse(decisions, trio.current_time() + request.timeout_ms / 1000, acknowledged)
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
@@ -195,7 +194,7 @@ def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
 
 async def _append(
     broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
-) -> Waiting | None:
+) -> AppendedUpTo | None:
     """Check and append one partition's batch, filling its row; what to wait for, or None when it was refused."""
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
@@ -227,7 +226,7 @@ async def _append(
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
-    return partition, appended.last_offset + 1, partition.leading_since
+    return AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
 
 
 async def _append_in_order(broker: Broker, partition: Partition, batch: "Batch", acks: int) -> "Appended | ErrorCode":

@@ -12,7 +12,7 @@ Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides
 """
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.broker.replication.isr import (
@@ -27,7 +27,7 @@ from barnabas.broker.replication.isr import (
     is_caught_up,
     may_join,
 )
-from barnabas.broker.replication.waiting import Outcomes, Waiter, wake
+from barnabas.broker.replication.waiting import Decisions, Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
@@ -352,8 +352,10 @@ class Partition:
 
         NONE; NOT_LEADER_OR_FOLLOWER when the role changed; REQUEST_TIMED_OUT at `deadline` (trio's clock).
         """
-        (outcome,) = await await_acknowledged([(self, end_offset, self.leading_since)], ACKS_ALL, deadline)
-        return outcome
+        decisions = acknowledgements([AppendedUpTo(self, end_offset, self.leading_since)], ACKS_ALL)
+        await decisions.wait(deadline)
+        (outcome,) = decisions.decided
+        return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
         """Its disk failed under a read that ran elsewhere: the directory goes offline. The error for clients."""
@@ -501,20 +503,19 @@ class Partition:
         )
 
 
-def acknowledgements(waiting: list[tuple[Partition, int, int]], required_acks: int) -> Outcomes[ErrorCode]:
-    """How several appends stand: [(partition, end offset, leading since)] -> their error codes, in the same order."""
+class AppendedUpTo(NamedTuple):
+    """Records of one request in one partition, to be acknowledged."""
+
+    partition: Partition
+    end_offset: int
+    leading_since: int  # the epoch in which this broker became the leader that appended them
+
+
+def acknowledgements(appends: Sequence[AppendedUpTo], required_acks: int) -> Decisions[ErrorCode]:
+    """How several appends stand: their error codes, in the same order."""
 
     def outcome_of(index: int) -> ErrorCode | None:
-        partition, end_offset, leading_since = waiting[index]
+        partition, end_offset, leading_since = appends[index]
         return partition.outcome(end_offset, leading_since, required_acks)
 
-    return Outcomes([partition for partition, _, _ in waiting], outcome_of)
-
-
-async def await_acknowledged(
-    waiting: list[tuple[Partition, int, int]], required_acks: int, deadline: float
-) -> list[ErrorCode]:
-    """Wait for several appends together. What is not decided at `deadline` is REQUEST_TIMED_OUT."""
-    outcomes = acknowledgements(waiting, required_acks)
-    await outcomes.wait(deadline)
-    return [ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome for outcome in outcomes.decided]
+    return Decisions([each.partition for each in appends], outcome_of)

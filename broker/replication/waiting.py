@@ -13,18 +13,20 @@ A request that has done its work and only waits says so (`resting`). Its connect
 has gone; a request that is at work is never interrupted for that, or half of what it changes would be left.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
 if TYPE_CHECKING:
+    from barnabas.storage.disk import FileSlice
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.messages import Message
 
 Outcome = TypeVar("Outcome")
+Pieces = list["bytes | bytearray | memoryview | FileSlice"]  # of an encoded response
 
 
 class Watched(Protocol):
@@ -119,8 +121,10 @@ def wake(changed: Watched, *, log_grew: bool = True) -> None:
             changed.waiters[waiter] = None  # its task sleeps: the log's next growth must wake it
 
 
-class Outcomes(Generic[Outcome]):
+class Decisions(Generic[Outcome]):
     """What becomes of several things, each decided once, when `outcome_of` first says something about its index."""
+
+    __slots__ = ("_outcome_of", "decided", "watched")
 
     def __init__(self, watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None]) -> None:
         self.watched = watched
@@ -128,17 +132,17 @@ class Outcomes(Generic[Outcome]):
         self._outcome_of = outcome_of
 
     @property
-    def are_decided(self) -> bool:
+    def are_made(self) -> bool:
         """Whether none is open."""
         return None not in self.decided
 
     def look(self) -> bool:
         """Ask about those that are open; whether none is left."""
         self.decided = [self._outcome_of(i) if known is None else known for i, known in enumerate(self.decided)]
-        return self.are_decided
+        return self.are_made
 
     async def wait(self, deadline: float) -> None:
-        """Return when all are decided, or at `deadline`. One waiter serves all of them."""
+        """Return when all are made, or at `deadline`. One waiter serves all of them."""
         if self.look():
             return
         waiter = Waiter()
@@ -150,22 +154,27 @@ class Outcomes(Generic[Outcome]):
             waiter.unregister(self.watched)
 
 
-async def await_outcomes(
+async def await_decisions(
     watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None], deadline: float
 ) -> list[Outcome | None]:
     """Wait until `outcome_of` says something about each of them, by its index; None for what is open at `deadline`."""
-    outcomes = Outcomes(watched, outcome_of)
-    await outcomes.wait(deadline)
-    return outcomes.decided
+    decisions = Decisions(watched, outcome_of)
+    await decisions.wait(deadline)
+    return decisions.decided
 
 
-class Later(NamedTuple):
-    """An answer that waits for others, where everything that the request changes is done.
+class DelayedResponse:
+    """A response that waits, where everything that its request changes is done.
 
-    So its connection may go on to the next request of this kind; `answer` makes the response of what was decided, at
-    the latest at `deadline` (trio's clock).
+    So its connection may go on to the next request (`server/pipelined_responses.py`). `make` gives the response of what
+    was decided, at the latest at `deadline` (trio's clock); `encode` turns it into what is sent, and is set by
+    `server/dispatch.py`.
     """
 
-    outcomes: "Outcomes[ErrorCode]"
-    deadline: float
-    answer: Callable[[], "Message"]
+    __slots__ = ("deadline", "decisions", "encode", "make")
+
+    def __init__(self, decisions: "Decisions[ErrorCode]", deadline: float, make: "Callable[[], Message]") -> None:
+        self.decisions = decisions
+        self.deadline = deadline
+        self.make = make
+        self.encode: Callable[[], Awaitable[Pieces]]

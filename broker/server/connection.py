@@ -20,12 +20,12 @@ import trio
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.waiting import asker
+from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
-from barnabas.broker.server.dispatch import Owed, Pieces, answer_unsupported, respond
-from barnabas.broker.server.pipelined_responses import OWED_MAX, OwedAnswers, is_produce
+from barnabas.broker.server.dispatch import answer_unsupported, respond
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined
 from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
-from barnabas.storage.disk import FileSlice, InThread, StorageError
+from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
 
@@ -58,7 +58,7 @@ class Connection:
         "listener",
         "moved_at",
         "moved_bytes",
-        "owed",
+        "pipelined",
         "progress_at",
         "rests",
         "scope",
@@ -76,8 +76,8 @@ class Connection:
         self.progress_at = trio.current_time()
         self.held_bytes = 0
         self.waiting = False  # for memory: it is not the client that keeps us
-        self.owed = OwedAnswers()
-        self.busy = False  # a request is in hand, or an answer is owed
+        self.pipelined = PipelinedResponses()
+        self.busy = False  # a request is in hand, or a response waits
         self.api_key = NO_REQUEST  # of the latest one
         self.rests = 0  # where above 0, its request only waits (`waiting.resting`)
         self.sending = False  # its answer is on its way, which depends on the client
@@ -120,9 +120,8 @@ class Connection:
 class Connections:
     """All connections of a broker: limits by number and by bytes, and one sweep a second for those that must go."""
 
-    def __init__(self, config: "BrokerConfig", in_request_thread: InThread) -> None:
+    def __init__(self, config: "BrokerConfig") -> None:
         self.finishing = False
-        self.in_request_thread = in_request_thread
         self._config = config
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
@@ -332,14 +331,14 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except Exception:  # our own mistake, or no memory: what concerns one connection ends no other
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
-            connection.owed.abandon()
+            connection.pipelined.abandon()
             connections.leave(connection)
     finally:
         stream.close()
 
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
-    reader, owed = FrameReader(broker.config.socket_request_max_bytes), connection.owed
+    reader, pipelined = FrameReader(broker.config.socket_request_max_bytes), connection.pipelined
     charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
@@ -347,39 +346,39 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
             data = await _receive(connections, connection, wanted_bytes)
             if not data:
-                return await _pay_all(connections, connection)
+                return await _send_pipelined(connections, connection)
             turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
             if frame is None:
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
-        while owed and (len(owed) >= OWED_MAX or not is_produce(frame)):
-            await _pay(connections, connection)
+        while pipelined and (len(pipelined) >= PIPELINED_MAX or not is_pipelined(frame)):
+            await _send_ready(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         answer = await _answer_frame(broker, connection, charged, frame)
         frame = None
         connections.hold(connection, reader.pending_bytes)
-        if isinstance(answer, Owed) or (owed and answer):
-            owed.add(answer)
+        if isinstance(answer, DelayedResponse) or (pipelined and answer):
+            pipelined.add(answer)
         elif answer:
             await _send(connections, connection, answer)
-        connection.busy = bool(owed)
+        connection.busy = bool(pipelined)
         if trio.current_time() - turn_began > TURN_SECONDS:
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
-    await _pay_all(connections, connection)
+    await _send_pipelined(connections, connection)
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
-    """What arrives next; what is owed is paid meanwhile. Nothing when the broker stops."""
-    while connection.owed:
-        due = await connection.owed.take_due(connections.in_request_thread)
-        if due:
-            await _send(connections, connection, due)
+    """What arrives next; responses that can leave are sent meanwhile. Nothing when the broker stops."""
+    while connection.pipelined:
+        ready = await connection.pipelined.take_ready()
+        if ready:
+            await _send(connections, connection, ready)
         else:
-            data = await connection.owed.receive(connection.stream, max_bytes)
+            data = await connection.pipelined.receive(connection.stream, max_bytes)
             if data is not None:
                 return data
     if connections.finishing:
@@ -388,21 +387,23 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
     return await connection.stream.receive_some(max_bytes)
 
 
-async def _pay_all(connections: Connections, connection: Connection) -> None:
-    while connection.owed:
-        await _pay(connections, connection)
+async def _send_pipelined(connections: Connections, connection: Connection) -> None:
+    while connection.pipelined:
+        await _send_ready(connections, connection)
 
 
-async def _pay(connections: Connections, connection: Connection) -> None:
-    """Send what can leave of that which is owed, as soon as something can."""
-    due = await connection.owed.take_due(connections.in_request_thread)
-    if due:
-        await _send(connections, connection, due)
+async def _send_ready(connections: Connections, connection: Connection) -> None:
+    """Send the responses that can leave, as soon as one can."""
+    ready = await connection.pipelined.take_ready()
+    if ready:
+        await _send(connections, connection, ready)
     else:
-        await connection.owed.wait_for_due()
+        await connection.pipelined.wait_for_ready()
 
 
-async def _answer_frame(broker: Broker, connection: Connection, charged: Charged, frame: memoryview) -> Pieces | Owed:
+async def _answer_frame(
+    broker: Broker, connection: Connection, charged: Charged, frame: memoryview
+) -> Pieces | DelayedResponse:
     """The answer's pieces; none when there is no answer."""
     try:
         header = read_request_header(frame)

@@ -9,7 +9,7 @@ own form, which the `refuse_` function beside each handler knows.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple, cast
 
 import trio
@@ -39,7 +39,7 @@ from barnabas.broker.handlers import (
     versions,
 )
 from barnabas.broker.pacing import complete
-from barnabas.broker.replication.waiting import Later
+from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
 from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
@@ -50,14 +50,12 @@ from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_pref
 
 logger = logging.getLogger(__name__)
 
-PRODUCE_KEY = 0
 REFUSED_INLINE_BYTES_MAX = 1 << 11  # a row of a request has two bytes at least: to refuse more of them takes long
 # Smaller pieces are joined up to this: fewer calls to send them, little to copy, and what was sent is freed soon.
 PIECE_BYTES = 1 << 15
 
-Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | Later | None] | None"]
+Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | DelayedResponse | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
-Pieces = list["bytes | bytearray | memoryview | FileSlice"]
 
 
 class Route(NamedTuple):
@@ -65,22 +63,6 @@ class Route(NamedTuple):
 
     handle: Handler
     refuse: Refusal
-
-
-class Owed(NamedTuple):
-    """An answer that waits for others, after which it is encoded."""
-
-    later: Later
-    call: Call
-    correlation_id: int
-
-    async def pieces(self, in_thread: InThread) -> Pieces:
-        """The answer, of what was decided up to now."""
-        try:
-            response = self.later.answer()
-        except Exception as error:
-            raise _cut_off(self.call, error) from error
-        return await _encode(self.call, self.correlation_id, response, in_thread)
 
 
 HANDLERS: dict[int, Route] = {
@@ -150,10 +132,10 @@ _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDL
 
 async def respond(
     broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
-) -> Pieces | Owed:
-    """Decode, handle, encode: the pieces of the answer to one request; none when nothing is to be sent (acks=0).
+) -> Pieces | DelayedResponse:
+    """Decode, handle, encode: the pieces of the response to one request; none when nothing is to be sent (acks=0).
 
-    `Owed` where the answer waits. ProtocolViolation when the frame is not the request that it says.
+    `DelayedResponse` where it waits. ProtocolViolation when the frame is not the request that it says.
     """
     cls = _request_class(APIS[call.api_key])
     if len(frame) <= SMALL_FRAME_BYTES:
@@ -166,10 +148,12 @@ async def respond(
 
 async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
-) -> Pieces | Owed:
+) -> Pieces | DelayedResponse:
     response = await _handle(broker, call, request, request_bytes)
-    if isinstance(response, Later):
-        return Owed(response, call, header.correlation_id)
+    if isinstance(response, DelayedResponse):
+        in_thread = broker.world.in_request_thread
+        response.encode = partial(_encode_delayed, response, call, header.correlation_id, in_thread)
+        return response
     if response is None:
         return []
     return await _encode(call, header.correlation_id, response, broker.world.in_request_thread)
@@ -180,7 +164,7 @@ async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: 
     response = await _handle(broker, call, request, request_bytes)
     if isinstance(response, Encoded):
         return m.decode(response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
-    return await _decided(response) if isinstance(response, Later) else response
+    return await _decided(response) if isinstance(response, DelayedResponse) else response
 
 
 async def answer_own(broker: Broker, request: m.Message, version: int) -> m.Message | None:
@@ -196,18 +180,29 @@ async def answer_own(broker: Broker, request: m.Message, version: int) -> m.Mess
     return await answer(broker, call, request)
 
 
-async def _decided(later: Later) -> m.Message:
-    await later.outcomes.wait(later.deadline)
-    return later.answer()
+async def _decided(delayed: DelayedResponse) -> m.Message:
+    await delayed.decisions.wait(delayed.deadline)
+    return delayed.make()
+
+
+async def _encode_delayed(delayed: DelayedResponse, call: Call, correlation_id: int, in_thread: InThread) -> Pieces:
+    """The response, of what was decided up to now."""
+    try:
+        response = delayed.make()
+    except Exception as error:
+        raise _cut_off(call, error) from error
+    return await _encode(call, correlation_id, response, in_thread)
 
 
 async def _handle(
     broker: Broker, call: Call, request: m.Message, request_bytes: int
-) -> m.Message | Encoded | Later | None:
+) -> m.Message | Encoded | DelayedResponse | None:
     route = HANDLERS[call.api_key]
     try:
         if _WAITS[call.api_key]:
-            return await cast("Awaitable[m.Message | Encoded | Later | None]", route.handle(broker, call, request))
+            return await cast(
+                "Awaitable[m.Message | Encoded | DelayedResponse | None]", route.handle(broker, call, request)
+            )
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refused:
         code = refused.code

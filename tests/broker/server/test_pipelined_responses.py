@@ -5,7 +5,7 @@ The leader is a whole broker; its one follower is a client of the test, which fe
 
 import trio
 
-from barnabas.broker.server.pipelined_responses import OWED_MAX
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine, fetch_request, list_offsets_request, produce_request
 
@@ -64,12 +64,12 @@ async def test_batches_are_appended_while_the_first_waits_and_acknowledged_in_th
 
 async def test_so_many_batches_are_begun_and_the_next_when_one_is_acknowledged(nursery, autojump_clock):
     scene = await Scene.open(nursery)
-    await scene.send(*[b"v"] * (OWED_MAX + 2))
-    assert scene.log_end == OWED_MAX
+    await scene.send(*[b"v"] * (PIPELINED_MAX + 2))
+    assert scene.log_end == PIPELINED_MAX
     await scene.fetches_from(1)
     assert await scene.answers(1) == [(0, 0)]
     await trio.sleep(0.1)
-    assert scene.log_end == OWED_MAX + 1
+    assert scene.log_end == PIPELINED_MAX + 1
 
 
 async def test_a_request_of_another_kind_waits_until_everything_before_it_is_answered(nursery, autojump_clock):
@@ -152,7 +152,7 @@ async def test_a_broker_that_stops_answers_what_it_owes(nursery, autojump_clock)
     assert await scene.producer.is_closed()
 
 
-async def test_a_client_that_leaves_is_owed_nothing(nursery, autojump_clock):
+async def test_nothing_is_sent_to_a_client_that_left(nursery, autojump_clock):
     scene = await Scene.open(nursery)
     await scene.send(b"a", b"b")
     partition = scene.machine.broker.replicas.get("t", 0)

@@ -11,7 +11,6 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.server import connection, decoding, dispatch, response_memory
 from barnabas.broker.server.connection import STALLED_SECONDS, Connections
 from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
-from barnabas.broker.world import run_inline
 from barnabas.wire import compression
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine, fetch_request
@@ -272,7 +271,7 @@ async def test_a_large_answer_is_encoded_in_a_thread_though_its_question_is_smal
 
 async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clock):
     out, back, kept = Pipe(), Pipe(), []
-    connections = Connections(BrokerConfig({"log.dirs": "/data"}), run_inline)
+    connections = Connections(BrokerConfig({"log.dirs": "/data"}))
     sending = await connections.admit(MemStream(back, out, "a client"), "PLAINTEXT")
     reader, pieces = MemStream(out, back, "the broker"), [bytes(1 << 16) for _ in range(10)]
     nursery.start_soon(connection._send, connections, sending, pieces)
