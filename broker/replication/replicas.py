@@ -18,6 +18,7 @@ KAFKA_STORAGE_ERROR, the others go on, and the responses to the controller say s
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
@@ -55,6 +56,13 @@ Item = TypeVar("Item")
 
 AskedState = tuple[TopicPartition, bytes, "PartitionState"]
 StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
+
+
+class Verdict(Enum):
+    """What becomes of a role that is not refused."""
+
+    TAKE = "the partition takes it"
+    KEEP = "the partition has it already, but for the topic id perhaps"
 
 
 class Coordinator(Protocol):
@@ -147,16 +155,18 @@ class Replicas:
                 return refused
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
             await self._dismiss(await self._deleted_before(asked.values()))
-            judged = {key: self._judge(*each) for key, each in asked.items()}
+            verdicts = {key: self._judge(*each) for key, each in asked.items()}
             try:
-                prepared = await self._prepare([asked[key] for key, code in judged.items() if not code])
+                prepared = await self._prepare(
+                    [asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)]
+                )
             except SessionExpired:  # the controller sends all roles again after the next registration
                 return ErrorCode.STALE_BROKER_EPOCH
-            for key in [key for key, code in judged.items() if code is ErrorCode.NONE]:
+            for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
                 self._note_id(asked[key])
-            errors = {key: code or ErrorCode.NONE for key, code in judged.items()}
+            errors = {key: each if isinstance(each, ErrorCode) else ErrorCode.NONE for key, each in verdicts.items()}
             errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
-            taken = [asked[key] for key, code in judged.items() if code is None]
+            taken = [asked[key] for key, each in verdicts.items() if each is Verdict.TAKE]
             return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
@@ -302,31 +312,30 @@ class Replicas:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
-    def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> ErrorCode | None:
-        """Why this role is not taken; NONE when there is nothing to take but perhaps the topic's id; None when it is.
-
-        A replica that had a log here and has none lost it with its directory. Whatever is asked, also a role that was
-        given before and says `is_new`, an empty log must not take its place: others would be cut to it.
-
-        The id is compared before the epoch; a log of another topic, which is not in use, is no obstacle. A controller
-        that learned of ids may tell a role once more with the id, and one that forgot them without (KIP-516).
-        """
+    def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:
+        """What becomes of this role: an error code if it is refused."""
         partition, log = self._partitions.get(key), self.logs.get(key)
+        # A replica that had a log here and has none lost it with its directory. An empty log must not take its place,
+        # not even if the role says `is_new`: the other replicas would be truncated to it.
         if partition is not None and log is None and self.logs.offline_directories:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        # The id is compared before the epoch. A log of another topic that is not in use is put aside.
         known_id = None if log is None else log.topic_id
         is_wanted = partition is None and self.broker_id in state.replicas
         if log is not None and _is_of_another(log, topic_id) and not is_wanted:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        told_again = partition is not None and state.leader_epoch == partition.leader_epoch
-        if partition is None or state.leader_epoch > partition.leader_epoch or (told_again and partition.log is None):
+        is_repeated = partition is not None and state.leader_epoch == partition.leader_epoch
+        if partition is None or state.leader_epoch > partition.leader_epoch or (is_repeated and partition.log is None):
+            # The response to an AlterPartition may have brought a later state than a request that was sent before it.
             if partition is not None and partition.log and state.partition_epoch < partition.partition_epoch:
-                return ErrorCode.NONE  # we have learned of a later state already, as the answer to AlterPartition
-            return None if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if told_again and topic_id != ZERO_TOPIC_ID and known_id is None:
-            return ErrorCode.NONE
-        if told_again and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
-            return ErrorCode.NONE
+                return Verdict.KEEP
+            return Verdict.TAKE if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # A controller that learned of topic ids may repeat a role with the id (KIP-516) ...
+        if is_repeated and topic_id != ZERO_TOPIC_ID and known_id is None:
+            return Verdict.KEEP
+        # ... and one of an older version, which knows no ids, without: followers then fetch by name.
+        if is_repeated and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
+            return Verdict.KEEP
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     async def _leave(self, keys: Collection[TopicPartition]) -> None:

@@ -33,6 +33,7 @@ import trio
 from barnabas.broker.fetching import plan
 from barnabas.broker.handlers import produce
 from barnabas.broker.logs import directory, partition_logs
+from barnabas.broker.logs.directories import LogDirectories
 from barnabas.broker.logs.truncation import Truncation
 from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
 from barnabas.broker.replication.isr import decide_high_watermark
@@ -227,18 +228,18 @@ def _forgotten_batches() -> list[Replacement]:
 def _empty_log() -> list[Replacement]:
     judge = replicas.Replicas._judge
 
-    def refuse_if_offline(self: "Logs", key: "TopicPartition", operation: str) -> None:
+    def refuse_if_offline(self: LogDirectories, key: "TopicPartition", operation: str) -> None:
         """What is not in a directory that works is nowhere."""
 
     def take(
         self: replicas.Replicas, key: "TopicPartition", topic_id: bytes, state: "replicas.PartitionState"
-    ) -> ErrorCode | None:
+    ) -> "replicas.Verdict | ErrorCode":
         """A replica without a log has no role, so any is taken."""
         hosted = self._partitions.get(key)
         without_log = hosted is not None and hosted.log is None and self.broker_id in state.replicas
-        return None if without_log else judge(self, key, topic_id, state)
+        return replicas.Verdict.TAKE if without_log else judge(self, key, topic_id, state)
 
-    return [(partition_logs.Logs, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
+    return [(LogDirectories, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
 
 
 def _early_clean_marker() -> list[Replacement]:
