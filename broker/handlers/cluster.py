@@ -97,16 +97,16 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         return await _elected(refused)
     elected = {each: leader async for each, leader in paced(outcomes.items()) if isinstance(leader, int)}
     late = await broker.topics.await_leader_ids(elected, deadline)
-    outcomes: dict[TopicPartition, Outcome] = {}
+    answered: dict[TopicPartition, Outcome] = {}
     async for topic_partition, outcome in paced(outcomes.items()):
         if isinstance(outcome, PartitionRefused):
-            outcomes[topic_partition] = outcome
+            answered[topic_partition] = outcome
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
-            outcomes[topic_partition] = code, None
+            answered[topic_partition] = code, None
     if asked is None:
-        outcomes = {each: row async for each, row in paced(outcomes.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
-    return await _elected(outcomes)
+        answered = {each: row async for each, row in paced(answered.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
+    return await _elected(answered)
 
 
 def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
