@@ -350,6 +350,8 @@ def _sift_piece(  # noqa: PLR0912
     kept, has_tombstones, run_start = 0, False, position
     find = newest.get
     for _ in range(count):
+        # length, attributes, timestamp delta, offset delta, key length, key, value length ...: varints of one and two
+        # bytes are read in place, for a call costs more than all else here.
         record_start = position
         if (length := buffer[position]) < 128:
             position += 1
@@ -374,7 +376,7 @@ def _sift_piece(  # noqa: PLR0912
         else:
             length, position = read_varint(buffer, position)
         stays = False
-        if not length & 1:
+        if not length & 1:  # a record with a key; one without goes
             key = buffer[position : (position := position + (length >> 1))]
             key = key if length <= _ZIGZAG_KEY_MAX else hash_key(key)
             if find(key, NO_OFFSET) <= base_offset + (offset >> 1):

@@ -195,6 +195,7 @@ class FetchPlan:
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
         row = _row_at(partition, log, wanted, self.read_committed)
+        # A consumer that names its rack reads from a replica there, and asks the leader no more (KIP-392).
         if self.rack and partition.is_leader:
             preferred = self._preferred_replica(partition, wanted)
             if preferred is not None:
@@ -203,6 +204,7 @@ class FetchPlan:
                 return row
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
+        # Followers read to the log end, consumers only what is committed, or what is decided with read_committed.
         end_offset = log.log_end_offset
         if self.replica_id < 0:
             end_offset = row.last_stable_offset if self.read_committed else row.high_watermark
@@ -215,6 +217,8 @@ class FetchPlan:
         if isinstance(read, ErrorCode):
             self.urgent = True
             return failed_row(wanted, read)
+        # The fetch offset says what the follower has. It counts once, when the request comes: if the request waits and
+        # is planned again, the follower has not fetched in between.
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
         try:

@@ -194,6 +194,8 @@ class Shards:
         if decision.intent is None:
             return
         now_ms = self._world.now_ms()
+        # Append and replay are one step, so the group's state never differs from the log. What follows from it is
+        # again a decision, whose replies wait until the high watermark has passed the records.
         stored = self._store(shard, decision, decision.intent, now_ms)
         if isinstance(stored, ErrorCode):
             self._follow(shard, group, apply_refused(group, decision.intent, stored, now_ms))

@@ -115,7 +115,9 @@ class FutureLogs:
         deleted = self._deleted_path(current)
         try:
             if await self._prepare(current, future, step):
+                # Searches open files by their names, which change now.
                 async with self._gate.without_searches(current):
+                    # Time has passed since `_is_moment`: the log may have grown, or its role may have changed.
                     if self._is_moment(current, future) and step(flip):
                         with trio.CancelScope(shield=True):
                             await self._settle(current, future, deleted)

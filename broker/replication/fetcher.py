@@ -326,20 +326,20 @@ class Fetcher:
             self._touched[followed.key] = None
 
     async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
-        """Append what comes next; False if it could not be done.
-
-        A leader's log may start inside a batch (DeleteRecords), and a copy of it has to begin where that batch does.
-        What is seen of this is one step: the high watermark stays where it is until the records are there.
-        """
+        """Append what comes next; False if it could not be done."""
         log = followed.partition.log
         first_offset = None if log is None else offset_to_begin_at(piece, log.log_start_offset, log.log_end_offset)
         if log is None or first_offset is None:
             return self._append_piece(followed, piece)
+        # The leader's log starts inside a batch (DeleteRecords). The copy has to begin where that batch does, before
+        # its own log start, so this log starts over there.
         start_offset = log.log_start_offset
         await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
+        # The truncation took time: the role may have changed, and then the next role decides what the log holds.
         is_appended = self._is_current(followed) and self._append_piece(followed, piece)
         if is_appended:
             log.raise_log_start(start_offset)
+        # Only now, so that the high watermark is never seen below the log start.
         followed.partition.truncated()
         return is_appended
 

@@ -157,20 +157,24 @@ class Partition:
         self.log = log
         self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
         self.leader_recovery_state = role.leader_recovery_state
+        # A new epoch of the same leader keeps its log as it is, so waiting appends go on. They are refused only when
+        # this broker was not the leader in between, for then their records may have been truncated.
         if role.leader_id == self._broker_id and not self.is_leader:
             self.leading_since = role.leader_epoch
         self.leader_id = role.leader_id
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
-        self.asked_isr = None
+        self.asked_isr = None  # the role answers what was asked, or makes it void
         if role.leader_epoch != self.leader_epoch:
             self.leader_epoch = role.leader_epoch
-            self.followers = {}
+            self.followers = {}  # what they fetched in the last epoch may have been truncated since
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
+                # Until the high watermark reaches this offset a log end may lie before one that an earlier leader gave.
                 self.epoch_start_offset = log.log_end_offset
         self._know_followers()
+        # The checkpointed high watermark may lie outside a log that was truncated, or whose beginning was deleted.
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
         self._advance_high_watermark()
         wake(self)
@@ -493,8 +497,11 @@ class Partition:
 
     def _is_awaited(self, follower: Follower) -> bool:
         """Whether the high watermark waits for it: it is in sync, or as good as, and will be at its next fetch."""
+        # Also one that was only asked into the ISR: the controller may have written it there already.
         if self._is_in_maximal_isr(follower.broker_id):
             return True
+        # One that is caught up joins at its next fetch. If the high watermark did not wait for it, it could stay behind
+        # a leader that commits alone, and would never join.
         watch, log = self._watch, self.log
         return (
             log is not None

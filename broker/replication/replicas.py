@@ -154,6 +154,7 @@ class Replicas:
             if refused:
                 return refused
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
+            # A new topic may have the name of one that was deleted while this broker was away.
             await self._dismiss(await self._deleted_before(asked.values()))
             verdicts = {key: self._judge(*each) for key, each in asked.items()}
             try:

@@ -238,8 +238,11 @@ class Connections:
         token_holder = self._token_holder
         is_next = not self._queue or next(iter(self._queue)) is connection
         if token_holder is connection:
+            # Too little has arrived since the token was given: it stays until its time is over, or longer while this
+            # connection is first in the queue anyway. Otherwise it is given again, below.
             if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
                 return now < self._token_ends_at or is_next
+        # A holder whose request is being handled will free its bytes, so it keeps the token however long that takes.
         elif not is_next or (token_holder is not None and (token_holder.busy or now < self._token_ends_at)):
             return False
         self._token_holder = connection
