@@ -68,6 +68,14 @@ class LeaderEpochs:
         higher = bisect_right(self._epochs, epoch)
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
+    def divergence(self, last_epoch: int, offset: int, log_end_offset: int) -> tuple[int, int] | None:
+        """Where this log and one that ends at `offset`, its last records written in `last_epoch`, parted (KIP-595).
+
+        None if the other is a beginning of this one; (-1, -1) when `last_epoch` lies outside what is known.
+        """
+        epoch, end_offset = self.end_offset_for(last_epoch, log_end_offset)
+        return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
+
     def epoch_for(self, offset: int) -> int | None:
         """The epoch in which this offset was (or will be) written; None before the first that is known."""
         index = bisect_right(self._starts, offset)

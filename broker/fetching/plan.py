@@ -12,6 +12,7 @@ from barnabas.broker.replication.fetch_sessions import Wanted
 from barnabas.broker.replication.isr import UNKNOWN_BROKER_EPOCH, Pulse
 from barnabas.broker.replication.partition import NO_LEADER_EPOCH, Partition
 from barnabas.storage.disk import FileSlice, StorageError
+from barnabas.storage.epochs import UNDEFINED_EPOCH
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
@@ -273,14 +274,15 @@ class FetchPlan:
 
     def _diverges(self, log: PartitionLog, wanted: Wanted, row: Row) -> bool:
         """KIP-595's check: did the fetcher's last epoch end earlier here than where it wants to go on?"""
-        epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
-        if epoch == -1:
+        parted = log.epochs.divergence(wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset)
+        if parted is None:
+            return False
+        epoch, end_offset = parted
+        if epoch == UNDEFINED_EPOCH:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             row.high_watermark = row.last_stable_offset = row.log_start_offset = -1
-        elif epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
         else:
-            return False
+            row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
         self.urgent = True
         return True
 

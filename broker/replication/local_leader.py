@@ -215,5 +215,4 @@ def _parted(log: "PartitionLog", last_epoch: int, offset: int) -> tuple[int, int
         return None
     if last_epoch > latest:  # it was cut here, with all that was written in it
         return latest, log.log_end_offset
-    epoch, end_offset = log.epochs.end_offset_for(last_epoch, log.log_end_offset)
-    return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
+    return log.epochs.divergence(last_epoch, offset, log.log_end_offset)
