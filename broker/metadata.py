@@ -13,11 +13,10 @@ import trio
 from barnabas.broker.encoded import Kept
 from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
+from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 FAREWELL_SECONDS = 3.0  # clients that wait for a leader ask at least once a second
-NO_LEADER = -1
-LEADER_DURING_DELETE = -2
 
 
 class BrokerInfo(NamedTuple):

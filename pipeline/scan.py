@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from barnabas.storage.disk import File
 from barnabas.storage.dump import CODECS
-from barnabas.storage.entries import BATCH_MAGIC, EntrySpan, leader_epoch_of, walk_file
+from barnabas.storage.entries import EntrySpan, leader_epoch_of, walk_file
 from barnabas.wire.compression import CHUNK_BYTES, open_stream
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.record_cursor import read_varint, read_varlong
 from barnabas.wire.records import (
     BATCH_OVERHEAD_BYTES,

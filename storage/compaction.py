@@ -26,10 +26,15 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.storage.entries import BATCH_MAGIC, EntrySpan, max_timestamp_of
-from barnabas.storage.index import NO_TIMESTAMP
-from barnabas.wire.record_batch import CHECKSUM_START, ENTRY_HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC_POSITION
-from barnabas.wire.record_sift import NO_OFFSET, empty_batch, note_keys, rebuild_sifted, sift
+from barnabas.storage.entries import EntrySpan, max_timestamp_of
+from barnabas.wire.record_batch import (
+    BATCH_MAGIC,
+    CHECKSUM_START,
+    ENTRY_HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC_POSITION,
+)
+from barnabas.wire.record_sift import empty_batch, note_keys, rebuild_sifted, sift
 from barnabas.wire.records import (
     BATCH_OVERHEAD_BYTES,
     CONTROL,
@@ -42,6 +47,7 @@ from barnabas.wire.records import (
     read_batch_header,
     walk_entries,
 )
+from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 KEY_COST_BYTES = 192  # in a map of the usual keys it is 150 to 200, table, key and offset together
 NOTHING = b""

@@ -16,7 +16,7 @@ from barnabas.storage.checkpoint import (
     read_partition_metadata,
 )
 from barnabas.storage.disk import Disk, StorageError
-from barnabas.storage.entries import BATCH_MAGIC, EntrySpan, max_timestamp_of, walk_file
+from barnabas.storage.entries import EntrySpan, max_timestamp_of, walk_file
 from barnabas.storage.files import (
     CLEANED,
     DELETED,
@@ -30,6 +30,7 @@ from barnabas.storage.files import (
 )
 from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (
     ControlRecord,
     CorruptRecords,

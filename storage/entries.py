@@ -19,12 +19,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas.storage.disk import File
-from barnabas.storage.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP
+from barnabas.storage.index import MAX_RELATIVE_OFFSET
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import CorruptRecords
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
 SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
-BATCH_MAGIC = 2
 FLAGS_AT = 22  # the low byte of a batch's attributes
 LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT = 12, 18, 35, 43, 57
 

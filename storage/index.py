@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import File
@@ -37,7 +38,6 @@ TRANSACTION_ENTRY = struct.Struct(">hqqqq")
 TRANSACTION_ENTRY_VERSION = 0
 
 MAX_RELATIVE_OFFSET = 2**31 - 1  # what an entry's i32 holds; a segment is rolled before it would not fit
-NO_TIMESTAMP = -1
 
 # A search over a file reads single entries until this many are left, then those at once: about one page of the cache.
 _PAGE_ENTRIES = 512

@@ -29,16 +29,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import SEQUENCE_MAX
+from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from barnabas.wire.record_reader import ControlRecord
     from barnabas.wire.records import BatchHeader
 
 BATCHES_REMEMBERED = 5  # as many requests as a client may have in flight and still be idempotent
-NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
 NO_EPOCH = -1
-NO_OFFSET = -1
 ABORT_MARKER = 0
 
 SNAPSHOT_VERSION = 1

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from barnabas.storage.entries import (
-    BATCH_MAGIC,
     FLAGS_AT,
     PRODUCER_ID_AT,
     EntrySpan,
@@ -27,6 +26,7 @@ from barnabas.storage.index import (
 )
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, read_control_record, read_records
 
 logger = logging.getLogger(__name__)

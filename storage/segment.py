@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
 from barnabas.storage.entries import (
-    BATCH_MAGIC,
     RECORD_COUNT_AT,
     SEARCH_WINDOW_BYTES,
     SMALLEST_ENTRY_BYTES,
@@ -27,7 +26,6 @@ from barnabas.storage.entries import (
 from barnabas.storage.files import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, Opener, OpenFiles, SegmentStore
 from barnabas.storage.index import (
     MAX_RELATIVE_OFFSET,
-    NO_TIMESTAMP,
     OFFSET_ENTRY,
     TIME_ENTRY,
     AbortedTransaction,
@@ -44,7 +42,9 @@ from barnabas.storage.index import (
     read_entries,
 )
 from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import Steps, read_times
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 

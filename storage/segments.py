@@ -27,11 +27,12 @@ from barnabas.storage.files import (
     SegmentStore,
     offset_of_name,
 )
-from barnabas.storage.index import NO_TIMESTAMP, IndexCorrupt
+from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 HITS_REMEMBERED = 64  # readers at different offsets of one log that need no index lookup
 SEGMENTS_AT_A_TIME = 16  # in one step of a search: each may have to open and read the end of an index

@@ -16,11 +16,10 @@ import zlib
 from collections.abc import Generator, Iterator
 
 from barnabas.wire.compression import BeyondLimits, Codec
-from barnabas.wire.record_batch import LOG_APPEND_TIME, read_batch_header, walk_entries
+from barnabas.wire.record_batch import BATCH_MAGIC, LOG_APPEND_TIME, read_batch_header, walk_entries
 from barnabas.wire.record_cursor import STEP_COST
 from barnabas.wire.record_reader import Record, read_records
 
-BATCH_MAGIC = 2
 MESSAGE_MAX_BYTES = 8 << 20  # read, converted and joined it is some five times in memory
 _RECORD_COST = 24  # of reading and writing one, in the units of `record_cursor.Meter`,
 _COST_SHIFT = 6  # and for each 64 bytes of it

@@ -22,12 +22,11 @@ from typing import NamedTuple
 from barnabas.wire.compression import CorruptRecords
 
 BATCH_OVERHEAD_BYTES = 61
+BATCH_MAGIC = 2  # the format of record batches; 0 and 1 are those of single messages
 LENGTH_OVERHEAD_BYTES = 12  # base offset and batch length, which batch length itself does not count
 ENTRY_HEADER_BYTES = 17  # up to and including the magic byte
 LEGACY_ENTRY_MIN_LENGTH = 14  # crc, magic, attributes, two lengths: the smallest message of format 0
 CHECKSUM_START = 21
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
 SEQUENCE_MAX = 2**31 - 1
 
 # Bits of the attributes. Kafka keeps further bits of a batch as they came, and drops them where it rewrites the header.

@@ -22,7 +22,6 @@ from barnabas.wire.record_batch import (
     CODEC_MASK,
     LENGTH_OVERHEAD_BYTES,
     LOG_APPEND_TIME,
-    NO_TIMESTAMP,
     BatchHeader,
     is_intact,
     read_batch_header,
@@ -40,6 +39,7 @@ from barnabas.wire.record_cursor import (
     read_varlong,
     too_many_headers,
 )
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # what one may have that is alone in its batch
 _HEAD_COST = 16  # of reading the head of a record, in the units of a `Meter`

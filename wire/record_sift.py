@@ -31,7 +31,6 @@ from barnabas.wire.record_batch import (
     DELETE_HORIZON,
     LENGTH_OVERHEAD_BYTES,
     LOG_APPEND_TIME,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     assemble,
@@ -46,8 +45,8 @@ from barnabas.wire.record_cursor import (
 )
 from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
 from barnabas.wire.record_writer import encode_varint
+from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
-NO_OFFSET = -1
 KEY_BYTES_MAX = 48  # a longer key is represented by its hash, so that keys of any length take bounded memory
 LONG_RECORD_BYTES = 1 << 20  # what of a compressed batch is held whole
 _HASH_BYTES = KEY_BYTES_MAX + 1  # which no key that represents itself is as long as

@@ -25,8 +25,6 @@ from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
     CONTROL,
     LOG_APPEND_TIME,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     Batch,
     BatchHeader,
@@ -46,6 +44,7 @@ from barnabas.wire.record_cursor import (
     too_many_headers,
 )
 from barnabas.wire.record_reader import CONTROL_KEY, CONTROL_VALUE, Record, read_field, read_signed, timestamp_of
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
 RECORD_IN_HAND_BYTES = 4 * CHUNK_BYTES  # a longer record is copied in pieces
 _RECORD_COST = 16  # of writing a record, in the units of a `Meter`,

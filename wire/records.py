@@ -44,6 +44,7 @@ from barnabas.wire.compression import (
 )
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
+    BATCH_MAGIC,
     BATCH_OVERHEAD_BYTES,
     CODEC_MASK,
     CONTROL,
@@ -51,8 +52,6 @@ from barnabas.wire.record_batch import (
     KNOWN_ATTRIBUTES,
     LENGTH_OVERHEAD_BYTES,
     LOG_APPEND_TIME,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTIONAL,
     Batch,
     BatchHeader,
@@ -83,6 +82,7 @@ from barnabas.wire.record_reader import (
 )
 from barnabas.wire.record_walk import Walk, walk_at_once, walking
 from barnabas.wire.record_writer import build_batch, build_control_batch, rebuilding
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 __all__ = [
@@ -260,7 +260,7 @@ def _open(records: memoryview, rules: RecordRules, api_version: int) -> tuple[Ba
     """The one batch, and its header; or what is wrong before the records are looked at. Raises CorruptRecords, too."""
     size_bytes = len(records)
     header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
-    if header is None or header.magic != 2 or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
+    if header is None or header.magic != BATCH_MAGIC or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
         try:
             records = _only_batch(records)
         except CorruptRecords as error:

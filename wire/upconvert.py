@@ -33,14 +33,13 @@ from typing import NamedTuple
 from barnabas.wire.compression import CHUNK_BYTES, HELD_FREE_BYTES, Codec, CorruptRecords, Stream, opening
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
+    BATCH_MAGIC,
     BATCH_OVERHEAD_BYTES,
     CODEC_MASK,
     LEGACY_ENTRY_MIN_LENGTH,
     LENGTH_OVERHEAD_BYTES,
     LOG_APPEND_TIME,
     MAGIC_POSITION,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     Batch,
     BatchHeader,
     is_intact,
@@ -58,11 +57,11 @@ from barnabas.wire.records import (
     fitting_segment,
     level_of,
 )
+from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 INNER_MESSAGE_MAX_BYTES = 16 << 20  # held whole, twice for a moment; clients' fit into max.message.bytes
 
-BATCH_MAGIC = 2
 _MESSAGE_COST = 32  # of a message, in the units of a `Meter`,
 _CHECKSUM_COST_SHIFT = 8  # and of 256 bytes of it: about 1 GB/s
 _ANY_CODEC_VERSION = 7  # Kafka forbids zstd in Produce 3 to 6 only

@@ -9,8 +9,8 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.pacing import complete
 from barnabas.broker.replication.fetch_sessions import Wanted
-from barnabas.broker.replication.isr import UNKNOWN_BROKER_EPOCH, Pulse
-from barnabas.broker.replication.partition import NO_LEADER_EPOCH, Partition
+from barnabas.broker.replication.isr import Pulse
+from barnabas.broker.replication.partition import Partition
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.storage.epochs import UNDEFINED_EPOCH
 from barnabas.storage.log import PartitionLog
@@ -18,13 +18,12 @@ from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.downconvert import Unconvertible, down_convert
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION, NO_LEADER_EPOCH, READ_COMMITTED, UNKNOWN_BROKER_EPOCH
 
 MESSAGE_FORMAT_1_VERSION = 2  # before, readers know format 0 alone
 RECORD_FORMAT_2_VERSION = 4
 ZSTD_VERSION = 10
 FOLLOWERS_SERVE_VERSION = 11
-REPLICA_STATE_VERSION = 15
-READ_COMMITTED = 1
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
 # Of one answer: it stays in memory until the client has read it, and nothing else bounds the number of such answers.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
@@ -52,7 +51,7 @@ class FetchPlan:
         self.call = call
         self.replica_id = replica_id(call, request)
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
-        if call.version >= REPLICA_STATE_VERSION:
+        if call.version >= FETCH_REPLICA_STATE_VERSION:
             self.broker_epoch = request.replica_state.replica_epoch
         self.pulse: Pulse | None = None  # of the session in which a follower fetches
         self.may_read_follower = self.replica_id < 0 and call.version >= FOLLOWERS_SERVE_VERSION
@@ -313,7 +312,7 @@ class FetchPlan:
 
 def replica_id(call: Call, request: m.FetchRequest) -> int:
     """The follower that asks; negative where it is a consumer."""
-    return request.replica_state.replica_id if call.version >= REPLICA_STATE_VERSION else request.replica_id
+    return request.replica_state.replica_id if call.version >= FETCH_REPLICA_STATE_VERSION else request.replica_id
 
 
 def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:

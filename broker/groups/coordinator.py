@@ -25,7 +25,6 @@ from barnabas.broker.groups.descriptions import (
     shown_after_offset,
 )
 from barnabas.broker.groups.events import (
-    NO_OFFSET,
     Answer,
     Answered,
     AssignmentNotReplicated,
@@ -52,9 +51,9 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartiti
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.replication.partition import ACKS_ALL
 from barnabas.broker.replication.waiting import resting
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition, partition_for
 
 if TYPE_CHECKING:

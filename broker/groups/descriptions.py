@@ -5,8 +5,8 @@ Assignments and subscriptions are shown of a Stable group only; in between they 
 
 from typing import NamedTuple
 
-from barnabas.broker.groups.events import NO_OFFSET
 from barnabas.broker.groups.state import Group, GroupState
+from barnabas.wire.sentinels import NO_OFFSET
 
 CLASSIC_TYPE = "classic"
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.groups.records import Commit, GroupRecord
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
-NO_OFFSET = -1
 NO_GENERATION = -1
 
 Protocols = tuple[tuple[str, bytes], ...]

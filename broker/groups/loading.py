@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.groups.records import MalformedRecord, decode_record
 from barnabas.broker.groups.replay import NO_PRODUCER, Groups, replay, replay_marker
 from barnabas.broker.groups.state import forget
+from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.record_sift import note_values
 from barnabas.wire.records import (
     COMMIT,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAGIC_WITH_BATCH_HEADER = 2
 
 _offset_of = itemgetter(1)
 
@@ -63,7 +63,7 @@ class Loading:
         """Read every whole batch; the offset behind the last one, or None when there is none."""
         next_offset = None
         for position, entry in walk_entries(data):
-            if entry.magic < MAGIC_WITH_BATCH_HEADER:
+            if entry.magic < BATCH_MAGIC:
                 self._replay_one_by_one(data, position, NO_PRODUCER)
                 next_offset = entry.offset + 1
                 continue

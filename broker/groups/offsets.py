@@ -10,18 +10,11 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from barnabas.broker.groups.events import (
-    NO_OFFSET,
-    CommitAnswer,
-    CommitOffsets,
-    Decision,
-    StoreOffsets,
-    Timer,
-    TimerKind,
-)
+from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Decision, StoreOffsets, Timer, TimerKind
 from barnabas.broker.groups.records import Commit, GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, GroupState, StoredOffset, refusal_of_member
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 

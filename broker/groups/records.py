@@ -25,7 +25,6 @@ GROUP_VALUE_VERSION = 3
 FIRST_GROUP_VALUE_VERSION = 0  # has no rebalance timeout: the session timeout stands for it
 
 NO_EXPIRY = -1
-NO_LEADER_EPOCH = -1
 
 TEXT_BYTES_MAX = (1 << 15) - 1
 

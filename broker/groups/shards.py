@@ -29,7 +29,6 @@ from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.containment import contained
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
-    NO_OFFSET,
     AnyReply,
     Decision,
     Event,
@@ -54,6 +53,7 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, CorruptRecords, build_batch
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -35,11 +35,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from barnabas.broker.groups.events import NO_OFFSET, JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
+from barnabas.broker.groups.events import JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
 from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import Commit, GroupMetadata, GroupMetadataRecord, RecordedMember
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"

@@ -35,22 +35,14 @@ from barnabas.broker.fetching.plan import (
 )
 from barnabas.broker.freeing import emptied, emptied_by_topic
 from barnabas.broker.pacing import paced, portions
-from barnabas.broker.replication.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION_ID,
-    FetchSession,
-    Named,
-    Topic,
-    Wanted,
-)
+from barnabas.broker.replication.fetch_sessions import FetchSession, Named, Topic, Wanted
 from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 
 STORAGE_ERROR_VERSION = 6  # older clients do not know it and get NOT_LEADER_OR_FOLLOWER
 SESSION_VERSION = 7
-TOPIC_ID_VERSION = 13
 CURRENT_LEADER_VERSION = 16
 NO_PARTITION = -1
 PARTITIONS_AT_A_TIME = 100  # planned in one step: about a millisecond. Counted by hand: for the usual fetch of a few
@@ -166,12 +158,15 @@ async def _open(
         if session is None:
             return None, named, False
         session.want_all(named, count)
-        session.uses_topic_ids = call.version >= TOPIC_ID_VERSION
+        session.uses_topic_ids = call.version >= FETCH_TOPIC_ID_VERSION
         session.rack = request.rack_id
         await _stay_due(session, list(_each(named)))
         return session, named, False
     continued = sessions.continue_session(
-        request.session_id, request.session_epoch, trio.current_time(), uses_topic_ids=call.version >= TOPIC_ID_VERSION
+        request.session_id,
+        request.session_epoch,
+        trio.current_time(),
+        uses_topic_ids=call.version >= FETCH_TOPIC_ID_VERSION,
     )
     if isinstance(continued, ErrorCode):
         return continued
@@ -304,7 +299,7 @@ def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[Non
     Each partition is a step, and a topic without partitions one, too.
     """
     for row in request.topics:
-        topic = row.topic_id if version >= TOPIC_ID_VERSION else row.topic
+        topic = row.topic_id if version >= FETCH_TOPIC_ID_VERSION else row.topic
         of_topic = named.setdefault(topic, {})
         for partition in row.partitions:
             of_topic[partition.partition] = _wanted(topic, partition)
@@ -330,7 +325,7 @@ def _wanted(topic: Topic, partition: m.FetchRequest.FetchPartition) -> Wanted:
 def _forgotten(request: m.FetchRequest, version: int) -> Iterator[tuple[Topic, int]]:
     """What a session is to forget. A topic without partitions is a step, too, and forgets nothing."""
     for forgotten in request.forgotten_topics_data:
-        topic = forgotten.topic_id if version >= TOPIC_ID_VERSION else forgotten.topic
+        topic = forgotten.topic_id if version >= FETCH_TOPIC_ID_VERSION else forgotten.topic
         for index in forgotten.partitions or (NO_PARTITION,):
             yield topic, index
 

@@ -19,7 +19,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.freeing import emptied
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
 from barnabas.broker.groups.offsets import ReadOffset, java_length, read_offset
-from barnabas.broker.groups.records import NO_EXPIRY, NO_LEADER_EPOCH, Commit
+from barnabas.broker.groups.records import NO_EXPIRY, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
@@ -27,6 +27,7 @@ from barnabas.controller.store.paths import consumer_offset
 from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.sentinels import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 STORE_VERSION = 0
 GROUP_ERROR_VERSION = 2
 SEVERAL_GROUPS_VERSION = 8
-NO_OFFSET = -1
-NO_TIMESTAMP = -1
 NO_RETENTION = -1
 NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1

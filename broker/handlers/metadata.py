@@ -20,11 +20,12 @@ import trio
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.encoded import Encoded
-from barnabas.broker.metadata import NO_LEADER, PartitionInfo, TopicInfo
+from barnabas.broker.metadata import PartitionInfo, TopicInfo
 from barnabas.broker.pacing import paced, pause_after
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.runtime import varint
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
 
 ALL_TOPICS_IS_EMPTY_VERSION = 0

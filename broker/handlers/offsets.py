@@ -37,15 +37,11 @@ from barnabas.storage.segments import SEGMENTS_AT_A_TIME
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Steps
+from barnabas.wire.sentinels import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, READ_COMMITTED
 from barnabas.wire.topics import TopicPartition
 
-LATEST = -1
-EARLIEST = -2
 MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: every replica answers it
 ONE_OFFSET_VERSION = 1

@@ -32,6 +32,7 @@ from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
+from barnabas.wire.record_batch import BATCH_MAGIC, LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.upconvert import check_old_produced
@@ -44,8 +45,6 @@ LOOKED_AT_A_TIME = 200  # partitions, or topics without one, at 3 µs each
 TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
-BATCH_MAGIC = 2
-LENGTH_OVERHEAD_BYTES = 12  # of an entry: offset and length
 SMALLEST_ENTRY_BYTES = 14  # what the length of an entry may be at least, in any format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10

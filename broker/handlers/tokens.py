@@ -10,9 +10,9 @@ Not done: tokens, which need authenticated listeners and `delegation.token.secre
 from barnabas.broker.call import Broker, Call
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_TIMESTAMP
 
 OWNER_VERSION = 3
-NO_TIMESTAMP = -1
 
 
 def create_delegation_token(

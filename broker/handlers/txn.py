@@ -17,12 +17,12 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
-from barnabas.storage.producers import NO_OFFSET, Producer
+from barnabas.storage.producers import Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import partition_for, why_invalid_topic_name
 
-NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 PARTITION_COST = 3  # rows that take as long as to look for a partition
 ID_COST = 5  # rows that take as long as to look for a transactional id

@@ -37,10 +37,11 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.isr import UNKNOWN_BROKER_EPOCH, LagLimits
+from barnabas.broker.replication.isr import LagLimits
 from barnabas.broker.replication.partition import RECOVERED, AskedIsr, Partition
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
+from barnabas.wire.sentinels import UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:

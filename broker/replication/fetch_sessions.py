@@ -32,14 +32,12 @@ from barnabas.broker.pacing import paced
 from barnabas.broker.replication.isr import Pulse
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_SESSION_ID
 
 if TYPE_CHECKING:
     from barnabas.broker.replication.isr import Follower
     from barnabas.broker.replication.partition import Partition
 
-NO_SESSION_ID = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 PARTITIONS_PER_SLOT = 100  # on average over all slots, of some 300 bytes each
 EVICTION_SECONDS = 120.0  # Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS

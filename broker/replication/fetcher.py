@@ -25,10 +25,7 @@ import trio
 from barnabas.broker.containment import contained
 from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, FetcherDeps, Followed
 from barnabas.broker.replication.follower_state import (
-    EARLIEST,
     EPOCH_IN_FETCH_VERSION,
-    LATEST,
-    TOPIC_ID_VERSION,
     Append,
     Diverged,
     EpochEnd,
@@ -58,6 +55,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
+from barnabas.wire.sentinels import EARLIEST, FETCH_TOPIC_ID_VERSION, LATEST
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -224,8 +222,8 @@ class Fetcher:
     async def _fetch(self) -> None:
         """One fetch, and what it brought."""
         session, config = self._session, self._deps.config
-        by_id = self._fetch_version >= TOPIC_ID_VERSION and session.all_have_ids
-        version = self._fetch_version if by_id else min(self._fetch_version, TOPIC_ID_VERSION - 1)
+        by_id = self._fetch_version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
+        version = self._fetch_version if by_id else min(self._fetch_version, FETCH_TOPIC_ID_VERSION - 1)
         asked = session.ask(by_id=by_id)
         limits = FetchLimits(
             config.replica_fetch_wait_max_ms,

@@ -22,15 +22,15 @@ from barnabas.storage.entries import SMALLEST_ENTRY_BYTES, span_at
 from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochs
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_of
+from barnabas.wire.sentinels import (
+    FETCH_REPLICA_STATE_VERSION,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+)
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, java_string_hash
 
 EPOCH_IN_FETCH_VERSION = 12  # from here on a fetch finds out where logs parted (KIP-595)
-TOPIC_ID_VERSION = 13
-REPLICA_STATE_VERSION = 15
-NO_SESSION_ID = 0
-INITIAL_EPOCH = 0
 SESSION_EPOCH_MAX = 2**31 - 1
-LATEST, EARLIEST = -1, -2  # of ListOffsets
 
 _PREFIX = struct.Struct(">qi")  # of every entry: base offset, bytes that follow
 
@@ -202,7 +202,7 @@ def fetch_request(asked: Asked, limits: FetchLimits, version: int, broker_id: in
         topics=_topics_of(asked, limits.partition_max_bytes),
         forgotten_topics_data=_forgotten_topics_of(asked),
     )
-    if version >= REPLICA_STATE_VERSION:
+    if version >= FETCH_REPLICA_STATE_VERSION:
         request.replica_state = m.FetchRequest.ReplicaState(replica_id=broker_id, replica_epoch=broker_epoch)
     else:
         request.replica_id = broker_id

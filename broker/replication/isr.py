@@ -28,8 +28,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.wire.sentinels import UNKNOWN_BROKER_EPOCH
+
 UNKNOWN_OFFSET = -1
-UNKNOWN_BROKER_EPOCH = -1
 NEVER = -math.inf
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from barnabas.broker.replication.follower_state import EARLIEST
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.sentinels import EARLIEST
 
 if TYPE_CHECKING:
     from barnabas.broker.replication.follower_state import Row

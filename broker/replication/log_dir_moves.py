@@ -22,9 +22,9 @@ import trio
 from barnabas.broker.containment import contained
 from barnabas.broker.replication.fetcher_pool import FetcherPool
 from barnabas.broker.replication.followed_partition import FetcherDeps, Leader
-from barnabas.broker.replication.follower_state import REPLICA_STATE_VERSION
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class MoveDeps(FetcherDeps):
     @property
     def fetch_version(self) -> int:
         """Whatever other brokers understand, this one understands itself."""
-        return REPLICA_STATE_VERSION
+        return FETCH_REPLICA_STATE_VERSION
 
     @property
     def fetcher_count(self) -> int:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.broker.replication.isr import (
-    UNKNOWN_BROKER_EPOCH,
     UNKNOWN_OFFSET,
     Follower,
     LagLimits,
@@ -32,6 +31,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_LEADER = -1
-ACKS_ALL = -1
-NO_LEADER_EPOCH = -1
 RECOVERED = 0
 RECOVERING = 1  # elected although no in-sync replica was left: it leads with what it has (KIP-704)
 TO_HIGH_WATERMARK = -1  # in DeleteRecords: everything that is committed

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import NO_PRODUCER_ID, SEQUENCE_MAX
+from barnabas.wire.record_batch import SEQUENCE_MAX
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import SetData
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import TopicPartition
-
-UNKNOWN_BROKER_EPOCH = -1
 
 
 class IsrChange(NamedTuple):

@@ -28,8 +28,9 @@ from barnabas.controller.decide.steps import Decision, Step, Tell, TellLeaderAnd
 from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage, ReplicaMoved
 from barnabas.controller.image.transitions import ReplicaMove, ReplicaStatus
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER, RECOVERING, PartitionState
+from barnabas.controller.store.paths import RECOVERING, PartitionState
 from barnabas.controller.store.store import Create, SetData
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 

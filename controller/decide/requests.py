@@ -30,9 +30,9 @@ from barnabas.controller.decide.steps import Tell, TellLeaderAndIsr, TellMetadat
 from barnabas.controller.image.state import ClusterImage, Leadership, LiveBroker, PartitionImage
 from barnabas.controller.store.paths import RECOVERED, BrokerRegistration, PartitionState
 from barnabas.wire import messages as m
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
-LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
 PARTITIONS_IN_A_REQUEST = 300  # about a millisecond to make, and to decode

@@ -294,7 +294,6 @@ class TopicAssignment:
         )
 
 
-NO_LEADER = -1
 RECOVERED, RECOVERING = 0, 1
 
 

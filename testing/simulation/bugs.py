@@ -49,6 +49,7 @@ from barnabas.storage.log import Appended
 from barnabas.storage.producers import Duplicate, ProducerStates
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import read_batch_header
+from barnabas.wire.sentinels import ACKS_ALL
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.directory import Prepared, StoredIdentity
@@ -206,7 +207,7 @@ def _early_duplicate() -> list[Replacement]:
     right = partition.Partition.append_as_leader
 
     def append(
-        self: "Partition", batch: "Batch", origin: "Origin", required_acks: int = partition.ACKS_ALL
+        self: "Partition", batch: "Batch", origin: "Origin", required_acks: int = ACKS_ALL
     ) -> Appended | ErrorCode:
         """What is in the log already needs no waiting for."""
         appended = right(self, batch, origin, required_acks)

@@ -33,6 +33,7 @@ from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.schedule import Simulation, in_dead_process
 from barnabas.testing.simulation.store import START_MS, StoreServer
+from barnabas.wire.sentinels import NO_LEADER
 
 # What the simulation sets differently from Kafka's defaults: small files, few internal partitions, short sessions.
 PROPERTIES = {
@@ -123,7 +124,7 @@ class Cluster:
                     return False
                 data, stat = tree.get(path)
                 state = paths.PartitionState.decode(data, path)
-                if state.leader == paths.NO_LEADER or set(state.isr) != set(replicas):
+                if state.leader == NO_LEADER or set(state.isr) != set(replicas):
                     return False
                 if any(kept_since.get(replica, stat.mzxid) >= stat.mzxid for replica in replicas):
                     return False

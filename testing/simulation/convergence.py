@@ -22,6 +22,7 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.producers import ACKS_ALL, Twin, Writer
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 
@@ -115,7 +116,7 @@ def _why_not_in_sync(cluster: Cluster) -> str | None:
             if tree.stat(path) is None:
                 return f"{topic}-{partition} has no state"
             state = PartitionState.decode(tree.get(path)[0], path)
-            if state.leader == paths.NO_LEADER:
+            if state.leader == NO_LEADER:
                 return f"{topic}-{partition} has no leader"
             willing = _without_strays(cluster, TopicPartition(topic, partition), replicas, assignment.topic_id)
             if sorted(state.isr) != sorted(willing):

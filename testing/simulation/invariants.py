@@ -30,6 +30,7 @@ from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, 
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
 from barnabas.wire.records import BatchHeader
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import partition_for
 
 if TYPE_CHECKING:
@@ -370,7 +371,7 @@ class Checks:
         """Each that led from the leader before to the one of this epoch, behind the state that it replaced."""
         started = max((each for each in truth.leaders if each < epoch), default=-1)
         for before, after in pairwise(self._elections.get((truth.topic, truth.partition), [])):
-            if started < after.state.leader_epoch <= epoch and after.state.leader != paths.NO_LEADER:
+            if started < after.state.leader_epoch <= epoch and after.state.leader != NO_LEADER:
                 yield before, after
 
     # -- what the metadata store holds
@@ -407,11 +408,11 @@ class Checks:
             last = history[-1].state
             if state.leader_epoch < last.leader_epoch or state.controller_epoch < last.controller_epoch:
                 self.violate("I14", f"{topic}-{index}: {state} follows {last}")
-            if state.leader_epoch == last.leader_epoch and paths.NO_LEADER != state.leader != last.leader:
+            if state.leader_epoch == last.leader_epoch and NO_LEADER != state.leader != last.leader:
                 self.violate("I14", f"{topic}-{index}: another leader in the same epoch: {state} follows {last}")
         if state.controller_epoch < self._controller_epoch and not self.leaders_write_states:
             self.violate("I14", f"{topic}-{index}: {state} of an older controller than {self._controller_epoch}")
-        if state.leader != paths.NO_LEADER and state.leader not in state.isr:
+        if state.leader != NO_LEADER and state.leader not in state.isr:
             self.violate("I14", f"{topic}-{index}: the leader is not in sync in {state}")
         history.append(Election(state, self._now(), reliable))
         self._tell(f"{topic}-{index}: leader {state.leader}, epoch {state.leader_epoch}, in sync {list(state.isr)}")

@@ -3,9 +3,10 @@
 import trio
 import trio.testing
 
-from barnabas.broker.metadata import FAREWELL_SECONDS, LEADER_DURING_DELETE, ClusterMetadata
+from barnabas.broker.metadata import FAREWELL_SECONDS, ClusterMetadata
 from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
 TOPIC_ID = bytes(range(16))

@@ -10,10 +10,11 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.image.transitions import PartitionStatus, ReplicaStatus
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER, LogDirEvent, TopicAssignment
+from barnabas.controller.store.paths import LogDirEvent, TopicAssignment
 from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

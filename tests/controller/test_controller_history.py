@@ -15,7 +15,8 @@ from barnabas.controller.events import (
 )
 from barnabas.controller.image.state import Assignment
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER, LogDirEvent
+from barnabas.controller.store.paths import LogDirEvent
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 

@@ -2,12 +2,13 @@
 
 import pytest
 
-from barnabas.broker.groups.events import NO_OFFSET, PartitionsDeleted
+from barnabas.broker.groups.events import PartitionsDeleted
 from barnabas.broker.groups.offsets import offsets_view, read_offset
 from barnabas.broker.groups.offsets import rests_on as rests_on_records
 from barnabas.broker.groups.records import Commit, OffsetRecord
 from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -3,8 +3,9 @@
 import pytest
 
 from barnabas.broker.replication.isr import LagLimits, Pulse
-from barnabas.broker.replication.partition import ACKS_ALL, RECOVERED, RECOVERING, Role
+from barnabas.broker.replication.partition import RECOVERED, RECOVERING, Role
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import ACKS_ALL
 from tests.broker.replication.test_partition import ACKS_LEADER, ME, OTHER, THIRD, Scene
 
 LAG_MS = Scene.limits.time_ms

@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.replication.isr import LagLimits
-from barnabas.broker.replication.partition import ACKS_ALL, AppendedUpTo, Partition, Role, acknowledgements
+from barnabas.broker.replication.partition import AppendedUpTo, Partition, Role, acknowledgements
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, open_log
@@ -13,6 +13,7 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch, stamp
+from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
 ME, OTHER, THIRD = 1, 2, 3

@@ -14,8 +14,9 @@ from barnabas.controller.image.state import (
     TopicAppeared,
     replay,
 )
-from barnabas.controller.store.paths import NO_LEADER, PartitionState
+from barnabas.controller.store.paths import PartitionState
 from barnabas.wire import messages as m
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

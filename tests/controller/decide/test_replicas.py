@@ -39,8 +39,9 @@ from barnabas.controller.image.state import (
     replay_all,
 )
 from barnabas.controller.image.transitions import PartitionStatus, ReplicaMove, ReplicaStatus
-from barnabas.controller.store.paths import NO_LEADER, RECOVERED, RECOVERING, PartitionState
+from barnabas.controller.store.paths import RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import ANY_VERSION, Check, Create, Delete, SetData
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -4,9 +4,9 @@ import pytest
 
 from barnabas.controller.events import ControlledShutdownAsked
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 D0, D1, D2, D3 = (TopicPartition("d", index) for index in range(4))

@@ -9,8 +9,9 @@ from barnabas.controller.events import ElectionAsked
 from barnabas.controller.handlers.elections import BEING_DELETED, NOT_NEEDED
 from barnabas.controller.image.state import BrokerLeaving, replay
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER, RECOVERING, PartitionList
+from barnabas.controller.store.paths import RECOVERING, PartitionList
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -24,9 +24,10 @@ from barnabas.controller.image.state import (
 )
 from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.store import paths
-from barnabas.controller.store.paths import NO_LEADER, PartitionState, Reassignment, TopicAssignment
+from barnabas.controller.store.paths import PartitionState, Reassignment, TopicAssignment
 from barnabas.controller.store.store import SetData
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -27,6 +27,7 @@ from barnabas.controller.store.paths import (
     TopicAssignment,
 )
 from barnabas.controller.store.store import check_path, with_ancestors
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition, topic_id_from_text
 
 ONE_LISTENER = BrokerRegistration(
@@ -89,7 +90,7 @@ AS_KAFKA_WRITES = [
         '{"controller_epoch":1,"leader":1,"version":1,"leader_recovery_state":1,"leader_epoch":5,"isr":[1]}',
     ),
     (
-        PartitionState(paths.NO_LEADER, 5, 1, (1,)),
+        PartitionState(NO_LEADER, 5, 1, (1,)),
         '{"controller_epoch":1,"leader":-1,"version":1,"leader_epoch":5,"isr":[1]}',
     ),
     (
