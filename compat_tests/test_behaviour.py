@@ -115,7 +115,9 @@ def test_every_version_that_is_announced_is_answered_in_its_own_format(client: R
         ("a b", "1", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_client_that_names_its_software_badly_is_told(client: RawClient, name: str, version: str, code: int) -> None:
+def test_a_client_that_names_its_software_badly_gets_an_error(
+    client: RawClient, name: str, version: str, code: int
+) -> None:
     request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version)
     answer = ask(client, request, 3)
     assert (answer.error_code, bool(answer.api_keys)) == (code, code == 0)
@@ -186,9 +188,7 @@ def test_create_topics_gives_each_topic_its_own_code(client: RawClient, topic: s
     assert ask(client, again, version).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_a_topic_that_has_no_leaders_in_time_is_told_to_have_timed_out_and_exists_all_the_same(
-    client: RawClient, topic: str
-) -> None:
+def test_a_topic_that_has_no_leaders_in_time_times_out_and_exists_all_the_same(client: RawClient, topic: str) -> None:
     request = m.CreateTopicsRequest(topics=[creatable(topic)], timeout_ms=0)
     (row,) = ask(client, request, 7).topics
     assert (row.error_code, row.error_message, row.num_partitions) == (ErrorCode.REQUEST_TIMED_OUT, None, -1)
@@ -247,7 +247,7 @@ def test_produce_gives_each_partition_its_own_code(client: RawClient, shared_bro
     assert produce(client, topic, in_transaction).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_nobody_writes_to_an_internal_topic(client: RawClient) -> None:
+def test_no_one_writes_to_an_internal_topic(client: RawClient) -> None:
     asked = m.FindCoordinatorRequest(key="anybody")
     eventually(lambda: ask(client, asked, 0), lambda found: found.error_code == 0)
     assert produce(client, "__consumer_offsets", batch()).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -349,7 +349,7 @@ def test_fetch_gives_each_partition_its_own_code(
     assert fetched(fetch(client, [(unknown, [(0, 0)])], version))[0].error_code == missing
 
 
-def test_epochs_that_are_not_ours_are_refused_or_told_where_they_diverge(
+def test_other_epochs_are_refused_or_answered_with_where_they_diverge(
     client: RawClient, shared_broker: BrokerProcess, topic: str
 ) -> None:
     create_topic(shared_broker.port, topic)
@@ -520,7 +520,7 @@ def test_list_offsets_gives_each_partition_its_own_code(
     assert [row.error_code for row in twice] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_version_0_of_list_offsets_knows_when_segments_were_written_and_no_record_times(
+def test_list_offsets_0_knows_when_segments_were_written_and_no_record_times(
     client: RawClient, shared_broker: BrokerProcess, topic: str
 ) -> None:
     create_topic(shared_broker.port, topic)

@@ -112,7 +112,7 @@ def test_a_member_id_comes_first_where_the_client_knows_how(client: RawClient, g
     assert [(member.member_id, member.metadata) for member in joined.members] == [(joined.member_id, b"meta")]
 
 
-def test_two_members_share_out_and_only_the_leader_is_told_who_is_there(
+def test_two_members_share_out_and_only_the_leader_learns_the_members(
     client: RawClient, other: RawClient, group: str
 ) -> None:
     first = alone(client, group)
@@ -153,15 +153,13 @@ def test_a_static_member_that_comes_back_takes_its_place_and_fences_its_former_s
     assert describe(client, group).group_state == "Empty"
 
 
-def test_a_returning_static_leader_is_told_to_skip_the_assignment_from_version_9_on(
-    client: RawClient, group: str
-) -> None:
+def test_a_returning_static_leader_skips_the_assignment_from_version_9_on(client: RawClient, group: str) -> None:
     alone(client, group, group_instance_id="i")
     back = join(client, group, version=9, group_instance_id="i")
     assert (back.leader, back.skip_assignment, len(back.members)) == (back.member_id, True, 1)
 
 
-def test_requests_of_nobody_are_told_apart(client: RawClient, group: str) -> None:
+def test_requests_without_member_are_distinguished(client: RawClient, group: str) -> None:
     assert beat(client, "", 1, "x") == ErrorCode.INVALID_GROUP_ID
     assert beat(client, group, 1, "x") == ErrorCode.UNKNOWN_MEMBER_ID
     assert leave(client, "", ("x", None)) == [ErrorCode.INVALID_GROUP_ID]
@@ -215,7 +213,7 @@ def committed(client: RawClient, group: str, topic: str, *partitions: int, versi
     return [(row.error_code, row.committed_offset, row.metadata) for row in answer.topics[0].partitions]
 
 
-def test_a_commit_of_nobody_is_for_groups_without_members(
+def test_a_commit_without_member_is_for_groups_without_members(
     client: RawClient, shared_broker: BrokerProcess, group: str, topic: str
 ) -> None:
     create_topic(shared_broker.port, topic, partitions=3)
@@ -301,7 +299,7 @@ def subscription(topic: str) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_group_is_deleted_when_nobody_is_in_it(
+def test_a_group_is_deleted_when_it_has_no_members(
     client: RawClient, shared_broker: BrokerProcess, group: str, topic: str, version: int
 ) -> None:
     create_topic(shared_broker.port, topic)

@@ -225,7 +225,7 @@ def metadata_of(count: int) -> m.MetadataRequest:
     return m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
 
 
-def test_a_frame_that_never_ends_holds_up_nobody_else(shared_broker: BrokerProcess) -> None:
+def test_a_frame_that_never_ends_holds_up_no_other(shared_broker: BrokerProcess) -> None:
     with RawClient(shared_broker.port) as drip:
         drip.send(struct.pack(">i", 10_000))
         for _ in range(20):

@@ -143,7 +143,7 @@ def fill(broker, topic, count=10, partitions=1):
         ask(client, produce_request(topic, bytes(records.data)), 9)
 
 
-def test_offsets_are_told(tool, topic, shared_broker):
+def test_offsets_are_reported(tool, topic, shared_broker):
     fill(shared_broker, topic, partitions=2)
     shell = f"{TOOLS}.GetOffsetShell"
     for time_asked, offsets in {"-1": (10, 0), "-2": (0, 0), "-3": (0, "")}.items():
@@ -313,7 +313,7 @@ def _events(told):
     ("version", "main_class"),
     [("3.9", "kafka.admin.BrokerApiVersionsCommand"), ("4.1", f"{TOOLS}.BrokerApiVersionsCommand")],
 )
-def test_the_versions_of_all_apis_are_told(version, main_class, shared_broker):
+def test_the_versions_of_all_apis_are_reported(version, main_class, shared_broker):
     told = run_bare(version, main_class, "--bootstrap-server", shared_broker.bootstrap)
     assert told.startswith(f"{shared_broker.bootstrap} (id: {broker_id(shared_broker)} rack: null")
     assert "Fetch(1): " in told and "Metadata(3): 0 to 12 [usable: 12]" in told

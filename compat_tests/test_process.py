@@ -224,7 +224,7 @@ def test_a_malformed_property_is_refused_with_file_line_and_key(tmp_path: pathli
     assert not (tmp_path / "data").exists(), "nothing was started"
 
 
-def test_all_malformed_properties_are_told_at_once(tmp_path: pathlib.Path) -> None:
+def test_all_malformed_properties_are_reported_at_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "server.properties").write_text("num.partitions=0\nlog.segment.bytes=13\n")
     ended = refused(tmp_path, "server.properties", "--set", "broker.id=none")
     assert ended.returncode == 2
@@ -277,7 +277,7 @@ def test_settings_that_do_nothing_are_named_in_warnings(tmp_path: pathlib.Path) 
 # -- what clients are told
 
 
-def test_advertised_listeners_are_what_clients_are_told(tmp_path: pathlib.Path) -> None:
+def test_advertised_listeners_are_what_clients_get(tmp_path: pathlib.Path) -> None:
     with serving(tmp_path, "--set", "advertised.listeners=PLAINTEXT://castle.example:1234") as broker:
         listening = listening_ports(broker.process.pid)
         assert (broker.host, broker.port) == ("castle.example", 1234)
@@ -386,7 +386,7 @@ def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(tmp_path: pathli
         assert open_files_limits(broker.process.pid) == ("512", "512")
 
 
-def test_when_descriptors_run_out_accepting_pauses_and_nobody_else_notices(tmp_path: pathlib.Path) -> None:
+def test_when_descriptors_run_out_accepting_pauses_and_no_other_notices(tmp_path: pathlib.Path) -> None:
     limited = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"]
     often = "replica.high.watermark.checkpoint.interval.ms=100"  # it needs a descriptor each time
     with serving(tmp_path, "--set", often, wrapper=limited) as broker, contextlib.ExitStack() as crowd:

@@ -292,7 +292,7 @@ async def test_a_broker_registers_once(cluster: Scene, nth: int) -> None:
 
 
 @pytest.mark.parametrize("nth", LOSSES)
-async def test_a_topic_is_created_grown_and_deleted_as_it_is_told(cluster: Scene, nth: int) -> None:
+async def test_a_topic_is_created_grown_and_deleted_as_requested(cluster: Scene, nth: int) -> None:
     plan = TopicPlan("t", {0: [1]}, {"retention.ms": "7"})
     async with losing(cluster, nth):
         created = await create_topic(cluster.store, plan, random.Random(1))
@@ -308,7 +308,7 @@ async def test_a_topic_is_created_grown_and_deleted_as_it_is_told(cluster: Scene
 
 
 @pytest.mark.parametrize("nth", LOSSES)
-async def test_a_configuration_is_changed_as_it_is_told(cluster: Scene, nth: int) -> None:
+async def test_a_configuration_is_changed_as_requested(cluster: Scene, nth: int) -> None:
     def add(texts: Any) -> dict[str, str]:
         return {**texts, "a": "1"}
 

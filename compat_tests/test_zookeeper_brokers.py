@@ -179,7 +179,7 @@ def test_a_broker_may_be_started_before_its_zookeeper(tmp_path: Path) -> None:
         broker.communicate()
 
 
-def test_a_session_that_somebody_else_closes_is_replaced(start: Start, zookeeper: ZooKeeperProcess) -> None:
+def test_a_session_that_another_closes_is_replaced(start: Start, zookeeper: ZooKeeperProcess) -> None:
     connect = zookeeper.bootstrap + fresh_chroot()
     broker = start(broker_id=1, zookeeper_connect=connect)
     witness = KazooClient(connect)

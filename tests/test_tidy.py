@@ -149,6 +149,7 @@ LITERAL_LINES_MIN = 8  # a module-level value as long as this is a table, and ta
 BANNED_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b|/work/|/tmp/ref|/root/")
 # Words of an old-fashioned prose that a reader has to translate: say who does what, in the present tense.
 UNPLAIN_WORDS = re.compile(r"\b(told|anew|nobody|nobodys|somebody|whoever|lest|in vain)\b", re.IGNORECASE)
+TEST_NAME_MAX = 80
 BANNED_FILE_NAMES = {"utils", "util", "manager", "base", "common", "helpers", "misc"}
 READY_SECONDS_MAX = 30
 
@@ -437,6 +438,16 @@ def test_sources_and_documents_use_plain_words():
     found = [*ROOT.glob("*.md"), *(path for folder in [*FOLDERS, "docs"] for path in (ROOT / folder).rglob("*.md"))]
     documents = [str(path.relative_to(ROOT)) for path in found if "reference" not in path.parts]
     assert offences(SHIPPED + [name for name in documents if name != "CHANGELOG.md"], unplain) == []
+
+
+def test_the_name_of_a_test_is_a_short_plain_sentence():
+    def unclear(name):
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                if len(node.name) > TEST_NAME_MAX or UNPLAIN_WORDS.search(node.name.replace("_", " ")):
+                    yield f"line {node.lineno}: {node.name}"
+
+    assert offences(sources_in("tests", "compat_tests"), unclear) == []
 
 
 def test_unit_tests_neither_sleep_nor_mock():

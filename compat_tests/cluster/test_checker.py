@@ -82,7 +82,7 @@ def test_records_that_changed_places_are_reordered():
     assert kinds(acked, swapped, swapped, swapped) == {"reordered"}
 
 
-def test_a_record_that_nobody_sent_is_unknown():
+def test_a_record_that_no_producer_sent_is_unknown():
     sent = {"event": "sent", "time": 9.0, "producer": "p0", "count": 6}
     more = {**LOG, 6: read_stamp(make_value("p0", 6, 60))}
     assert kinds([*ACKED, sent], more, more, more, high_watermark=7) == {"unknown"}
@@ -103,7 +103,7 @@ def test_an_owner_who_misses_a_record_has_skipped_it():
     assert kinds([*ACKED, event("resumed", 0, member="c", group="g", asked=0.0), *reads]) == {"skipped"}
 
 
-def test_a_new_owner_may_begin_anew_where_it_was_told_to():
+def test_a_new_owner_may_begin_again_where_it_was_asked_to():
     def owned(time, *offsets):
         resumed = event("resumed", offsets[0], member="c", group="g", asked=time, time=time)
         return [resumed, *(event("read", at, STAMPS[at], member="c", group="g", time=time + 0.1) for at in offsets)]
@@ -118,7 +118,7 @@ def test_a_committed_offset_does_not_go_back(told, found):
     assert kinds([*ACKED, committed, resumed]) == found
 
 
-def test_a_commit_that_was_told_after_the_question_may_be_missing_in_the_answer():
+def test_a_commit_that_was_answered_after_the_question_may_be_missing_in_the_answer():
     committed = event("committed", 4, group="g", member="c", time=2.5)
     assert kinds([*ACKED, committed, event("resumed", 3, group="g", member="d", asked=2.0, time=3.0)]) == set()
 

@@ -22,7 +22,7 @@ RUNS = {101: "confluent", 102: "confluent", 103: "verifiable"}  # seeds
 
 
 @pytest.mark.parametrize("seed", RUNS)
-def test_what_clients_were_told_is_true_after_faults(seed, tmp_path):
+def test_what_brokers_answered_is_true_after_faults(seed, tmp_path):
     require_tool("java")
     result = run("barnabas", seed, SECONDS, tmp_path, load=RUNS[seed])
     assert result.verdict == "kept", result

@@ -74,9 +74,7 @@ def test_an_archive_that_was_killed_five_times_has_every_record_once(source, arc
     assert lines(said, "archived")[0]["batches"] == len(lines(said, "batch"))
 
 
-def test_an_archive_in_a_wiped_cluster_is_the_same_again_though_the_restore_was_killed(
-    archived, target, commands, tmp_path
-):
+def test_a_killed_restore_into_a_wiped_cluster_gives_the_same_archive_again(archived, target, commands, tmp_path):
     place, _ = archived
     arguments = restore_arguments(place, target.bootstrap)
     for everything in (False, True):
@@ -123,7 +121,7 @@ def test_topics_with_records_are_left_alone_unless_they_are_to_be_appended_to(ar
     assert differences(lines(said, "compared")) == []
 
 
-def test_an_archive_that_is_kept_running_follows_its_topic_until_it_is_told_to_stop(target, commands, tmp_path):
+def test_an_archive_that_is_kept_running_follows_its_topic_until_it_is_stopped(target, commands, tmp_path):
     place = tmp_path / "archive"
     letters.create(target.bootstrap, ["letters"])
     following = archive_arguments(place, target.bootstrap, ["letters"], "--every", "0.5")

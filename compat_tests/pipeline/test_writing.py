@@ -69,7 +69,7 @@ def test_a_task_that_comes_after_the_work_is_done_writes_nothing(shared_broker, 
     assert (outcome.skipped, outcome.written, outcome.problem) == (10, 0, None)
 
 
-def test_somebody_else_who_writes_costs_one_misplaced_record(shared_broker, target, options):
+def test_another_producer_costs_one_misplaced_record(shared_broker, target, options):
     plan = PartitionPlan("source", 0, target, 0, 10)
     stranger = Producer({"bootstrap.servers": shared_broker.bootstrap})
 
@@ -99,7 +99,7 @@ def test_fewer_records_than_planned_are_a_problem(target, options):
     assert "the plan has 10 records, the archive gave 9" in outcome.problem
 
 
-def test_a_record_that_the_topic_refuses_is_told_in_the_brokers_words(target, options):
+def test_a_record_that_the_topic_refuses_is_reported_in_the_brokers_words(target, options):
     plan = PartitionPlan("source", 0, target, 0, 2)
     large = Row(plan, 1, None, b"x" * 2_000_000, None)
     outcome = PartitionWriter(plan, {**options, "compression.type": "none"}).write(iter([large, large]))

@@ -85,7 +85,7 @@ def test_apache_kafka_is_right_where_results_differ():
     ]
 
 
-def test_a_script_that_fails_is_told_of_and_not_compared():
+def test_a_script_that_fails_is_named_and_not_compared():
     outcomes = {**found(kafka=[2]), "barnabas": {"reads": Outcome("reads", error="broken")}}
     assert report.complaints(outcomes) == ["reads fails on barnabas: broken"]
 

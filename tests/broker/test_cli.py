@@ -198,7 +198,7 @@ def test_a_store_is_carried_from_one_data_directory_to_another(tmp_path):
     assert again.returncode == 1 and "is not empty" in again.stderr
 
 
-def test_a_store_that_is_not_there_or_not_named_is_told_in_one_line(tmp_path):
+def test_a_store_that_is_not_there_or_not_named_is_reported_in_one_line(tmp_path):
     missing = barnabas("store", "export", "--data-dir", "none", cwd=tmp_path)
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
     assert "there is no such file" in missing.stderr and not (tmp_path / "none").exists()

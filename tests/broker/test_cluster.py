@@ -16,7 +16,7 @@ async def test_three_brokers_know_each_other_and_agree_on_the_controller(autojum
             assert sorted(each.port for each in answer.brokers) == [9092, 9093, 9094]
 
 
-async def test_a_topic_has_its_leaders_where_it_was_told_to(autojump_clock, nursery):
+async def test_a_topic_has_its_leaders_where_it_was_asked_to(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         one, two, three = machines
         await create_topic(await one.connect(), "t", [2], [3], [1])
@@ -89,7 +89,7 @@ async def test_a_thousand_partitions_get_their_leaders(autojump_clock, nursery):
         assert [await leader_of(machines, "t", index) for index in (0, 999)] == [machines[2], machines[1]]
 
 
-async def test_a_stopped_broker_is_told_again_until_it_goes_on(autojump_clock, nursery, caplog):
+async def test_requests_to_a_stopped_broker_are_repeated_until_it_goes_on(autojump_clock, nursery, caplog):
     async with cluster(nursery, 2) as machines:
         one, two = machines
         await create_topic(await one.connect(), "before", [2])
@@ -107,7 +107,7 @@ async def test_a_stopped_broker_is_told_again_until_it_goes_on(autojump_clock, n
         assert one.net.connected.count(9093) <= opened + 1 + 1  # that of this test, and one more of the controller
 
 
-async def test_what_is_told_twice_changes_nothing_the_second_time(autojump_clock, nursery):
+async def test_what_is_sent_twice_changes_nothing_the_second_time(autojump_clock, nursery):
     async with cluster(nursery, 2) as machines:
         one, two = machines
         await create_topic(await one.connect(), "t", [2])

@@ -68,7 +68,7 @@ async def test_replicas_are_spread_over_racks(autojump_clock, nursery):
         }
 
 
-async def test_a_broker_that_was_dead_when_a_topic_was_deleted_deletes_its_log_when_it_returns(autojump_clock, nursery):
+async def test_a_broker_that_missed_a_deletion_deletes_its_log_when_it_returns(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         one, _, three = machines
         client = await one.connect()
@@ -89,7 +89,7 @@ async def test_a_broker_that_was_dead_when_a_topic_was_deleted_deletes_its_log_w
         assert await (await three.connect()).read_values("letters") == []
 
 
-async def test_a_broker_that_returns_with_a_log_of_a_topic_that_was_made_anew_puts_it_aside(autojump_clock, nursery):
+async def test_the_log_of_a_deleted_topic_gives_way_when_its_broker_returns(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         one, two, three = machines
         client = await one.connect()
@@ -115,9 +115,7 @@ async def test_a_broker_that_returns_with_a_log_of_a_topic_that_was_made_anew_pu
         assert await (await three.connect()).read_values("letters") == [b"new"]
 
 
-async def test_a_leader_whose_partition_was_given_to_others_while_it_had_no_session_leads_no_more(
-    autojump_clock, nursery
-):
+async def test_a_leader_without_session_whose_partition_was_given_away_leads_no_more(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         one, _, three = machines
         client = await one.connect()

@@ -56,7 +56,7 @@ async def test_what_is_being_made_when_the_state_changes_is_for_those_who_asked_
     assert (before, after) == ([b"made 1"], [b"made 2", b"made 2"])
 
 
-async def test_somebody_else_makes_it_when_the_maker_is_given_up(maker, nursery):
+async def test_another_makes_it_when_the_maker_is_given_up(maker, nursery):
     answers, scope = [], trio.CancelScope()
 
     async def given_up():

@@ -146,9 +146,7 @@ async def test_a_disk_that_fails_while_the_broker_stops_does_not_spoil_the_stop(
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_after_a_failed_sync_the_next_start_makes_safe_what_the_kernel_believes_to_be(
-    nursery, autojump_clock, seed
-):
+async def test_after_a_failed_sync_the_next_start_rewrites_what_was_unsynced(nursery, autojump_clock, seed):
     machine = await Machine(nursery).start()
     client = await machine.connect()
     await client.create_topic("t", flush_messages="1")

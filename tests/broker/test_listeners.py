@@ -28,7 +28,7 @@ def addresses(brokers):
     return {broker.node_id: broker.port for broker in brokers}
 
 
-async def test_a_client_is_told_the_addresses_of_its_own_listener(autojump_clock, nursery):
+async def test_a_client_gets_the_addresses_of_its_own_listener(autojump_clock, nursery):
     async with cluster(nursery, 2, of_each=a_and_b, **MAP) as (one, _):
         seen = {}
         for listener in "AB":

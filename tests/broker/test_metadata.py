@@ -67,7 +67,7 @@ def test_a_topic_made_again_has_its_new_id_only() -> None:
     assert metadata.topic_name(bytes(15) + b"\x01") == "orders"
 
 
-async def test_whoever_waits_for_a_change_is_told(autojump_clock: object) -> None:
+async def test_a_task_that_waits_for_a_change_is_woken(autojump_clock: object) -> None:
     metadata = ClusterMetadata()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metadata.changed)
@@ -76,7 +76,7 @@ async def test_whoever_waits_for_a_change_is_told(autojump_clock: object) -> Non
     assert metadata.controller_id == 1
 
 
-async def test_who_has_just_gone_is_told_of_for_a_short_while(autojump_clock: object) -> None:
+async def test_who_has_just_gone_is_named_for_a_short_while(autojump_clock: object) -> None:
     """librdkafka first drops a broker that is not told of, then moves its partitions, and stands still for a second."""
     metadata = ClusterMetadata()
     metadata.apply(update(brokers=(1, 2)))
@@ -88,7 +88,7 @@ async def test_who_has_just_gone_is_told_of_for_a_short_while(autojump_clock: ob
     assert [info.broker_id for info in metadata.brokers_to_tell()] == [1]
 
 
-async def test_who_comes_back_at_once_is_told_of_once(autojump_clock: object) -> None:
+async def test_who_comes_back_at_once_is_named_once(autojump_clock: object) -> None:
     metadata = ClusterMetadata()
     for brokers in ((1, 2), (1,), (1, 2)):
         metadata.apply(update(brokers=brokers))

@@ -50,7 +50,7 @@ async def test_what_was_acknowledged_outlives_its_leader(nursery, autojump_clock
         assert logs == {3}
 
 
-async def test_a_stop_of_the_leader_loses_nothing_and_nobody_waits_long(nursery, autojump_clock):
+async def test_a_stop_of_the_leader_loses_nothing_and_no_one_waits_long(nursery, autojump_clock):
     async with cluster(nursery, 3, **LAG) as machines:
         one, two, three = machines
         await create_topic(await one.connect(), "t", [2, 3, 1])

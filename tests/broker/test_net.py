@@ -156,7 +156,7 @@ async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(
 @pytest.mark.parametrize(
     ("cause", "told"), [(errno.EIO, StorageError), (errno.EPIPE, ConnectionLost), (errno.ECONNRESET, ConnectionLost)]
 )
-async def test_a_disk_that_refuses_a_slice_is_told_apart_from_a_lost_connection(tmp_path, monkeypatch, cause, told):
+async def test_a_disk_that_refuses_a_slice_differs_from_a_lost_connection(tmp_path, monkeypatch, cause, told):
     def refusing(*_):
         raise OSError(cause, os.strerror(cause))
 
@@ -299,7 +299,7 @@ async def test_a_name_with_addresses_of_both_kinds_is_listened_at_with_both(peer
     assert await peers_of("both.example", "127.0.0.1", "::1") == ["127.0.0.1", "::1"]
 
 
-async def test_a_name_is_listened_at_with_each_of_its_addresses_once_and_those_of_others_are_left_out(peers_of):
+async def test_a_host_name_is_listened_at_with_each_of_its_local_addresses_once(peers_of):
     trio.socket.set_custom_hostname_resolver(Names(V4, ELSEWHERE, V4_TOO, V4))
     assert await peers_of("several.example", "127.0.0.2", "127.0.0.1") == ["127.0.0.1"] * 2
 

@@ -78,7 +78,7 @@ async def test_a_controller_whose_epoch_is_old_writes_nothing_and_gives_up(clust
     assert {request.controller_epoch for request in broker.requests if "orders" in repr(request)} == {8}
 
 
-async def test_elected_and_resigned_are_told(cluster):
+async def test_elected_and_resigned_are_reported(cluster):
     told = []
     await cluster.start(2)
     broker = cluster.add(1)
@@ -178,7 +178,7 @@ async def test_an_epoch_that_moves_during_the_race_is_read_again(cluster):
     assert broker.candidate.epoch == 42
 
 
-async def test_an_expired_session_ends_the_term_and_the_broker_registers_anew(cluster):
+async def test_an_expired_session_ends_the_term_and_the_broker_registers_again(cluster):
     broker = await cluster.start(1)
     epoch = broker.epoch
     await broker.store.expire()
@@ -206,7 +206,7 @@ async def test_a_broker_that_is_not_the_controller_survives_an_expired_session(c
     assert cluster.image.brokers[2].epoch == cluster.brokers[2].epoch
 
 
-async def test_a_controller_that_contradicts_itself_gives_up_and_begins_anew(autojump_clock, cluster, mistakes):
+async def test_a_controller_that_contradicts_itself_gives_up_and_begins_again(autojump_clock, cluster, mistakes):
     broker = await cluster.start(1, 2)
     await cluster.create("orders", [[2, 1]])
     cluster.image.partition(ORDERS).replica_statuses[2] = ReplicaStatus.NON_EXISTENT

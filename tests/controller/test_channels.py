@@ -84,7 +84,7 @@ async def test_a_request_is_repeated_every_100_ms_until_it_is_taken(autojump_clo
     assert peers[1].taken == [1, 2]
 
 
-async def test_a_broker_that_is_down_holds_up_nobody_else(autojump_clock, channels, peers):
+async def test_a_broker_that_is_down_holds_up_no_other(autojump_clock, channels, peers):
     peers[1].is_up = False
     channels.send(1, numbered(1))
     channels.send(2, numbered(1))

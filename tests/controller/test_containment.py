@@ -110,7 +110,7 @@ async def test_deletions_that_cannot_be_handled_leave_the_rest_of_the_term_intac
     assert cluster.controller.candidate.epoch == 1
 
 
-async def test_nobody_is_elected_while_the_epoch_is_no_number(cluster, autojump_clock):
+async def test_no_leader_is_elected_while_the_epoch_is_no_number(cluster, autojump_clock):
     broker = await cluster.start(1)
     await cluster.store.set(paths.CONTROLLER_EPOCH, b"abc")
     await cluster.store.delete(paths.CONTROLLER)

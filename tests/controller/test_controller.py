@@ -49,7 +49,7 @@ async def test_a_new_topic_gets_a_leader_that_everybody_learns(cluster):
     assert {broker.metadata[ORDERS].leader for broker in cluster.brokers.values()} == {2}
 
 
-async def test_brokers_are_told_roles_before_metadata(cluster):
+async def test_brokers_get_roles_before_metadata(cluster):
     broker = await cluster.start(1)
     broker.requests.clear()
     await cluster.create("orders", [[1], [1]])
@@ -160,7 +160,7 @@ async def test_a_topic_node_that_cannot_be_read_harms_no_other(cluster, caplog):
     assert "/brokers/topics/broken" in caplog.text
 
 
-async def test_a_topic_node_that_somebody_removed_is_forgotten(cluster):
+async def test_a_topic_node_that_someone_removed_is_forgotten(cluster):
     await cluster.start(1)
     await cluster.create("orders", [[9]])
     await cluster.store.delete(paths.topic("orders"))
@@ -168,7 +168,7 @@ async def test_a_topic_node_that_somebody_removed_is_forgotten(cluster):
     assert cluster.image.topics == {}
 
 
-async def test_a_topic_node_that_somebody_replaced_is_another_topic(cluster):
+async def test_a_topic_node_that_someone_replaced_is_another_topic(cluster):
     broker = await cluster.start(1)
     await cluster.create("orders", [[9]])
     again = TopicAssignment({0: [1]}, b"x" * 16).encode()
@@ -210,7 +210,7 @@ async def test_a_partition_without_a_live_replica_has_no_leader_until_one_return
     assert broker.leads("orders")
 
 
-async def test_a_broker_that_returns_is_told_everything(cluster):
+async def test_a_broker_that_returns_gets_everything(cluster):
     await cluster.start(1, 2)
     await cluster.create("orders", [[1, 2]])
     await cluster.create("pages", [[1]])
@@ -229,7 +229,7 @@ async def test_everybody_learns_of_brokers_that_hold_nothing(cluster):
     assert cluster.brokers[2].live_brokers.keys() == {1, 2}
 
 
-async def test_a_broker_that_restarted_unnoticed_loses_its_leadership_and_is_told_its_roles(cluster):
+async def test_a_broker_that_restarted_unnoticed_loses_its_leadership_and_gets_its_roles(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3]])
     old = cluster.brokers[2]
@@ -411,7 +411,7 @@ async def test_a_mended_disk_is_noticed_when_its_broker_returns(cluster):
 # Writes of others
 
 
-async def test_a_state_that_somebody_else_wrote_is_read_before_it_is_decided_on(cluster):
+async def test_a_state_that_another_wrote_is_read_before_it_is_decided_on(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3, 1]])
     await cluster.write_state("orders", isr=(2, 1))
@@ -420,7 +420,7 @@ async def test_a_state_that_somebody_else_wrote_is_read_before_it_is_decided_on(
     assert cluster.brokers[1].leads("orders")
 
 
-async def test_a_write_whose_answer_was_lost_is_told_like_any_other(cluster):
+async def test_a_write_whose_answer_was_lost_is_reported_like_any_other(cluster):
     broker = await cluster.start(1, 2)
     await cluster.create("orders", [[2, 1]])
     write = broker.store.batch
@@ -522,7 +522,7 @@ async def test_a_request_of_an_old_controller_is_refused_and_nothing_else_happen
     assert cluster.brokers[2].sent(m.LeaderAndIsrRequest) != []
 
 
-async def test_an_error_that_nobody_knows_harms_nothing(cluster, caplog):
+async def test_an_error_that_is_unknown_harms_nothing(cluster, caplog):
     broker = await cluster.start(1)
     broker._leader_and_isr = lambda request: m.LeaderAndIsrResponse(error_code=31000)
     await cluster.create("orders", [[1]])

@@ -132,7 +132,7 @@ STEPS = st.lists(
 
 @settings(max_examples=120, deadline=None)
 @given(seed=st.integers(0, 1000), steps=STEPS)
-def test_whatever_happens_brokers_do_what_the_store_says_and_the_next_controller_knows_it(open_cluster, seed, steps):
+def test_brokers_do_what_the_store_says_and_the_next_controller_knows_it(open_cluster, seed, steps):
     async def history():
         rng = random.Random(seed)
         async with open_cluster() as cluster:

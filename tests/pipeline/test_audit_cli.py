@@ -14,7 +14,7 @@ from barnabas.pipeline.cli import pipeline
         (["segments"], "Missing argument"),
     ],
 )
-def test_what_is_missing_is_told(words, why):
+def test_what_is_missing_is_reported(words, why):
     ran = CliRunner().invoke(pipeline, words)
     assert ran.exit_code == 2
     assert why in ran.stderr

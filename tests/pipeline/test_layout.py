@@ -82,7 +82,7 @@ def test_an_index_entry_that_does_not_fit_the_log_is_not_used(disk, entry):
     assert len(parts_of(disk, "/b1", split_bytes=4000)) == 1
 
 
-def test_holdings_are_told_by_names_and_checkpoints(disk):
+def test_holdings_are_read_from_names_and_checkpoints(disk):
     put(disk, f"/b1/a-0/{300:020}.log", b"")
     put(disk, f"/b1/a-1/{0:020}.log", b"")
     disk.make_directory("/b1/a-2")

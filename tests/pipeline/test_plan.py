@@ -26,7 +26,7 @@ def test_the_log_end_says_how_many_records_are_there(end, done):
 
 
 @pytest.mark.parametrize("end", [99, 151, 0])
-def test_a_log_end_outside_of_the_plan_is_somebody_elses_doing(end):
+def test_a_log_end_outside_of_the_plan_is_another_producers_doing(end):
     with pytest.raises(RestoreError, match=f"copy-0 ends at offset {end}; the restore began at 100"):
         PLAN.done(end)
 
@@ -84,7 +84,7 @@ def test_another_selection_needs_a_state_of_its_own():
         plan.check_same("cluster", SELECTIONS[1], "plan.json")
 
 
-def test_another_cluster_is_told_from_the_one_that_the_plan_is_for():
+def test_another_cluster_is_distinguished_from_the_one_that_the_plan_is_for():
     plan = make_plan("cluster", 3, Selection(), {}, {})
     with pytest.raises(RestoreError, match="into cluster cluster, this is elsewhere"):
         plan.check_same("elsewhere", Selection(), "plan.json")

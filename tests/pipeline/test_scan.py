@@ -77,7 +77,7 @@ def test_a_batch_with_a_flipped_bit_is_passed_over():
     assert (found[1].facts.base_offset, found[1].facts.last_offset, found[1].facts.crc_ok) == (1, 1, False)
 
 
-def test_a_torn_tail_is_told_with_its_place_and_size():
+def test_a_torn_tail_is_reported_with_its_place_and_size():
     whole, torn = batch_at(0), batch_at(1)[:-4]
     found = scanned(whole, torn)
     assert offsets(found) == [0]
@@ -97,13 +97,13 @@ def test_what_is_no_batch_ends_the_reading(tail):
     assert problems(found) == [f"no whole batch in the last {len(tail) + len(batch_at(1))} bytes"]
 
 
-def test_offsets_that_go_back_are_told_and_the_records_are_read():
+def test_offsets_that_go_back_are_reported_and_the_records_are_read():
     found = scanned(batch_at(5), batch_at(3))
     assert offsets(found) == [5, 3]
     assert problems(found) == ["offset 3 after 5: offsets go back"]
 
 
-def test_reading_begins_where_it_is_told_to():
+def test_reading_begins_where_it_is_asked_to():
     first = batch_at(0)
     assert offsets(scanned(first, batch_at(1), start=len(first))) == [1]
 

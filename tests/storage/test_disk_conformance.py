@@ -354,7 +354,7 @@ def test_a_failed_sync_is_not_tried_again():
         file.sync()
 
 
-def test_a_file_that_somebody_else_cut_reads_short(tmp_path):
+def test_a_file_that_was_cut_reads_short(tmp_path):
     file = OsDisk().open(str(tmp_path / "a"), create=True)
     file.write(0, b"abcdef")
     (tmp_path / "a").write_bytes(b"abc")

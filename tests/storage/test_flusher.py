@@ -219,7 +219,7 @@ async def test_a_log_that_demands_more_is_flushed_again(scene, autojump_clock):
 # -- failures
 
 
-async def test_a_failed_sync_is_final_for_its_directory_and_told_once(scene, autojump_clock):
+async def test_a_failed_sync_is_final_for_its_directory_and_reported_once(scene, autojump_clock):
     log, neighbour = scene.log(), scene.log("/d1/t-1")
     scene.disk.fail_next("sync", path_part="/d1/t-0")
     log.append()
@@ -326,7 +326,7 @@ async def test_forgetting_waits_for_the_sync_that_runs(scene, autojump_clock):
     assert scene.rounds == 1
 
 
-async def test_a_log_that_is_deleted_while_it_is_synced_fails_nobody(scene, autojump_clock):
+async def test_a_log_that_is_deleted_while_it_is_synced_fails_no_one(scene, autojump_clock):
     doomed, other = scene.log("/d1/doomed-0"), scene.log("/d1/other-0")
     for log in (doomed, other):
         log.append()
@@ -352,7 +352,7 @@ async def test_a_forgotten_log_that_demands_a_flush_is_not_flushed_again(scene, 
     assert scene.rounds == 1
 
 
-async def test_nobody_waits_for_ever_for_a_forgotten_log(scene, nursery, autojump_clock):
+async def test_no_one_waits_for_ever_for_a_forgotten_log(scene, nursery, autojump_clock):
     log = scene.log()
     log.append()
     scene.flusher.want(log)

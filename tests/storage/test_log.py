@@ -52,7 +52,7 @@ def test_a_leader_of_an_older_epoch_never_appends(world):
     assert (log.log_end_offset, log.epochs.entries) == (1, [(4, 0), (6, 1)])
 
 
-def test_log_append_time_is_told(world):
+def test_log_append_time_is_reported(world):
     log = world.open()
     appended = world.append(log, attributes=LOG_APPEND_TIME, timestamp=777)
     assert appended.append_time_ms == 777
@@ -421,7 +421,7 @@ def test_an_empty_log_has_no_largest_timestamp(world):
     assert complete_inline(log.offset_for_timestamp(0, 0)) is None
 
 
-def test_a_search_begins_anew_when_segments_went_meanwhile(new_world):
+def test_a_search_begins_again_when_segments_went_meanwhile(new_world):
     world = new_world(segment_bytes=150, retention_bytes=300)
     log = world.open()
     for number in range(6):

@@ -131,7 +131,7 @@ def test_segments_deleted_during_a_sync_are_no_error(new_world):
     assert log.recovery_point >= 4
 
 
-def test_a_failed_sync_is_told_and_its_file_given_back(world):
+def test_a_failed_sync_is_reported_and_its_file_given_back(world):
     log = world.open()
     world.append(log)
     plan = log.flush_plan()

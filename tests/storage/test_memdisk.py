@@ -185,7 +185,7 @@ changes = st.one_of(
 
 
 @given(st.lists(changes, max_size=12), st.integers(0, 1000))
-def test_a_crashed_file_is_its_state_at_some_moment_since_the_sync_give_or_take_one_torn_write(steps, seed):
+def test_a_crashed_file_is_as_it_was_at_some_moment_but_for_one_torn_write(steps, seed):
     disk, file = disk_with_file()
     moments = [b""]
     for kind, position, data in steps:
@@ -252,7 +252,7 @@ def test_replaced_files_give_their_space_back():
     assert disk.volume_bytes("/") == (10, 10)
 
 
-def test_a_crash_counts_the_used_space_anew():
+def test_a_crash_counts_the_used_space_again():
     disk = MemDisk(capacity_bytes=10)
     disk.replace_file("/f", bytes(4))
     disk.open("/f").write(4, bytes(2))

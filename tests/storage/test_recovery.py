@@ -89,7 +89,7 @@ class Counted:
         return getattr(self._file, name)
 
 
-def test_a_missing_index_is_made_anew(new_world):
+def test_a_missing_index_is_rebuilt(new_world):
     world = new_world(segment_bytes=600)
     log = world.open()
     for number in range(12):
@@ -103,7 +103,7 @@ def test_a_missing_index_is_made_anew(new_world):
 
 
 @pytest.mark.parametrize("damage", [bytes(7), struct.pack(">ii", 5, 10**6)], ids=["half an entry", "behind the end"])
-def test_a_damaged_index_of_the_last_segment_is_made_anew(world, damage):
+def test_a_damaged_index_of_the_last_segment_is_rebuilt(world, damage):
     log = world.open()
     for _ in range(5):
         world.append(log)
@@ -260,7 +260,7 @@ def three_segments(new_world):
     return world
 
 
-def test_a_log_that_ends_before_it_starts_begins_anew(new_world):
+def test_a_log_that_ends_before_it_starts_begins_again(new_world):
     world = three_segments(new_world)
     world.put("00000000000000000000.snapshot", world.content("00000000000000000002.snapshot"))
     world.log_start_offset = 9
@@ -338,7 +338,7 @@ def test_the_log_starts_where_the_checkpoint_says(new_world):
     assert (log.log_start_offset, log.epochs.entries[0]) == (3, (3, 3))
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there(world):
+def test_a_log_that_ends_before_its_start_begins_again_there(world):
     log = world.open()
     for _ in range(3):
         world.append(log, **idempotent(_))
@@ -622,7 +622,7 @@ def half_flushed(world):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_anew(new_world, seed):
+def test_what_a_failed_sync_left_unsafe_is_safe_when_it_was_written_again(new_world, seed):
     world = new_world(segment_bytes=300)
     log = half_flushed(world)
     for _ in range(6):
@@ -648,7 +648,7 @@ def test_segments_below_the_recovery_point_are_left_alone(new_world):
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync", "rename", "sync_directory"])
 @pytest.mark.parametrize("after", range(4))
-def test_writing_anew_may_be_interrupted_and_is_then_done_again(new_world, operation, after):
+def test_rewriting_may_be_interrupted_and_is_then_done_again(new_world, operation, after):
     world = new_world(segment_bytes=300)
     log = world.open()
     for _ in range(4):

@@ -55,7 +55,7 @@ def damage(request):
 
 
 @pytest.mark.parametrize("also_gone", [None, ".index", ".snapshot"])
-def test_a_clean_start_makes_a_damaged_index_anew(world, damage, also_gone):
+def test_a_clean_start_rebuilds_a_damaged_index(world, damage, also_gone):
     log = log_of_aborted_transactions(world)
     log.close(world.now_ms)
     world.checkpoint(log)
@@ -69,7 +69,7 @@ def test_a_clean_start_makes_a_damaged_index_anew(world, damage, also_gone):
     assert world.content(f"{SECOND}.txnindex") == good
 
 
-def test_a_truncation_makes_a_damaged_index_anew(world, damage):
+def test_a_truncation_rebuilds_a_damaged_index(world, damage):
     log = log_of_aborted_transactions(world)
     world.put(f"{SECOND}.txnindex", damage)
     log.truncate_to(8)
@@ -78,7 +78,7 @@ def test_a_truncation_makes_a_damaged_index_anew(world, damage):
     assert log.aborted_transactions(0, 9) == ABORTED
 
 
-def test_compaction_makes_a_damaged_index_anew(world, damage):
+def test_compaction_rebuilds_a_damaged_index(world, damage):
     log = log_of_aborted_transactions(world)
     world.put(f"{SECOND}.txnindex", damage)
     part = cleanable_part(log, log.log_end_offset, world.now_ms)
@@ -91,7 +91,7 @@ def test_compaction_makes_a_damaged_index_anew(world, damage):
     assert log.aborted_transactions(0, log.log_end_offset) == ABORTED
 
 
-def test_a_reader_is_told_that_an_index_is_damaged(world):
+def test_a_reader_learns_that_an_index_is_damaged(world):
     log = log_of_aborted_transactions(world)
     world.put(f"{FIRST}.txnindex", b"x" * 10)
     with pytest.raises(CorruptRecords):

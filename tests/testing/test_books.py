@@ -24,7 +24,7 @@ def produce(data):
     return m.ProduceRequest(acks=ACKS_ALL, timeout_ms=1000, topic_data=[topic])
 
 
-def test_a_leader_may_acknowledge_a_batch_and_lose_its_disk_with_the_next_one_in_the_same_step():
+def test_a_leader_may_acknowledge_a_batch_and_lose_its_disk_in_the_same_step():
     async def story(stage):
         await stage.open("t", replicas=[1])
         first, second = (
@@ -76,7 +76,7 @@ def test_the_first_sequence_is_refused_where_it_is_not_and_later_ones_have_come(
     play(story)
 
 
-def test_a_leader_that_is_elected_uncleanly_commits_anew_what_it_had_committed_before():
+def test_a_leader_that_is_elected_uncleanly_commits_its_old_records_again():
     """Its high watermark is what it was, and its follower hears of it."""
 
     async def story(stage):

@@ -50,7 +50,7 @@ def test_a_log_that_breaks_a_promise_is_noticed(log, why):
         truth_of(b"a", b"b", b"c").check(log, End.POWER)
 
 
-def test_a_power_failure_may_take_what_is_not_durable_and_the_end_of_a_process_nothing():
+def test_a_power_failure_may_take_what_is_not_durable_and_a_kill_nothing():
     log = found((0, b"a"), (1, b"b"), end=2)
     truth_of(b"a", b"b", b"c").check(log, End.POWER)
     with pytest.raises(Violated, match="ends at 2, before 3"):

@@ -13,7 +13,7 @@ LAG_MS = "3000"
 LAG_SECONDS = 3.0
 
 
-def test_a_follower_that_pauses_for_100_ms_stays_in_sync_and_delays_what_is_written_meanwhile():
+def test_a_follower_that_pauses_for_100_ms_stays_in_sync_and_delays_commits():
     async def story(stage):
         await stage.open("t", replicas=[1, 2, 3])
         stage.cluster.nodes[3].pause()
@@ -104,7 +104,7 @@ def _burst(lag_messages: str):
     return histories[0]
 
 
-def test_by_the_time_rule_a_burst_throws_nobody_out():
+def test_by_the_time_rule_a_burst_throws_no_one_out():
     assert _burst(lag_messages="0") == [[1, 2, 3]]
 
 

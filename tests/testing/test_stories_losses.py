@@ -96,7 +96,7 @@ def test_what_is_flushed_need_not_be_committed_and_is_cut_off_then():
     assert checks.counts["truncations"] == 1
 
 
-def test_a_fast_follower_that_is_ahead_of_the_high_watermark_is_cut_and_fetches_again():
+def test_a_follower_ahead_of_the_high_watermark_is_cut_and_fetches_again():
     async def story(stage):
         await stage.open("t", replicas=[1, 3, 2])  # 3 comes first when 1 is gone
         await stage.write("committed")
@@ -137,7 +137,7 @@ def test_a_replica_whose_disk_fails_in_the_middle_of_a_cut_is_cut_when_it_is_bac
     assert checks.counts["logs that forgot"] == 1
 
 
-def test_of_two_that_came_back_while_nobody_was_in_office_the_one_leads_that_has_all():
+def test_of_two_that_returned_without_a_controller_the_one_with_all_leads():
     async def story(stage):
         await stage.open("t", replicas=[2, 3], min_insync_replicas="1")
         await stage.write("both have it")

@@ -62,7 +62,7 @@ def test_what_an_older_leader_still_appends_after_a_cut_is_lost_too():
     assert truth.is_lost(2, 1002)
 
 
-def test_what_an_older_leader_commits_after_an_unclean_election_is_void_even_if_nothing_was_lost_by_it():
+def test_what_an_older_leader_commits_after_an_unclean_election_is_void():
     truth = truth_of(batch(0))
     truth.void_older(3, "unclean election")
     truth.known[1, 2] = batch(1, epoch=2)

@@ -112,7 +112,7 @@ def test_a_default_struct_equals_one_that_was_built_and_prints_like_it() -> None
     assert repr(default) == repr(built) == "FetchResponse.LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)"
 
 
-def test_a_count_larger_than_the_bytes_left_can_hold_is_refused_before_a_list_is_made(everything) -> None:
+def test_a_count_that_the_bytes_left_cannot_hold_is_refused_before_a_list_is_made(everything) -> None:
     head = FIXED_PART + "02 6b" "00" "03 6262" "01" "00" "01"  # fmt: skip
     claim = bytes.fromhex(head) + b"\xff\xff\xff\xff\x07" + bytes(100)
     with pytest.raises(ProtocolViolation, match=r"ids claims 2147483646 elements in the 100 bytes"):

@@ -165,7 +165,7 @@ def test_an_empty_zstd_stream_is_empty() -> None:
 
 
 @pytest.mark.parametrize("claim", [2**31 - 1, SNAPPY_BLOCK_MAX_BYTES + 1, 22 * 25])
-def test_a_snappy_block_that_claims_more_than_it_can_hold_is_refused_before_it_is_allocated(claim) -> None:
+def test_a_snappy_block_that_claims_too_much_is_refused_before_it_is_allocated(claim) -> None:
     encoded = bytes((claim >> shift & 127) | (128 if shift < 28 else 0) for shift in range(0, 35, 7))
     with memory_below(100_000), pytest.raises(CorruptRecords, match=f"claims to hold {claim}"):
         read_all(Codec.SNAPPY, encoded + bytes(15))

@@ -101,13 +101,13 @@ def test_ten_thousand_records_of_one_shape_are_few_runs() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 9, 30])
-def test_the_first_of_the_highest_timestamps_is_told(place: int) -> None:
+def test_the_first_of_the_highest_timestamps_is_reported(place: int) -> None:
     deltas = [5 if number < place else 40 for number in range(40)]
     records = b"".join(record(number, timestamp_delta=delta) for number, delta in enumerate(deltas))
     assert walk_at_once(records, 0, 40).highest_index == place
 
 
-def test_a_null_key_in_the_middle_of_a_run_is_told() -> None:
+def test_a_null_key_in_the_middle_of_a_run_is_reported() -> None:
     keys: list[bytes | None] = [b"k"] * 40
     with_keys = b"".join(record(number, key=key) for number, key in enumerate(keys))
     keys[20] = None

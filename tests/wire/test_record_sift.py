@@ -144,7 +144,7 @@ def test_an_emptied_batch_keeps_offsets_and_sequence():
     assert newest_in(emptied) == {}
 
 
-def test_long_keys_are_told_apart_and_take_bounded_memory():
+def test_long_keys_are_distinguished_and_take_bounded_memory():
     long = [bytes([number]) * 5_000 for number in range(3)]
     newest = newest_in(batch_of(*((key, b"v") for key in [*long, long[0]])))
     assert sorted(newest.values()) == [1, 2, 3]

@@ -457,7 +457,7 @@ def test_a_bomb_is_accepted_in_little_memory(codec, count) -> None:
 
 
 @pytest.mark.parametrize("start", [varint(-3), varint(8) + b"\0\0\0\x01" + varint(2**31 - 1)])
-def test_a_length_that_cannot_be_is_noticed_before_the_rest_of_the_stream_is_collected(start) -> None:
+def test_an_impossible_length_is_noticed_before_more_of_the_stream_is_collected(start) -> None:
     data = raw_batch(start + bytes(5_000_000), 1, Codec.GZIP)
     with memory_below(500_000):
         assert code(data) == ErrorCode.INVALID_RECORD

@@ -287,7 +287,7 @@ def test_a_paused_partition_is_silent(run, create_topic):
     run(scenario)
 
 
-def test_an_offset_out_of_range_begins_anew_or_fails(run, ten):
+def test_an_offset_out_of_range_begins_again_or_fails(run, ten):
     partition, _ = ten
 
     async def scenario(clients):

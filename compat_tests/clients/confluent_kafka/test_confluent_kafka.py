@@ -221,7 +221,7 @@ def test_a_consumer_seeks(consumer, ten):
     assert values(read(made, 3)) == [b"7", b"8", b"9"]
 
 
-def test_the_end_of_a_partition_is_told(consumer, ten):
+def test_the_end_of_a_partition_is_reported(consumer, ten):
     made = assigned(consumer(enable_partition_eof=True), TopicPartition(ten[0], 0, OFFSET_END))
     with pytest.raises(KafkaException) as raised:
         read(made, 1)
@@ -276,7 +276,7 @@ def test_assignments_grow_and_shrink(consumer, producer, create_topic):
     assert made.assignment() == [TopicPartition(topic, 1)]
 
 
-def test_an_unknown_topic_is_told(consumer, topic):
+def test_an_unknown_topic_is_reported(consumer, topic):
     made = consumer(allow_auto_create_topics=False)
     made.subscribe([topic])
     with pytest.raises(KafkaException) as raised:

@@ -213,7 +213,7 @@ def test_a_paused_partition_is_silent(consumer, producer, create_topic):
     assert values(read(made, 1)) == [b"0"]
 
 
-def test_an_offset_out_of_range_begins_anew_or_fails(consumer, ten):
+def test_an_offset_out_of_range_begins_again_or_fails(consumer, ten):
     made = consumer()
     made.assign([ten[0]])
     made.seek(ten[0], 1000)

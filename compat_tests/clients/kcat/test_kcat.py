@@ -68,7 +68,7 @@ def test_keys_headers_and_timestamps_come_back(kcat, new_topic):
     assert before <= record["ts"] <= int(time.time() * 1000)
 
 
-def test_null_values_are_told_from_empty_ones(kcat, new_topic):
+def test_null_values_differ_from_empty_ones(kcat, new_topic):
     kcat("-P", "-t", new_topic, "-K:", "-Z", stdin="gone:\n")
     kcat("-P", "-t", new_topic, "-K:", stdin="empty:\n")
     assert consume(kcat, new_topic, "-f", "%k %S\n") == "gone -1\nempty 0\n"
@@ -85,7 +85,7 @@ def test_a_partition_is_chosen_and_read_alone(kcat, create_topic):
 @pytest.mark.parametrize(
     ("offset", "expected"), [("beginning", "0123456789"), ("7", "789"), ("-2", "89"), ("end", ""), ("25", "0123456789")]
 )
-def test_consumption_starts_where_it_is_told_to(kcat, new_topic, offset, expected):
+def test_consumption_starts_where_it_is_asked_to(kcat, new_topic, offset, expected):
     """Offset 25 is out of range: `auto.offset.reset` of a plain consumer says where to go on."""
     kcat("-P", "-t", new_topic, stdin="".join(f"{digit}\n" for digit in range(10)))
     arguments = ["-p", "0", "-o", offset, "-X", "topic.auto.offset.reset=earliest"]
@@ -165,7 +165,7 @@ def test_a_message_that_is_too_large_is_refused(kcat, bootstrap, new_topic):
     assert "Message size too large" in ran.stderr
 
 
-def test_a_broker_that_is_told_which_protocol_to_speak_speaks_it(kcat, new_topic):
+def test_a_configured_protocol_version_is_spoken(kcat, new_topic):
     """Without ApiVersions a client guesses: the versions of 0.10.0 and of 2.0."""
     for number, version in enumerate(["0.11.0", "2.0.0"]):
         old = ["-X", "api.version.request=false", "-X", f"broker.version.fallback={version}"]

@@ -43,9 +43,7 @@ async def test_a_topic_that_was_deleted_while_a_broker_was_away_does_not_haunt_i
         await until(lambda: three.broker.metadata.topics.keys() == {"kept"})
 
 
-async def test_a_deletion_that_the_last_controller_did_not_tell_everybody_is_heard_of_under_the_next(
-    nursery, autojump_clock
-):
+async def test_a_deletion_that_the_last_controller_did_not_announce_arrives_later(nursery, autojump_clock):
     async with cluster(nursery, 3) as machines:
         one, _, three = machines
         await create_topic(await one.connect(), "gone", [2])

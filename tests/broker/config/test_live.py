@@ -59,7 +59,7 @@ overrides = st.fixed_dictionaries(
 
 
 @given(overrides, st.lists(st.tuples(settings, settings), max_size=4))
-def test_a_view_that_followed_is_as_one_that_is_made_anew(overrides, changes):
+def test_a_view_that_followed_is_as_one_that_is_made_again(overrides, changes):
     config = BrokerConfig()
     followed = config.topic(overrides)
     for cluster_wide, per_broker in changes:
@@ -101,7 +101,7 @@ def test_a_refused_topic_override_leaves_the_view_as_it_was():
     assert (topic.retention_ms, topic.segment_bytes, topic.overrides) == (7, 1 << 30, {"retention.ms": "7"})
 
 
-def test_a_view_that_nobody_holds_is_forgotten():
+def test_a_view_that_is_not_held_is_forgotten():
     config = BrokerConfig()
     config.topic()
     gc.collect()
@@ -204,7 +204,7 @@ def test_a_limit_of_minus_one_is_out_of_reach():
     assert entry.text == "-1"
 
 
-def test_layers_are_made_when_the_configuration_changes_and_not_when_they_are_asked_for():
+def test_layers_are_made_when_the_configuration_changes_not_when_it_is_read():
     config = BrokerConfig({})
     before = config.layers()
     assert config.layers() is before

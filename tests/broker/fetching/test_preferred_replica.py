@@ -41,7 +41,7 @@ def test_a_follower_that_is_not_alive_is_no_choice():
     assert chosen(follower(2), brokers={1: BROKERS[1]}) is None
 
 
-def test_of_several_the_one_that_has_most_and_was_caught_up_last_and_then_the_highest_id_is_taken():
+def test_the_replica_with_the_most_records_caught_up_last_is_taken():
     assert chosen(follower(2, end=11), follower(3)) == 2
     assert chosen(follower(2, caught_up_ms=6), follower(3)) == 2
     assert chosen(follower(2), follower(3)) == 3

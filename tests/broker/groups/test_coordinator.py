@@ -208,7 +208,7 @@ async def test_a_session_does_not_run_while_the_answer_is_held(open_house, nurse
     assert (await house.ask(beat(joined))).error_code == 0
 
 
-async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house, nursery, autojump_clock):
+async def test_a_new_leader_epoch_of_the_same_leader_disturbs_no_one(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
     nursery.start_soon(_note, answers, house.ask, commit(5))
@@ -219,7 +219,7 @@ async def test_a_new_leader_epoch_of_the_same_leader_disturbs_nobody(open_house,
     assert error_of(answers[0]) == 0
 
 
-async def test_whoever_waits_is_told_when_leadership_is_lost(open_house, nursery, autojump_clock):
+async def test_one_that_waits_is_answered_when_leadership_is_lost(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
     for request in (commit(5), join(group_instance_id="i")):
@@ -273,7 +273,7 @@ async def test_a_large_log_is_loaded_slice_by_slice(open_house, autojump_clock):
     assert offsets_of(await after.ask(fetch())) == {0: 198, 1: 199}
 
 
-async def test_while_groups_are_loaded_nobody_is_thrown_out(open_house, autojump_clock):
+async def test_while_groups_are_loaded_no_one_is_thrown_out(open_house, autojump_clock):
     house = await open_house()
     joined = await alone_in_group(house)
     after = await open_house(house.disk.crash_process(), leader_epoch=2)
@@ -313,7 +313,7 @@ async def test_leadership_that_goes_while_groups_are_loaded_leaves_nothing_behin
     assert (await after.ask(fetch(0))).groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_partition_whose_log_was_replaced_is_loaded_anew(house, nursery, autojump_clock):
+async def test_a_partition_whose_log_was_replaced_is_loaded_again(house, nursery, autojump_clock):
     await house.ask(commit(5))
     answers = []
     nursery.start_soon(_note, answers, house.ask, join(group_instance_id="i"))
@@ -373,7 +373,7 @@ async def test_a_group_is_not_looked_for_by_the_part_of_the_metadata_that_has_co
     assert error_of(await house.ask(commit(5))) == 0
 
 
-async def test_what_is_committed_for_a_topic_made_again_is_not_forgotten_with_its_predecessors(house, autojump_clock):
+async def test_commits_for_a_topic_that_was_created_again_are_not_forgotten(house, autojump_clock):
     assert error_of(await house.ask(commit(5, partition=0))) == 0
     assert error_of(await house.ask(commit(6, partition=1))) == 0
     house.groups.on_partitions_deleted([TopicPartition("t", 0), TopicPartition("t", 1)])
@@ -389,7 +389,7 @@ async def test_news_of_the_same_epoch_counts(house, autojump_clock):
     assert error_of(await house.ask(commit(5))) == 0
 
 
-async def test_whoever_waits_is_told_even_when_leadership_comes_back_at_once(open_house, nursery, autojump_clock):
+async def test_one_that_waits_is_answered_even_when_leadership_comes_back_at_once(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     answers = []
     nursery.start_soon(_note, answers, house.ask, commit(5))
@@ -493,7 +493,7 @@ async def test_any_crash_of_the_machine_leaves_a_log_that_loads(open_house, auto
 
 
 @pytest.mark.provokes_mistakes
-async def test_a_state_that_contradicts_itself_is_loaded_anew(house, autojump_clock):
+async def test_a_state_that_contradicts_itself_is_loaded_again(house, autojump_clock):
     await house.ask(commit(5))
     joined = await member_of(house)
     group_of(house).state = GroupState.EMPTY

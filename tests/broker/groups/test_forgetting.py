@@ -215,7 +215,7 @@ def test_a_loaded_group_knows_what_its_members_read(scene):
     assert delete_offsets(scene, T0, U0).codes == {T0: SUBSCRIBED, U0: ErrorCode.NONE}
 
 
-def test_of_what_is_no_consumer_group_nobody_knows_what_it_reads(scene):
+def test_of_what_is_no_consumer_group_no_one_knows_what_it_reads(scene):
     scene.ask_to_join(protocol_type="connect")
     scene.begin()
     assert delete_offsets(scene, T0) == (ErrorCode.NON_EMPTY_GROUP, {})

@@ -150,7 +150,7 @@ async def test_from_version_3_on_each_leaving_member_has_its_error(house, versio
     assert [(row.member_id, row.group_instance_id) for row in answer.members] == names
 
 
-async def test_nobody_can_be_in_a_group_without_name(house, autojump_clock):
+async def test_no_one_can_be_in_a_group_without_name(house, autojump_clock):
     asked = [
         join(9, group_id=""),
         m.SyncGroupRequest(protocol_type="consumer", protocol_name="range"),
@@ -194,7 +194,7 @@ async def test_a_group_that_does_not_exist_is_described_as_dead(house, autojump_
     assert (group.error_code, group.group_state, group.protocol_type) == (0, "Dead", "")
 
 
-async def test_authorized_operations_are_told_when_asked_for(house, autojump_clock):
+async def test_authorized_operations_are_answered_when_asked_for(house, autojump_clock):
     (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"], include_authorized_operations=True))).groups
     assert group.authorized_operations == 0b101001000  # read, delete, describe
 
@@ -474,7 +474,7 @@ async def test_offsets_are_deleted_partition_by_partition(house, autojump_clock)
     assert rows_of(await house.ask(fetch(9)), 9) == []
 
 
-async def test_what_the_group_is_told_of_a_deletion_stands_alone(house, autojump_clock):
+async def test_the_groups_error_for_a_deletion_stands_alone(house, autojump_clock):
     answers = [await house.ask(offset_deletion(group_id, ("t", 0), ("no", 0))) for group_id in ("", "unknown")]
     assert [(answer.error_code, len(answer.topics)) for answer in answers] == [(24, 0), (69, 0)]
 

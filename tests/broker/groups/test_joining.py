@@ -13,7 +13,7 @@ def member_timer(member_id):
     return Timer(TimerKind.MEMBER, member_id)
 
 
-def test_a_member_without_id_is_given_one_and_told_to_come_again(scene):
+def test_a_member_without_id_is_given_one_and_joins_again(scene):
     answer = scene.ask_to_join(client_id="app", requires_member_id=True).answer
     assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("app-")
@@ -51,7 +51,7 @@ def test_a_handed_out_id_does_not_make_a_static_member(scene):
     assert waiting.answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_an_id_that_nobody_handed_out_is_unknown(scene):
+def test_an_id_that_was_not_handed_out_is_unknown(scene):
     assert scene.ask_to_join("stranger").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -113,7 +113,7 @@ def test_who_waits_already_may_ask_again_even_in_a_full_group(make_scene):
     assert again.answer.error is ErrorCode.NONE
 
 
-def test_a_follower_that_joins_again_unchanged_is_told_the_generation_it_is_in(scene):
+def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(scene):
     a, b = scene.stable("a", "b")
     answer = scene.ask_to_join(b).answer
     assert (answer.error, answer.generation, answer.leader_id) == (ErrorCode.NONE, 1, a)
@@ -140,7 +140,7 @@ def test_a_leader_that_is_alone_and_joins_again_begins_the_next_generation_at_on
     assert (answer.generation, answer.leader_id, len(answer.members)) == (2, a, 1)
 
 
-def test_between_the_rounds_an_unchanged_member_is_told_again(scene):
+def test_between_the_rounds_an_unchanged_member_is_sent_again(scene):
     a, b = scene.joined("a", "b")
     assert len(scene.ask_to_join(a).answer.members) == 2
     assert scene.ask_to_join(b).answer.members == ()
@@ -194,7 +194,7 @@ def test_a_static_leader_that_comes_back_learns_that_it_need_not_deal_out_shares
     assert len(answer.members) == 2
 
 
-def test_an_older_static_leader_that_comes_back_is_told_that_its_old_self_leads(scene):
+def test_an_older_static_leader_that_comes_back_learns_that_its_old_self_leads(scene):
     a, _ = scene.stable("a", "b", instance_ids=["i", "j"])
     answer = scene.ask_to_join(instance_id="i", skips_assignment=False).answer
     assert answer.leader_id == a != answer.member_id
@@ -210,7 +210,7 @@ def test_a_return_that_cannot_be_stored_changes_nothing(scene):
     assert b in scene.group.members
 
 
-def test_a_static_member_that_comes_back_with_another_choice_of_protocol_causes_a_rebalance(scene):
+def test_a_static_member_that_returns_with_other_protocols_causes_a_rebalance(scene):
     both = (("range", b""), ("sticky", b""))
     scene.ask_to_join(instance_id="i", protocols=both)
     scene.time_is_over(JOIN_TIMER)
@@ -227,7 +227,7 @@ def test_a_static_member_that_comes_back_between_the_rounds_causes_a_rebalance(s
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_whoever_still_waits_under_the_old_id_of_a_static_member_is_fenced(scene):
+def test_one_that_still_waits_under_the_old_id_of_a_static_member_is_fenced(scene):
     first = scene.ask_to_join(instance_id="i")
     second = scene.ask_to_join(instance_id="i")
     assert first.answer.error is ErrorCode.FENCED_INSTANCE_ID

@@ -44,7 +44,7 @@ def test_a_member_may_commit_while_the_next_generation_is_prepared(scene):
     assert scene.commit(member_id=b, generation=1).error is ErrorCode.NONE
 
 
-def test_nobody_commits_while_shares_are_dealt(scene):
+def test_no_one_commits_while_shares_are_dealt(scene):
     (a,) = scene.joined("a")
     assert scene.commit(member_id=a, generation=1).error is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -57,7 +57,7 @@ def test_commits_of_other_generations_and_of_strangers_are_refused(scene):
     assert scene.log[1:] == []
 
 
-def test_who_is_in_no_group_commits_only_while_nobody_is_in_it(scene):
+def test_who_is_in_no_group_commits_only_while_it_has_no_members(scene):
     assert scene.commit(5).error is ErrorCode.NONE
     scene.stable("a")
     assert scene.commit(6).error is ErrorCode.UNKNOWN_MEMBER_ID

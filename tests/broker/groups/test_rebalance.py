@@ -31,7 +31,7 @@ def test_an_empty_group_waits_longer_while_newcomers_come_but_not_for_ever(scene
     assert delays == [3_000, 3_000, 2_000]
 
 
-def test_an_empty_group_does_not_wait_longer_when_nobody_else_has_come(scene):
+def test_an_empty_group_does_not_wait_longer_when_no_other_has_come(scene):
     scene.ask_to_join()
     newcomer = scene.ask_to_join()
     scene.time_is_over(JOIN_TIMER)
@@ -48,7 +48,7 @@ def test_a_group_that_had_members_before_waits_for_the_initial_delay_only(scene)
     assert (first.answer.generation, len(first.answer.members)) == (3, 2)
 
 
-def test_without_initial_delay_nobody_waits_for_an_id_that_was_handed_out(make_scene):
+def test_without_initial_delay_no_one_waits_for_an_id_that_was_handed_out(make_scene):
     scene = make_scene(group_initial_rebalance_delay_ms=0)
     scene.ask_to_join(requires_member_id=True)
     assert scene.ask_to_join().answer.generation == 1
@@ -110,7 +110,7 @@ def test_a_static_member_that_does_not_rejoin_keeps_its_place_but_not_the_lead(s
     assert scene.group.leader_id == b
 
 
-def test_when_only_static_members_are_left_and_none_rejoins_the_group_waits_for_their_sessions(scene):
+def test_a_group_of_static_members_that_do_not_rejoin_waits_for_their_sessions(scene):
     a, b = scene.stable("a", "b", instance_ids=["i", None])
     scene.leave(b)
     scene.time_is_over(JOIN_TIMER)

@@ -87,7 +87,7 @@ def test_an_offset_is_written_as_kafka_writes_it():
     assert value.hex() == "000300000000000000050000000700016d0000000000000009"
 
 
-def test_an_offset_with_its_own_time_of_expiry_is_written_in_the_version_that_has_one():
+def test_an_offset_with_an_expiry_time_is_written_in_the_version_that_has_one():
     _, value = encode_record(KEY._replace(commit=Commit(5, -1, "m", 9, 11)))
     assert value.hex() == "0001000000000000000500016d0000000000000009000000000000000b"
 

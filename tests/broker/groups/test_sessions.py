@@ -10,7 +10,7 @@ def member_timer(member_id):
     return Timer(TimerKind.MEMBER, member_id)
 
 
-def test_a_heartbeat_starts_the_session_anew(scene):
+def test_a_heartbeat_restarts_the_session(scene):
     (a,) = scene.stable("a")
     scene.timers[member_timer(a)] = 1
     assert scene.beat(a) is ErrorCode.NONE
@@ -56,7 +56,7 @@ def test_a_member_that_waits_for_us_is_not_lost(scene):
     assert b in scene.group.members
 
 
-def test_an_answer_starts_the_session_of_who_waited_anew(scene):
+def test_an_answer_restarts_the_session_of_the_member_that_waited(scene):
     a, b = scene.stable("a", "b")
     scene.ask_to_join(a)
     scene.time_is_over(member_timer(a))
@@ -64,7 +64,7 @@ def test_an_answer_starts_the_session_of_who_waited_anew(scene):
     assert scene.timers[member_timer(a)] == 10_000
 
 
-def test_an_answer_that_was_held_starts_the_session_anew(scene):
+def test_an_answer_that_was_held_restarts_the_session(scene):
     (a,) = scene.stable("a")
     scene.timers[member_timer(a)] = 1
     scene.happen(Answered(a))
@@ -92,7 +92,7 @@ def test_members_leave_together_each_with_its_own_code(scene):
     assert scene.group.state is GroupState.EMPTY
 
 
-def test_nobody_waits_for_an_id_that_was_not_used_in_time(scene):
+def test_no_one_waits_for_an_id_that_was_not_used_in_time(scene):
     (a,) = scene.stable("a")
     pending = scene.ask_to_join(requires_member_id=True).answer.member_id
     waiting = scene.ask_to_join(a)
@@ -108,14 +108,14 @@ def test_an_id_that_was_handed_out_can_be_given_back(scene):
     assert waiting.answer.generation == 2
 
 
-def test_a_leaving_member_that_waits_is_told_so(scene):
+def test_a_leaving_member_that_waits_is_answered(scene):
     _, b = scene.joined("a", "b")
     syncing = scene.ask_to_sync(b)
     scene.leave(b)
     assert syncing.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_timer_of_somebody_who_is_gone_does_nothing(scene):
+def test_a_timer_of_a_member_that_is_gone_does_nothing(scene):
     scene.stable("a")
     for timer in (member_timer("gone"), JOIN_TIMER):
         scene.timers[timer] = 0
@@ -133,7 +133,7 @@ def test_a_timer_of_a_round_that_is_over_does_nothing(scene):
 # -- connections that are gone
 
 
-def test_a_join_that_nobody_waits_for_any_more_has_not_joined(scene):
+def test_a_join_that_no_client_waits_for_any_more_has_not_joined(scene):
     a, b = scene.stable("a", "b")
     given_up = scene.ask_to_join(a)
     scene.happen(Forgotten(given_up))
@@ -144,7 +144,7 @@ def test_a_join_that_nobody_waits_for_any_more_has_not_joined(scene):
     assert list(scene.group.members) == [b]
 
 
-def test_a_sync_that_nobody_waits_for_any_more_leaves_the_member_its_share(scene):
+def test_a_sync_that_no_client_waits_for_any_more_leaves_the_member_its_share(scene):
     a, b = scene.joined("a", "b")
     given_up = scene.ask_to_sync(b)
     scene.time_is_over(member_timer(b))
@@ -185,7 +185,7 @@ def test_a_group_that_is_loaded_with_too_many_members_shares_out_again(scene):
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_whoever_waits_is_told_when_the_group_goes_elsewhere(scene):
+def test_one_that_waits_is_answered_when_the_group_goes_elsewhere(scene):
     a, _ = scene.stable("a", "b")
     waiting = scene.ask_to_join(a)
     scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))
@@ -194,7 +194,7 @@ def test_whoever_waits_is_told_when_the_group_goes_elsewhere(scene):
     assert scene.group.joins == {}
 
 
-def test_whoever_waits_for_its_share_is_told_too(scene):
+def test_one_that_waits_for_its_share_is_answered_too(scene):
     _, b = scene.joined("a", "b")
     waiting = scene.ask_to_sync(b)
     scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))

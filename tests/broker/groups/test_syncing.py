@@ -40,13 +40,13 @@ def test_a_member_that_the_leader_forgot_gets_an_empty_share(scene):
     assert (follower.answer.error, follower.answer.assignment) == (ErrorCode.NONE, b"")
 
 
-def test_a_share_for_somebody_who_is_not_a_member_is_dropped(scene):
+def test_a_share_for_someone_who_is_not_a_member_is_dropped(scene):
     (a,) = scene.joined("a")
     scene.ask_to_sync(a, {"stranger": b"x"})
     assert [row.member_id for row in scene.group.recorded.metadata.members] == [a]
 
 
-def test_shares_that_cannot_be_stored_are_nobodys_and_all_join_again(scene):
+def test_assignments_that_cannot_be_stored_are_dropped_and_all_join_again(scene):
     a, b = scene.joined("a", "b")
     follower = scene.ask_to_sync(b)
     scene.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -56,7 +56,7 @@ def test_shares_that_cannot_be_stored_are_nobodys_and_all_join_again(scene):
     assert scene.group.recorded.metadata is None
 
 
-def test_whoever_is_told_that_there_are_no_shares_has_a_whole_session_to_join_again(scene):
+def test_one_that_learns_that_there_are_no_shares_has_a_whole_session_to_join_again(scene):
     a, b = scene.joined("a", "b")
     scene.ask_to_sync(b)
     scene.time_is_over(Timer(TimerKind.MEMBER, b))
@@ -64,7 +64,7 @@ def test_whoever_is_told_that_there_are_no_shares_has_a_whole_session_to_join_ag
     assert scene.timers[Timer(TimerKind.MEMBER, b)] == 10_000
 
 
-def test_whoever_gets_its_share_has_a_whole_session(scene):
+def test_one_that_gets_its_share_has_a_whole_session(scene):
     a, b = scene.joined("a", "b")
     timer = Timer(TimerKind.MEMBER, b)
     scene.ask_to_sync(b)
@@ -140,12 +140,12 @@ def test_even_a_stable_group_drops_who_does_not_ask_for_its_share(scene):
     assert list(scene.group.members) == [a]
 
 
-def test_once_all_have_asked_nobody_is_dropped(scene):
+def test_once_all_have_asked_no_one_is_dropped(scene):
     scene.stable("a", "b")
     assert SYNC_TIMER not in scene.timers
 
 
-def test_when_nobody_asked_for_a_share_the_group_ends_up_empty(scene):
+def test_when_no_one_asked_for_a_share_the_group_ends_up_empty(scene):
     scene.joined("a", "b")
     scene.time_is_over(SYNC_TIMER)
     assert scene.group.state is GroupState.EMPTY

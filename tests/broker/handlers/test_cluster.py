@@ -42,7 +42,7 @@ async def test_addresses_are_those_of_the_asked_listener(autojump_clock, machine
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_what_the_caller_may_do_with_the_cluster_is_told_if_asked(autojump_clock, machine, version):
+async def test_what_the_caller_may_do_with_the_cluster_is_reported_if_asked(autojump_clock, machine, version):
     answer = await described(machine, version, include_cluster_authorized_operations=True)
     assert answer.cluster_authorized_operations == 8096
 

@@ -371,7 +371,7 @@ async def test_what_does_not_act_is_named_again_at_the_next_start(nursery, autoj
     assert "brokers/<default> in the store: num.io.threads has no effect in this version" in caplog.text
 
 
-async def test_whoever_waits_for_a_connection_gets_it_when_more_are_allowed(nursery, autojump_clock):
+async def test_one_that_waits_for_a_connection_gets_it_when_more_are_allowed(nursery, autojump_clock):
     machine = await Machine(nursery, broker_id="1", max_connections="1").start()
     client = await machine.connect()
     await client.ask(m.ApiVersionsRequest(), 0)  # it has the one place
@@ -413,9 +413,7 @@ async def test_addresses_that_are_not_to_be_found_leave_the_old_ones(nursery, au
     assert "the addresses to advertise stay as they are" in caplog.text
 
 
-async def test_other_addresses_are_advertised_though_the_store_could_not_be_reached_at_first(
-    nursery, autojump_clock, monkeypatch
-):
+async def test_other_addresses_are_advertised_once_the_store_can_be_reached(nursery, autojump_clock, monkeypatch):
     machine = await started(nursery)
     client = await machine.connect()
     write = SqliteStore.set

@@ -50,7 +50,7 @@ async def test_on_one_broker_no_election_is_needed(autojump_clock, machine, vers
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_of_everything_only_what_was_elected_is_told(autojump_clock, machine, version):
+async def test_of_everything_only_what_was_elected_is_reported(autojump_clock, machine, version):
     assert await elect(machine, version=version, everything=True) == (0, {})
 
 
@@ -65,7 +65,7 @@ async def test_an_unknown_kind_of_election_fails(autojump_clock, machine, electi
     assert await elect(machine, ("t", [0]), election_type=election_type) == (failed, {("t", 0): (failed, None)})
 
 
-async def test_asking_for_nothing_elects_nobody(autojump_clock, machine):
+async def test_asking_for_nothing_elects_no_one(autojump_clock, machine):
     assert await elect(machine) == await elect(machine, ("t", [])) == (0, {})
 
 
@@ -99,7 +99,7 @@ async def test_an_election_is_answered_when_its_outcome_is_known_here(autojump_c
     assert await leader(await company.connect(), "u") == OTHER
 
 
-async def test_an_election_that_cannot_be_is_told_in_kafkas_words(autojump_clock, company):
+async def test_an_election_that_cannot_be_is_reported_in_kafkas_words(autojump_clock, company):
     strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     refused = (80, f"Failed to elect leader for partition u-0 under strategy {strategy}")
     assert await elect(company, ("u", [0])) == await elect(company, everything=True) == (0, {("u", 0): refused})
@@ -118,7 +118,7 @@ async def test_what_is_on_its_way_is_listed_and_keeps_its_topic_from_growing(aut
     assert grown.error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-async def test_what_a_stopping_broker_still_leads_is_told(autojump_clock, company):
+async def test_what_a_stopping_broker_still_leads_is_reported(autojump_clock, company):
     request = m.ControlledShutdownRequest(broker_id=company.serving.broker_id)
     answer = await (await company.connect()).ask(request)
     assert [(row.topic_name, row.partition_index) for row in answer.remaining_partitions] == [("u", 0)]

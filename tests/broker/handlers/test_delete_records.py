@@ -154,7 +154,7 @@ async def test_the_new_start_survives_a_power_failure_right_after_the_answer(nur
     assert (await client.list_offset("t", EARLIEST)).offset >= 4
 
 
-async def test_the_keeper_deletes_the_segments_that_nobody_can_read(nursery, autojump_clock):
+async def test_the_keeper_deletes_the_segments_that_no_consumer_can_read(nursery, autojump_clock):
     machine, client = await with_records(nursery, count=40, segment_bytes="1024", file_delete_delay_ms="1000")
     segments = [name for name in machine.disk.list("/data/t-0") if name.endswith(".log")]
     assert await delete(client, 30) == (0, 30)

@@ -17,7 +17,7 @@ async def describe(client, topic: str = "t", partition: int = 0):
     return row
 
 
-async def test_each_producer_is_told_with_its_last_sequence_and_time(nursery, autojump_clock):
+async def test_each_producer_is_reported_with_its_last_sequence_and_time(nursery, autojump_clock):
     _, client = await with_topic(nursery, 2)
     for first in (0, 2):
         await client.produce("t", batch_of(b"a", b"b", producer_id=7, producer_epoch=3, base_sequence=first))
@@ -51,7 +51,7 @@ async def test_what_is_not_there_is_unknown_and_a_bad_name_is_invalid(nursery, a
     assert row.error_message == "Topic name is invalid: the empty string is not allowed"
 
 
-async def test_thousands_of_producers_are_told_completely(nursery, autojump_clock):
+async def test_thousands_of_producers_are_reported_completely(nursery, autojump_clock):
     _, client = await with_topic(nursery)
     for producer_id in range(1200):
         await client.produce("t", batch_of(b"a", producer_id=producer_id, producer_epoch=0, base_sequence=0))

@@ -138,7 +138,7 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock):
     assert [row.error_code for _, row in fetched(together)] == [0, 3]
 
 
-async def test_an_unknown_topic_id_is_told(nursery, autojump_clock):
+async def test_an_unknown_topic_id_is_reported(nursery, autojump_clock):
     _, client, _ = await with_topic(nursery)
     assert (await client.fetch(b"?" * 16, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -150,7 +150,7 @@ async def test_the_clients_idea_of_the_leader_epoch_is_checked(nursery, autojump
     assert (await client.fetch("t", leader_epoch=epoch)).error_code == code
 
 
-async def test_a_fetcher_whose_epoch_ended_earlier_is_told_where(nursery, autojump_clock):
+async def test_a_fetcher_whose_epoch_ended_earlier_learns_where(nursery, autojump_clock):
     machine, client, _ = await with_records(nursery, 3)
     await client.give_role(machine, "t")
     await client.produce("t", b"in epoch 1")
@@ -294,7 +294,7 @@ async def test_what_is_not_there_ends_the_wait_only_when_nothing_else_is_wanted(
     assert trio.current_time() == pytest.approx(began + 1, abs=0.01)
 
 
-async def test_records_above_the_high_watermark_wake_nobody_until_they_are_committed(nursery, autojump_clock):
+async def test_records_above_the_high_watermark_wake_no_one_until_they_are_committed(nursery, autojump_clock):
     machine, client, _ = await with_topic(nursery)
     me, other = machine.serving.broker_id, await machine.connect()
     await other.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
@@ -326,7 +326,7 @@ async def lose_by_deletion(machine, client):
         (lose_by_deletion, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-async def test_a_waiting_fetch_is_told_when_the_leadership_is_lost(nursery, autojump_clock, lose, code, in_session):
+async def test_a_waiting_fetch_is_answered_when_the_leadership_is_lost(nursery, autojump_clock, lose, code, in_session):
     machine, client, _ = await with_topic(nursery)
     session = (0, 0) if in_session else (0, -1)
     await client.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000, session=session), 10)
@@ -359,9 +359,7 @@ async def test_without_transactions_read_committed_reads_up_to_the_high_watermar
     assert row.aborted_transactions == []
 
 
-async def test_a_damaged_transaction_index_fails_readers_of_committed_records_of_that_partition(
-    nursery, autojump_clock, monkeypatch
-):
+async def test_a_damaged_transaction_index_fails_read_committed_of_that_partition(nursery, autojump_clock, monkeypatch):
     machine, client, _ = await with_records(nursery, partitions=2)
     damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_transactions
 
@@ -521,7 +519,7 @@ async def test_a_lookup_that_fails_takes_its_directory_offline_and_no_other(nurs
     assert (await client.produce("t", b"v", 1 - partition)).error_code == 0
 
 
-async def test_a_slice_that_cannot_be_sent_ends_its_connection_and_takes_its_directory_offline(nursery, autojump_clock):
+async def test_a_slice_that_cannot_be_read_ends_its_connection_and_its_directory(nursery, autojump_clock):
     machine, client, partition = await with_a_disk_that_reads_no_more(nursery, 100_000)
     with pytest.raises(EOFError):
         await client.fetch("t", 0, partition)

@@ -98,7 +98,7 @@ async def test_partitions_are_added_and_forgotten(nursery, autojump_clock):
     assert sorted(await session.rows()) == [0, 2]
 
 
-async def test_errors_are_told_again_until_they_are_over(nursery, autojump_clock):
+async def test_errors_are_sent_again_until_they_are_over(nursery, autojump_clock):
     _, session, _ = await in_session(nursery)
     for _ in range(2):
         rows = await session.rows([("t", 1, 99)])
@@ -148,7 +148,7 @@ async def test_a_partition_that_always_has_data_does_not_starve_the_others(nurse
     assert offsets == [5, 5, 5]
 
 
-async def test_a_high_watermark_and_a_log_start_that_moved_are_told(nursery, autojump_clock):
+async def test_a_high_watermark_and_a_log_start_that_moved_are_reported(nursery, autojump_clock):
     machine, session, other = await in_session(nursery)
     me = machine.serving.broker_id
     await other.give_role(machine, "t", 1, isr=[me, 2], replicas=[me, 2])
@@ -167,7 +167,7 @@ async def test_epochs_must_follow_each_other_and_the_session_lives_on(nursery, a
     assert await session.rows() == {}
 
 
-async def test_an_unknown_session_is_told(nursery, autojump_clock):
+async def test_an_unknown_session_is_reported(nursery, autojump_clock):
     _, session, _ = await in_session(nursery)
     session.session_id += 1
     answer = await session.fetch()
@@ -229,7 +229,7 @@ async def test_a_session_notices_that_its_topic_was_deleted_and_made_again(nurse
     assert values_in((await session.rows())[0]) == [b"of the new one"]
 
 
-async def test_a_fetch_by_id_that_waits_is_told_of_a_deleted_topic_as_one_by_name(nursery, autojump_clock):
+async def test_a_waiting_fetch_by_id_ends_like_one_by_name_when_its_topic_is_deleted(nursery, autojump_clock):
     machine, client, topic_id = await with_topic(nursery)
     other = await machine.connect()
     await client.send(fetch_request([(topic_id, 0, 0)], max_wait_ms=60_000), 13)

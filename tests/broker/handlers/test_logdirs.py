@@ -46,7 +46,7 @@ async def wish(client, path: str, topic: str, partition: int = 0, *, version: in
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_directory_is_told_with_the_sizes_of_its_logs(nursery, autojump_clock, version):
+async def test_every_directory_is_reported_with_the_sizes_of_its_logs(nursery, autojump_clock, version):
     _, client = await with_two_directories(nursery)
     await client.create_topic("t", 2)
     await client.produce("t", b"v", 1)
@@ -84,7 +84,7 @@ async def test_null_asks_for_all_logs_and_an_empty_list_for_none(nursery, autoju
     assert [row.topics for row in (await describe(client, *asked)).values()] == [[], []]
 
 
-async def test_many_logs_are_told_completely(nursery, autojump_clock):
+async def test_many_logs_are_reported_completely(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     await client.create_topic("t", 1100)
     assert sorted(await places(client, "t", 1100)) == list(range(1100))
@@ -102,7 +102,7 @@ async def test_a_directory_that_is_offline_says_so_and_nothing_else(nursery, aut
     assert (row.total_bytes, row.usable_bytes) == (-1, -1)
 
 
-async def test_a_log_that_nobody_uses_has_no_lag(nursery, autojump_clock):
+async def test_a_log_that_is_not_used_has_no_lag(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
     await client.create_topic("t")
     await client.stop_replica(machine, "t")

@@ -88,7 +88,7 @@ async def test_topics_are_found_by_their_ids(nursery, autojump_clock):
     assert [(topic.name, topic.topic_id, topic.error_code) for topic in answer.topics] == [("b", topic_id, 0)]
 
 
-async def test_an_unknown_id_is_told_with_the_id_and_creates_nothing(nursery, autojump_clock):
+async def test_an_unknown_id_is_reported_with_the_id_and_creates_nothing(nursery, autojump_clock):
     _, client = await with_topics(nursery)
     answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"?" * 16, name=None)]), 12)
     (topic,) = answer.topics
@@ -104,7 +104,7 @@ async def test_versions_that_carry_ids_without_serving_them_refuse_their_use(nur
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
 
 
-async def test_the_operations_that_a_client_may_do_are_told_on_demand(nursery, autojump_clock):
+async def test_the_operations_that_a_client_may_do_are_reported_on_demand(nursery, autojump_clock):
     _, client = await with_topics(nursery, "a")
     plain = await client.ask(m.MetadataRequest(topics=[Asked(name="a")]), 10)
     asked = m.MetadataRequest(
@@ -134,7 +134,7 @@ async def test_an_unknown_topic_is_an_error_when_the_broker_forbids_to_create_it
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 12])
-async def test_an_unknown_topic_is_created_and_the_client_told_to_try_again(nursery, autojump_clock, version):
+async def test_an_unknown_topic_is_created_and_the_client_tries_again(nursery, autojump_clock, version):
     _, client = await with_topics(nursery, num_partitions="3")
     first = (await client.metadata("new", create=True, version=version))["new"]
     assert (first.error_code, first.partitions) == (ErrorCode.LEADER_NOT_AVAILABLE, [])
@@ -256,7 +256,7 @@ async def back_under_a_silent_controller(nursery):
     return machine, office
 
 
-async def test_a_broker_that_was_not_told_anything_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
+async def test_a_broker_that_has_no_metadata_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
     machine, office = await back_under_a_silent_controller(nursery)
     await trio.sleep(0.1)
     client = await machine.connect()
@@ -266,7 +266,7 @@ async def test_a_broker_that_was_not_told_anything_yet_waits_rather_than_to_deny
     assert [topic.name for topic in (await client.receive()).topics] == ["t"]
 
 
-async def test_a_broker_that_nobody_tells_anything_for_long_sends_clients_away(nursery, autojump_clock):
+async def test_a_broker_that_gets_no_metadata_for_long_sends_clients_away(nursery, autojump_clock):
     machine, office = await back_under_a_silent_controller(nursery)
     await trio.sleep(15)
     client = await machine.connect()
@@ -315,7 +315,7 @@ def call_of(version):
 
 
 @pytest.mark.parametrize("version", range(13))
-async def test_all_topics_are_told_as_if_each_were_named(nursery, autojump_clock, version):
+async def test_all_topics_are_reported_as_if_each_were_named(nursery, autojump_clock, version):
     counts = {f"t{number}": number % 4 + 1 for number in range(150)} | {"large": 1500}
     broker = told_of(await isolated(nursery), **counts)
     flags = {"include_topic_authorized_operations": True} if version >= 8 else {}
@@ -335,7 +335,7 @@ async def test_all_topics_are_encoded_once_until_they_change(nursery, autojump_c
     assert [topic.name for topic in response.topics] == ["a", "b", "c"]
 
 
-async def test_all_topics_of_a_large_cluster_are_told_in_many_steps(nursery, autojump_clock):
+async def test_all_topics_of_a_large_cluster_are_reported_in_many_steps(nursery, autojump_clock):
     broker = told_of(await isolated(nursery), **{f"t{number}": 3 for number in range(2000)}, large=3000)
     with StepMeter() as meter:
         response = await answer(broker, call_of(12), m.MetadataRequest(topics=None))

@@ -53,9 +53,7 @@ async def test_every_version_with_format_2_is_served(nursery, autojump_clock, ve
     assert await client.read_values("t") == [b"v"]
 
 
-async def test_without_acknowledgement_nothing_is_sent_and_the_next_answer_is_the_next_requests(
-    nursery, autojump_clock
-):
+async def test_with_acks_0_nothing_is_sent_and_the_next_answer_is_the_next_requests(nursery, autojump_clock):
     _, client = await with_topic(nursery)
     client._asked.clear()
     await client.send(produce_request("t", b"silent", acks=0))
@@ -65,9 +63,7 @@ async def test_without_acknowledgement_nothing_is_sent_and_the_next_answer_is_th
     assert await client.read_values("t") == [b"silent", b"loud"]
 
 
-async def test_without_acknowledgement_an_error_closes_the_connection_after_the_others_were_stored(
-    nursery, autojump_clock
-):
+async def test_with_acks_0_an_error_closes_the_connection_after_all_were_stored(nursery, autojump_clock):
     machine, client = await with_topic(nursery)
     await client.send(produce_many({("unknown", 0): b"x", ("t", 0): b"stored"}, acks=0))
     assert await client.is_closed(within_seconds=1)
@@ -172,7 +168,7 @@ async def test_old_formats_in_a_new_version_are_invalid_records(nursery, autojum
     assert (await client.produce("t", batch)).error_code == ErrorCode.INVALID_RECORD
 
 
-async def test_log_append_time_is_told_and_written(nursery, autojump_clock):
+async def test_log_append_time_is_reported_and_written(nursery, autojump_clock):
     _, client = await with_topic(nursery, message_timestamp_type="LogAppendTime")
     await trio.sleep(100)
     row = await client.produce("t", batch_of(b"v"))
@@ -187,7 +183,7 @@ async def test_large_batches_go_through_a_thread_and_come_out_the_same(nursery, 
     assert await client.read_values("t") == [value]
 
 
-async def test_transactional_batches_are_refused_until_somebody_coordinates_them(nursery, autojump_clock):
+async def test_transactional_batches_are_refused_until_someone_coordinates_them(nursery, autojump_clock):
     _, client = await with_topic(nursery)
     batch = batch_of(b"v", attributes=16, producer_id=7, producer_epoch=0, base_sequence=0)
     assert (await client.produce("t", batch, transactional_id="tx")).error_code == 49
@@ -252,7 +248,7 @@ async def lose_by_deletion(machine, client):
 
 
 @pytest.mark.parametrize("lose", [lose_by_new_leader, lose_by_stop, lose_by_deletion])
-async def test_a_produce_that_waits_is_told_when_the_leadership_is_lost(nursery, autojump_clock, lose):
+async def test_a_produce_that_waits_is_answered_when_the_leadership_is_lost(nursery, autojump_clock, lose):
     machine, client = await with_topic(nursery)
     me = machine.serving.broker_id
     await client.give_role(machine, "t", isr=[me, 2], replicas=[me, 2])
@@ -568,9 +564,7 @@ async def test_what_was_not_found_once_is_not_looked_for_again(nursery, autojump
     assert visits[0] > 0 and visits[1:] == [0, 0]
 
 
-async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_holds_only_the_last(
-    nursery, autojump_clock
-):
+async def test_a_retry_after_a_restart_is_a_duplicate_though_not_in_the_snapshot(nursery, autojump_clock):
     """Refused as out of order, as Apache Kafka does, all five would be written again under a new epoch."""
     machine, client = await with_topic(nursery)
     batches = [idempotent(number) for number in range(5)]
@@ -583,7 +577,7 @@ async def test_a_retry_after_a_clean_restart_is_a_duplicate_although_a_snapshot_
     assert len(await client.read_values("t")) == 5
 
 
-async def test_a_disk_that_fails_while_an_old_batch_is_looked_for_takes_its_directory_offline(nursery, autojump_clock):
+async def test_a_disk_that_fails_while_a_duplicate_is_searched_goes_offline(nursery, autojump_clock):
     machine = await Machine(nursery, log_dirs="/a,/b").start()
     client = await machine.connect()
     await client.create_topic("t", 2)

@@ -78,7 +78,7 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock, version
 
 
 @pytest.mark.parametrize(("version", "is_told"), [(0, False), (1, False), (2, True)])
-async def test_the_time_of_the_append_is_told_from_version_2_on(nursery, autojump_clock, version, is_told):
+async def test_the_time_of_the_append_is_reported_from_version_2_on(nursery, autojump_clock, version, is_told):
     _, client = await with_topic(nursery, message_timestamp_type="LogAppendTime")
     row = await client.produce("t", message(), version=version)
     (record,) = (await stored(client))[1]

@@ -26,7 +26,7 @@ async def connected(nursery):
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_every_version_of_acl_requests_is_told_that_there_is_no_authorizer(nursery, autojump_clock, version):
+async def test_every_version_of_acl_requests_learns_that_there_is_no_authorizer(nursery, autojump_clock, version):
     client = await connected(nursery)
     described = await client.ask(m.DescribeAclsRequest(resource_type_filter=1, **ANY), version)
     assert (described.error_code, described.error_message, described.resources) == (DISABLED, ON_BROKER, [])
@@ -53,7 +53,7 @@ async def test_a_rule_with_an_element_of_code_0_closes_the_connection(nursery, a
     assert await client.is_closed()
 
 
-async def test_codes_that_nobody_knows_are_no_reason_to_close(nursery, autojump_clock):
+async def test_unknown_codes_are_no_reason_to_close(nursery, autojump_clock):
     client = await connected(nursery)
     answer = await client.ask(m.DescribeAclsRequest(resource_type_filter=99, operation=99, permission_type=99))
     assert answer.error_code == DISABLED
@@ -62,7 +62,7 @@ async def test_codes_that_nobody_knows_are_no_reason_to_close(nursery, autojump_
 # -- SASL and tokens
 
 
-async def test_nobody_logs_in_on_a_plaintext_listener(nursery, autojump_clock):
+async def test_no_one_logs_in_on_a_plaintext_listener(nursery, autojump_clock):
     client = await connected(nursery)
     for version in range(2):
         shaken = await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), version)
@@ -74,7 +74,7 @@ async def test_nobody_logs_in_on_a_plaintext_listener(nursery, autojump_clock):
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_tokens_need_somebody_who_has_logged_in(nursery, autojump_clock, version):
+async def test_tokens_need_someone_who_has_logged_in(nursery, autojump_clock, version):
     client = await connected(nursery)
     created = await client.ask(m.CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
     assert (created.error_code, created.principal_type, created.principal_name) == (NOT_ALLOWED, "User", "ANONYMOUS")
@@ -96,7 +96,7 @@ async def test_tokens_need_somebody_who_has_logged_in(nursery, autojump_clock, v
         (None, "bob", -1, ("User", "ANONYMOUS")),
     ],
 )
-async def test_a_token_for_somebody_else_names_him_as_its_owner(nursery, autojump_clock, kind, name, code, owner):
+async def test_a_token_for_another_user_names_that_user_as_owner(nursery, autojump_clock, kind, name, code, owner):
     client = await connected(nursery)
     asked = m.CreateDelegationTokenRequest(owner_principal_type=kind, owner_principal_name=name, max_lifetime_ms=-1)
     told = await client.ask(asked)
@@ -154,7 +154,7 @@ async def test_credentials_survive_a_restart(nursery, autojump_clock):
     assert await described(await machine.connect()) == {"a": [(1, 4096)]}
 
 
-async def test_what_cannot_be_described_is_told_user_by_user(nursery, autojump_clock):
+async def test_what_cannot_be_described_is_reported_user_by_user(nursery, autojump_clock):
     client = await connected(nursery)
     await alter(client, to_set("a"))
     assert await described(client, "nobody", "a", "b", "b", "", "", "..") == {

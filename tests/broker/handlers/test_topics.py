@@ -307,7 +307,7 @@ async def test_waiting_fetches_are_answered_when_their_topic_is_deleted(nursery,
     assert trio.current_time() < began + 1
 
 
-async def test_idempotent_producers_begin_anew_in_the_new_topic(nursery, autojump_clock):
+async def test_idempotent_producers_begin_again_in_the_new_topic(nursery, autojump_clock):
     _, client = await connected(nursery)
     for _ in range(2):
         await client.create_topic("t")

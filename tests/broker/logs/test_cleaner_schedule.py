@@ -172,7 +172,7 @@ async def test_what_is_not_committed_yet_is_not_cleaned(autojump_clock, nursery)
     assert scene.offsets() == [7, 8, 9, *range(10, 20)]
 
 
-async def test_a_log_that_nobody_hosts_yet_is_left_alone(autojump_clock, nursery):
+async def test_a_log_that_is_not_hosted_yet_is_left_alone(autojump_clock, nursery):
     scene = await Scene().start(nursery, T0)
     scene.fill()
     del scene.high_watermarks[T0]
@@ -298,7 +298,7 @@ async def test_the_rate_can_change(autojump_clock, nursery):
     assert scene.checkpoint() == {T0: 10}
 
 
-async def test_a_segment_that_somebody_cut_short_does_not_end_the_cleaner(autojump_clock, nursery, caplog):
+async def test_a_segment_that_someone_cut_short_does_not_end_the_cleaner(autojump_clock, nursery, caplog):
     scene = await Scene().start(nursery, T0, T1)
     scene.fill(T0)
     scene.fill(T1)
@@ -479,7 +479,7 @@ async def test_a_log_that_is_deleted_is_left_at_once(autojump_clock, nursery):
     assert scene.failed == []
 
 
-async def test_a_pass_that_is_given_up_leaves_the_log_as_it_is_and_another_one_begins_anew(autojump_clock, nursery):
+async def test_a_pass_that_is_given_up_leaves_the_log_as_it_is_and_another_begins(autojump_clock, nursery):
     scene = await slow().start(nursery, T0)
     scene.fill(count=60)
     await a_pass()
@@ -524,7 +524,7 @@ async def test_a_stop_in_the_midst_of_a_pass_leaves_a_clean_log(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_a_disk_that_fails_in_a_pass_takes_its_directory_offline_and_the_others_go_on(autojump_clock, nursery):
+async def test_a_disk_that_fails_in_a_pass_takes_only_its_directory_offline(autojump_clock, nursery):
     scene = await Scene(directories="/d1,/d2").start(nursery, T0, T1)
     for key in (T0, T1):
         scene.fill(key)

@@ -261,9 +261,7 @@ async def test_a_start_that_lacks_a_descriptor_fails_rather_than_skip_what_is_th
 
 
 @pytest.mark.parametrize("operation", ["rename", "sync_directory"])
-async def test_a_start_that_cannot_finish_a_move_for_a_shortage_fails_and_the_next_one_finishes_it(
-    operation, autojump_clock
-):
+async def test_a_start_that_cannot_finish_a_move_fails_and_the_next_one_finishes_it(operation, autojump_clock):
     scene = await Scene(directories="/d1").start()
     await scene.create(T0)
     scene.append(T0)
@@ -291,7 +289,7 @@ async def test_a_deletion_that_lacks_a_descriptor_is_carried_out_a_little_later(
 # -- a full disk
 
 
-async def test_after_a_full_disk_the_start_writes_nothing_anew(autojump_clock, nursery):
+async def test_after_a_full_disk_the_start_rewrites_nothing(autojump_clock, nursery):
     scene = await Scene(MemDisk(capacity_bytes=300_000), "/d1").start()
     await scene.create(T0)
     with pytest.raises(StorageError, match="ENOSPC") as full:
@@ -312,7 +310,7 @@ async def test_a_failed_sync_or_device_leaves_a_mark(operation, cause, autojump_
     assert scene.disk.exists("/d1/.failed")
 
 
-async def test_a_start_that_has_no_room_to_write_anew_leaves_nothing_behind(autojump_clock, nursery):
+async def test_a_start_that_has_no_room_to_rewrite_files_leaves_nothing_behind(autojump_clock, nursery):
     scene = await Scene(MemDisk(capacity_bytes=300_000), "/d1").start()
     await scene.create(T0)
     scene.append(T0, value=bytes(200_000))
@@ -340,7 +338,7 @@ async def test_a_sync_that_fails_after_its_directory_did_leaves_a_mark(autojump_
     assert scene.disk.exists("/d1/.failed")
 
 
-async def test_a_flush_that_lacks_a_descriptor_while_its_directory_fails_is_not_begun_again(autojump_clock, nursery):
+async def test_a_flush_that_lacks_a_descriptor_in_a_failed_directory_is_not_repeated(autojump_clock, nursery):
     scene = await Scene(directories="/d1,/d2").start(nursery)
     await scene.create(T0)
     scene.append(T0)
@@ -366,7 +364,7 @@ async def test_a_directory_whose_name_could_not_be_synced_is_made_again(autojump
         assert disk.crash_machine(random.Random(seed)).exists("/d1/t-0/00000000000000000000.log")
 
 
-async def test_a_sync_that_fails_while_its_log_is_about_to_be_cut_takes_the_directory_offline(autojump_clock, nursery):
+async def test_a_sync_that_fails_before_its_log_is_cut_takes_the_directory_offline(autojump_clock, nursery):
     scene = await Scene(directories="/d1,/d2").start(nursery)
     await scene.create(T0)
     for _ in range(2):

@@ -122,7 +122,7 @@ async def test_of_two_logs_that_of_a_deleted_topic_gives_way(autojump_clock, nur
 
 
 @pytest.mark.parametrize(("second", "current"), [(TOPIC_ID, TOPIC_ID), (OTHER_ID, None)], ids=["one id", "no id"])
-async def test_two_logs_of_which_nobody_knows_the_right_one_are_refused(autojump_clock, second, current):
+async def test_two_logs_of_which_no_one_knows_the_right_one_are_refused(autojump_clock, second, current):
     scene = await with_two_logs(TOPIC_ID, second)
     scene.topic_ids = {"t": current}
     assert "t-0 is in both /d1 and /d2" in await refusal(scene)
@@ -287,7 +287,7 @@ async def test_abandoning_is_a_crash(autojump_clock):
     assert again.logs.get(T0).log_end_offset == 1
 
 
-async def test_logs_are_opened_in_several_threads_if_told_so(autojump_clock):
+async def test_logs_are_opened_in_several_threads_if_configured(autojump_clock):
     scene = await Scene(directories="/d1").start()
     await scene.create(*(TopicPartition("t", number) for number in range(8)))
     again = Scene(scene.disk.crash_process(), "/d1", num_recovery_threads_per_data_dir="4")
@@ -347,7 +347,7 @@ async def test_a_log_made_again_does_not_inherit_the_checkpoints_of_the_deleted_
     assert known == ({}, 0)
 
 
-async def test_an_error_of_a_log_that_was_deleted_is_nobodys_failure(autojump_clock, nursery):
+async def test_an_error_of_a_log_that_was_deleted_is_no_failure(autojump_clock, nursery):
     scene = await Scene().start(nursery)
     await scene.create(T0)
     log = scene.logs.get(T0)
@@ -395,7 +395,7 @@ async def test_an_idle_broker_writes_nothing(autojump_clock, nursery):
     assert [scene.disk.modified_ms(path) for path in files] == before
 
 
-async def test_the_high_watermark_of_a_partition_that_nobody_hosts_yet_is_kept(autojump_clock, nursery):
+async def test_the_high_watermark_of_a_partition_that_is_not_hosted_yet_is_kept(autojump_clock, nursery):
     scene = await Scene(directories="/d1").start(nursery)
     await scene.create(T0, T1)
     scene.append(T0, 7)
@@ -454,7 +454,7 @@ async def test_a_segment_that_cannot_be_removed_takes_its_directory_offline(auto
     assert [path for path, _ in scene.failed] == ["/d1"]
 
 
-async def test_nothing_is_deleted_of_a_partition_that_nobody_hosts(autojump_clock, nursery):
+async def test_nothing_is_deleted_of_a_partition_that_is_not_hosted(autojump_clock, nursery):
     scene = await Scene(directories="/d1", log_retention_ms="60000").start(nursery)
     await scene.create(T0)
     scene.append(T0, 5)

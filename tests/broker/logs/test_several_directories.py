@@ -43,7 +43,7 @@ async def test_a_directory_that_fails_takes_its_partitions_along_and_no_others(n
         assert (await client.list_offset("t", -1, partition)).error_code == code
 
 
-async def test_waiting_fetches_are_told_when_their_directory_fails(nursery, autojump_clock):
+async def test_waiting_fetches_are_answered_when_their_directory_fails(nursery, autojump_clock):
     machine = await Machine(nursery, log_dirs="/a,/b").start()
     directories = await spread(machine)
     (partition, *_) = [partition for partition, path in directories.items() if path == "/b"]

@@ -131,7 +131,7 @@ async def test_those_who_ask_at_once_are_served_in_turn(autojump_clock, other, p
     assert len(other.streams) == 1
 
 
-async def test_whoever_waits_too_long_for_a_turn_leaves_the_connection_to_others(autojump_clock, other, peer, nursery):
+async def test_one_that_waits_too_long_for_a_turn_leaves_the_connection_to_others(autojump_clock, other, peer, nursery):
     async def slowly(request, header):
         await trio.sleep(2)
         return other.answer_well(request, header)
@@ -170,11 +170,11 @@ async def test_a_cancelled_question_leaves_no_connection_behind(autojump_clock, 
     assert await peer.ask(asked(), 1000) == ANSWER
 
 
-async def test_nobody_at_the_address_is_said_at_once(autojump_clock, net, peer):
+async def test_no_one_at_the_address_is_said_at_once(autojump_clock, net, peer):
     assert "nobody listens" in await lost(peer)
 
 
-async def test_a_broker_that_nobody_knows_is_lost(autojump_clock, net):
+async def test_a_broker_that_is_unknown_is_lost(autojump_clock, net):
     assert "nobody knows" in await lost(RemotePeer(net, lambda: None, "1", {SHUTDOWN: 3}))
 
 
@@ -185,7 +185,7 @@ async def test_a_broker_that_moved_is_found_at_the_next_connect(autojump_clock, 
     assert await peer.ask(asked(), 1000) == ANSWER
 
 
-async def test_a_connection_that_the_other_side_closed_is_opened_anew(autojump_clock, other, peer):
+async def test_a_connection_that_the_other_side_closed_is_opened_again(autojump_clock, other, peer):
     await peer.ask(asked(), 1000)
     other.streams[0].close()
     await lost(peer)

@@ -97,7 +97,7 @@ async def test_a_store_that_cannot_be_reached_is_asked_again_later(scene):
         await scene.ask()
 
 
-async def test_the_controller_is_told_when_nothing_has_changed_for_5_seconds(scene, autojump_clock):
+async def test_the_controller_is_notified_when_nothing_has_changed_for_5_seconds(scene, autojump_clock):
     for epoch in range(5):
         await scene.ask(isr=(ME,) if epoch % 2 else (ME, OTHER), partition_epoch=epoch)
         await trio.sleep(3)

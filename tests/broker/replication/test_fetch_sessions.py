@@ -180,7 +180,7 @@ def test_a_larger_session_displaces_a_smaller_one_that_had_its_two_minutes() -> 
     assert sessions.continue_session(large.session_id, 3, 0.0) is large
 
 
-def test_a_follower_displaces_a_consumer_at_once_and_no_consumer_displaces_a_follower() -> None:
+def test_a_follower_displaces_a_consumer_and_no_consumer_displaces_a_follower() -> None:
     sessions = FetchSessions(random.Random(1))
     consumers = session_of(sessions, slots=1, partitions=100)
     followers = session_of(sessions, slots=1, partitions=1, of_follower=True)

@@ -101,7 +101,7 @@ def test_a_partition_that_comes_back_before_the_next_fetch_costs_nothing():
     assert (asked.named, asked.forgotten) == ({}, [])
 
 
-def test_a_topic_that_was_made_anew_is_forgotten_by_its_old_id():
+def test_a_topic_that_was_made_again_is_forgotten_by_its_old_id():
     session = established(T0)
     session.want(T0, at(0)._replace(topic_id=U_ID))
     asked = session.ask(by_id=True)
@@ -121,7 +121,7 @@ def test_an_error_of_the_session_leads_to_a_full_fetch(code, session_id):
     assert (list(asked.named), asked.forgotten) == ([T0], [])
 
 
-def test_after_an_answer_that_never_came_the_next_fetch_is_full_and_closes_the_session():
+def test_after_a_lost_answer_the_next_fetch_is_full_and_closes_the_session():
     session = established(T0)
     session.ask(by_id=True)
     session.lost()
@@ -319,7 +319,7 @@ def test_partitions_are_divided_among_fetchers(topic, partition, count, index):
 @pytest.mark.parametrize(
     ("code", "found"), [(0, 9), (74, ErrorCode.FENCED_LEADER_EPOCH), (999, ErrorCode.UNKNOWN_SERVER_ERROR)]
 )
-def test_where_the_leaders_log_ends_is_told_or_why_not(code, found):
+def test_where_the_leaders_log_ends_is_reported_or_why_not(code, found):
     row = m.ListOffsetsResponse.ListOffsetsPartitionResponse(error_code=code, offset=9)
     topic = m.ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])
     assert offset_of(m.ListOffsetsResponse(topics=[topic])) == found

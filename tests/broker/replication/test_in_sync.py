@@ -183,7 +183,7 @@ def test_who_came_while_another_change_was_on_its_way_joins_at_another_fetch():
     assert scene.partition.asked_isr.in_sync_replicas == [ME, OTHER, THIRD]
 
 
-def test_a_follower_whose_session_goes_on_is_in_sync_in_partitions_that_it_does_not_name():
+def test_a_follower_is_in_sync_in_partitions_that_its_session_does_not_name():
     scene, pulse = Scene().lead(isr=(ME, OTHER)), Pulse()
     fetches(scene, OTHER, 0, pulse=pulse)
     scene.time_ms = pulse.last_fetch_ms = 10 * LAG_MS

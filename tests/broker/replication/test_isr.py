@@ -54,7 +54,7 @@ def test_a_follower_is_as_current_as_its_fetches_show(fetches, caught_up_ms):
     assert fetching(*fetches).caught_up_ms == caught_up_ms
 
 
-def test_a_quiet_partition_is_caught_up_whenever_its_follower_fetches_others_in_the_same_session():
+def test_a_quiet_partition_is_caught_up_when_its_session_fetches_others():
     pulse = Pulse()
     follower = fetching((5, 10, 10), pulse=pulse)
     pulse.last_fetch_ms = 900
@@ -65,7 +65,7 @@ def test_a_quiet_partition_is_caught_up_whenever_its_follower_fetches_others_in_
     assert follower.caught_up_ms == 900
 
 
-def test_a_follower_that_registered_anew_says_so_for_its_quiet_partitions_too():
+def test_a_follower_that_registered_again_says_so_for_its_quiet_partitions_too():
     pulse = Pulse()
     follower = fetching((5, 10, 10), pulse=pulse)
     follower.broker_epoch = pulse.broker_epoch = 33
@@ -87,7 +87,7 @@ def test_a_partition_that_a_follower_fetches_no_more_ages_though_others_are_fetc
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 50), st.integers(0, 20))),
     st.integers(0, 20),
 )
-def test_nobody_is_caught_up_before_it_had_what_there_was_then(steps, start):
+def test_no_one_is_caught_up_before_it_had_what_there_was_then(steps, start):
     """Against the definition: the latest moment of a fetch at which the log ended no later than it has read by now."""
     follower, now_ms, end_offset, reached, ends = Follower(2), 0, start, 0, []
     for passed, read, appended in steps:
@@ -116,7 +116,7 @@ def test_in_sync_is_who_had_everything_lately(follower, limits, expected):
     assert is_caught_up(follower, 10, 100_000, limits) is expected
 
 
-def test_by_the_number_of_messages_a_burst_puts_a_follower_out_of_sync_that_time_leaves_in():
+def test_a_burst_puts_a_follower_out_of_sync_by_the_old_rule_of_messages():
     follower = at(1000, caught_up_ms=99_999)
     assert is_caught_up(follower, 1100, 100_000, AT_MOST_100_BEHIND)
     assert not is_caught_up(follower, 1101, 100_000, AT_MOST_100_BEHIND)

@@ -73,7 +73,7 @@ async def test_what_follows_is_sent_whatever_the_role(autojump_clock):
     ("offset", "last_epoch", "parted"),
     [(3, 2, (1, 2)), (3, 1, (1, 2)), (5, 3, (3, 4)), (4, 9, (3, 4)), (4, 3, (-1, -1)), (2, 1, (-1, -1))],
 )
-async def test_logs_that_parted_are_told_where(autojump_clock, offset, last_epoch, parted):
+async def test_a_log_that_parted_learns_where(autojump_clock, offset, last_epoch, parted):
     leader, _, _ = scene(1, 1, 3, 3)
     row = await fetch(leader, offset, last_epoch)
     assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == parted

@@ -135,7 +135,7 @@ async def test_clients_that_read_and_write_during_a_move_see_one_log(nursery, au
     assert seen == written
 
 
-async def test_a_move_is_told_of_with_how_far_it_is_behind(nursery, autojump_clock):
+async def test_a_move_is_described_with_how_far_it_is_behind(nursery, autojump_clock):
     machine, client = await slowly_moving(nursery)
     assert directories(machine) == {"/a": ["current"], "/b": ["future"]}
     assert await described(client) == {"/a": (0, False), "/b": (9, True)}

@@ -91,7 +91,7 @@ class Scene:
 # -- roles
 
 
-def test_nobody_appends_before_a_role_was_given():
+def test_no_one_appends_before_a_role_was_given():
     assert Scene().append() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -172,7 +172,7 @@ def test_what_followers_had_under_another_leadership_is_forgotten():
     assert scene.partition.followers[OTHER].log_end_offset == -1
 
 
-def test_a_follower_that_leaves_the_in_sync_replicas_no_longer_holds_the_high_watermark():
+def test_a_follower_that_leaves_the_isr_no_longer_holds_the_high_watermark():
     scene = Scene().lead(isr=(ME, OTHER))
     scene.append(3)
     scene.lead(1, isr=(ME,))
@@ -238,7 +238,7 @@ def test_only_a_truncation_lowers_a_followers_high_watermark():
     assert waiter.take_dirty() == [scene.partition]
 
 
-def test_a_leader_takes_its_high_watermark_from_nobody():
+def test_a_leader_takes_its_high_watermark_from_no_one():
     scene = Scene().lead(isr=(ME, OTHER))
     scene.append(3)
     scene.partition.follow_to(3)
@@ -285,7 +285,7 @@ def test_a_refused_batch_leaves_no_trace():
     assert waiter.take_dirty() == [] and scene.log.log_end_offset == 1
 
 
-def test_a_disk_that_refuses_a_write_is_told_and_ends_the_leadership():
+def test_a_disk_that_refuses_a_write_is_reported_and_ends_the_leadership():
     scene = Scene().lead()
     scene.disk.fail_next("write", "ENOSPC")
     assert scene.append() == ErrorCode.KAFKA_STORAGE_ERROR
@@ -302,7 +302,7 @@ def test_a_log_that_contradicts_itself_is_given_up():
     assert len(scene.failures) == 1
 
 
-def test_a_disk_that_refuses_a_read_is_told():
+def test_a_disk_that_refuses_a_read_is_reported():
     scene = Scene().lead()
     scene.append()
     scene.disk.fail_next("read")
@@ -381,7 +381,7 @@ async def test_acks_all_waits_for_the_followers(autojump_clock):
     assert await outcome_of(scene, acts) == [ErrorCode.NONE, 3]
 
 
-async def test_acks_1_waits_for_nobody_but_a_demanded_flush(autojump_clock):
+async def test_acks_1_waits_for_no_one_but_a_demanded_flush(autojump_clock):
     assert await outcome_of(Scene().lead(isr=(ME, OTHER)), [], ACKS_LEADER) == [ErrorCode.NONE, 0]
     scene = Scene(flush_messages="1").lead(isr=(ME, OTHER))
     assert await outcome_of(scene, [lambda: None, scene.flush], ACKS_LEADER) == [ErrorCode.NONE, 2]
@@ -393,7 +393,7 @@ async def test_what_is_not_committed_in_time_times_out(autojump_clock):
 
 @pytest.mark.parametrize("acks", [ACKS_ALL, ACKS_LEADER])
 @pytest.mark.parametrize("lose", [lambda s: s.follow(1), lambda s: s.partition.resign()])
-async def test_who_waits_is_told_when_the_leadership_ends(autojump_clock, acks, lose):
+async def test_who_waits_is_answered_when_the_leadership_ends(autojump_clock, acks, lose):
     scene = Scene(flush_messages="1").lead(isr=(ME, OTHER))
     assert await outcome_of(scene, [lambda: lose(scene)], acks) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 1]
 
@@ -434,7 +434,7 @@ async def test_several_appends_wait_together_and_have_their_own_outcomes(autojum
     assert trio.current_time() == pytest.approx(5)
 
 
-async def test_a_leadership_that_was_lost_and_won_again_does_not_acknowledge_what_was_before(autojump_clock):
+async def test_a_leader_again_does_not_acknowledge_what_was_appended_before(autojump_clock):
     scene = Scene().lead(isr=(ME, OTHER))
 
     def lose_and_win():

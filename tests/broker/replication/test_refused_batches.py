@@ -67,9 +67,7 @@ async def test_another_epoch_of_the_producer_is_judged_by_the_log_alone(nursery,
     assert await send(topic, 2, 0, epoch=1) == 0
 
 
-async def test_a_retry_of_what_is_in_the_log_is_answered_although_a_batch_before_it_was_refused(
-    nursery, autojump_clock
-):
+async def test_a_retry_of_what_is_in_the_log_is_answered_behind_a_refused_batch(nursery, autojump_clock):
     _, topic = await led_topic(nursery, isr=[1, 2])
     assert [await send(topic, 1, sequence) for sequence in (0, 1)] == [0, 0]
     assert await send(topic, 2, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER

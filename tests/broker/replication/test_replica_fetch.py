@@ -208,7 +208,7 @@ async def test_a_follower_that_came_back_without_its_log_is_not_taken_in_for_wha
     assert await leader.isr() == [ME, OTHER]
 
 
-async def test_a_follower_of_a_quiet_partition_joins_at_its_next_fetch_though_it_names_nothing(nursery, autojump_clock):
+async def test_a_follower_of_a_quiet_partition_joins_though_its_fetch_names_nothing(nursery, autojump_clock):
     leader = await leading(nursery)
     session = Session(await leader.machine.connect())
     await leader.machine.other.close()
@@ -263,7 +263,7 @@ async def test_a_session_keeps_a_follower_in_sync_in_quiet_partitions(nursery, a
     assert await leader.isr(1) == [ME, OTHER]
 
 
-async def test_a_fetch_that_is_not_in_order_keeps_nobody_in_sync(nursery, autojump_clock):
+async def test_a_fetch_that_is_not_in_order_keeps_no_one_in_sync(nursery, autojump_clock):
     leader = await leading(nursery)
     session = Session(await leader.machine.connect())
     await session.rows([("t", 0, 0)], replica_id=OTHER)
@@ -298,7 +298,7 @@ async def test_a_partition_that_a_follower_forgets_ages_though_its_session_goes_
     assert await leader.isr() == [ME]
 
 
-async def test_what_did_not_fit_into_an_answer_comes_in_the_next_though_it_is_not_committed(nursery, autojump_clock):
+async def test_what_did_not_fit_into_an_answer_comes_next_though_not_committed(nursery, autojump_clock):
     leader = await leading(nursery, 2)
     session = Session(await leader.machine.connect())
     await session.rows([("t", 0, 0), ("t", 1, 0)], replica_id=OTHER)

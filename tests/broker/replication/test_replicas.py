@@ -184,7 +184,7 @@ async def test_a_topic_that_took_the_name_of_a_deleted_one_is_hosted_in_its_plac
     assert any(name.endswith("-stray") for name in machine.disk.list("/data"))
 
 
-async def test_a_log_without_an_id_takes_the_one_it_is_told(nursery, autojump_clock):
+async def test_a_log_without_an_id_takes_the_one_in_its_role(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     client = await machine.connect()
     await client.ask(roles(machine, "t", [0], version=4), 4)
@@ -299,7 +299,7 @@ async def test_logs_of_a_failed_directory_are_neither_made_again_nor_deleted(nur
     assert not machine.disk.exists("/a/t-1") and machine.disk.exists("/b/t-1")
 
 
-async def test_a_failed_directory_is_told_once(nursery, autojump_clock, caplog):
+async def test_a_failed_directory_is_reported_once(nursery, autojump_clock, caplog):
     machine = await Machine(nursery, log_dirs="/a,/b").start()
     client = await machine.connect()
     await client.ask(roles(machine, "t", range(4)))

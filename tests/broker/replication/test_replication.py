@@ -220,7 +220,7 @@ async def test_logs_that_share_only_an_old_epoch_are_cut_step_by_step(nursery, a
     assert topic.values(1) == [b"shared", b"q", b"s"]
 
 
-async def test_an_epoch_in_which_nothing_was_written_keeps_nobody_from_following(nursery, autojump_clock):
+async def test_an_epoch_in_which_nothing_was_written_keeps_no_one_from_following(nursery, autojump_clock):
     group, topic = await started(nursery, b"a", replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1)  # epoch 1, and nothing in it
@@ -340,7 +340,7 @@ async def test_ten_megabytes_come_in_one_answer(nursery, autojump_clock):
     await topic.is_copied_to(2, within_seconds=3)
 
 
-async def test_committed_transactions_are_not_remembered_though_nobody_reads(nursery, autojump_clock):
+async def test_committed_transactions_are_not_remembered_though_no_consumer_reads(nursery, autojump_clock):
     _, topic = await started(nursery, replicas=[1, 2], count=2)
     leader, producer = topic.replica(1), {"producer_id": 7, "producer_epoch": 0, "timestamp_ms": 0}
     for number in range(10):
@@ -439,9 +439,7 @@ async def test_a_truncation_that_a_power_failure_interrupts_is_done_again(nurser
         await group.crash(1)
 
 
-async def test_a_disk_that_fails_takes_its_partitions_from_their_fetcher_and_leaves_it_the_others(
-    nursery, autojump_clock
-):
+async def test_a_disk_that_fails_takes_only_its_partitions_from_the_fetcher(nursery, autojump_clock):
     group = await Group.start(nursery, log_dirs="/data,/spare")
     topic, other = group.topic(replicas=[1, 2]), group.topic("u", replicas=[1, 2])
     for each in (topic, other):

@@ -146,7 +146,7 @@ async def test_the_limits_of_a_fetch_are_said_in_it(nursery, autojump_clock):
     assert said.topics[0].partitions[0].partition_max_bytes == 3000
 
 
-async def test_a_follower_that_is_told_nothing_asks_once_in_its_longest_wait(nursery, autojump_clock):
+async def test_a_follower_that_gets_nothing_asks_once_in_its_longest_wait(nursery, autojump_clock):
     _, leader = await following(nursery, replica_fetch_wait_max_ms="2000")
     await trio.sleep(60)
     assert 29 <= len(leader.asked) <= 31
@@ -250,7 +250,7 @@ async def test_a_log_that_ends_behind_its_leaders_is_cut_there(nursery, autojump
     assert topic.values(1) == [b"0", b"1", b"2"]
 
 
-async def test_a_log_that_ends_before_its_leaders_starts_begins_anew_there(nursery, autojump_clock):
+async def test_a_log_that_ends_before_its_leaders_starts_begins_again_there(nursery, autojump_clock):
     topic, leader = await out_of_range_of(nursery, latest=20, earliest=9)
     await until(lambda: len(leader.asked) > 1)
     said = leader.last.topics[0].partitions[0]

@@ -303,9 +303,7 @@ async def test_half_sent_frames_that_use_up_the_memory_are_closed(nursery, autoj
     assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
 
 
-async def test_each_of_a_crowd_of_half_sent_frames_delays_an_honest_one_by_no_more_than_a_second(
-    nursery, autojump_clock
-):
+async def test_each_half_sent_frame_delays_another_client_by_a_second_at_most(nursery, autojump_clock):
     machine, crowd = await crowded(nursery, 20)
     began = trio.current_time()
     assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
@@ -329,7 +327,7 @@ async def test_a_byte_now_and_then_does_not_keep_the_place_above_the_limit(nurse
         dripping.cancel_scope.cancel()
 
 
-async def test_whoever_goes_on_sending_keeps_the_place_until_its_frame_is_whole(nursery, autojump_clock):
+async def test_one_that_goes_on_sending_keeps_the_place_until_its_frame_is_whole(nursery, autojump_clock):
     machine, _ = await crowded(nursery, 2)
     client, other = await machine.connect(), await machine.connect()
     client._correlation_id += 1
@@ -420,7 +418,7 @@ async def test_a_client_that_does_not_read_its_answer_is_idle(nursery, autojump_
         assert (await (await machine.connect()).ask(m.MetadataRequest(topics=[]))).brokers
 
 
-async def test_files_of_an_answer_that_nobody_reads_are_closed_with_its_connection(nursery, autojump_clock):
+async def test_files_of_an_answer_that_is_not_read_are_closed_with_its_connection(nursery, autojump_clock):
     machine, client = await slow_reader(nursery)
     client.close()
     await trio.testing.wait_all_tasks_blocked()

@@ -107,7 +107,7 @@ def test_a_controller_may_speak_of_three_hundred_thousand_partitions(kind):
     assert size_when_decoded(*OF_CONTROLLERS[kind]()) * 300 <= decoding.CONTROLLER_BYTES_MAX
 
 
-async def test_whoever_holds_much_and_only_waits_makes_room_for_the_next(nursery, autojump_clock, monkeypatch):
+async def test_one_that_holds_much_and_only_waits_makes_room_for_the_next(nursery, autojump_clock, monkeypatch):
     machine = await Machine(nursery).start()
     monkeypatch.setattr(decoding, "LARGE_BYTES", SMALL)
     monkeypatch.setattr(decoding, "DECODED_BYTES_ALL", 2 * SMALL)

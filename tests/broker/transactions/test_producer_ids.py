@@ -101,7 +101,7 @@ async def test_attempts_are_apart_by_a_backoff(controller, producer_ids, autojum
     assert controller.asked_at == pytest.approx([0, 0.15, 0.3])  # each takes 0.1
 
 
-async def test_a_failed_prefetch_costs_nobody_an_id_and_is_tried_again(controller, producer_ids, autojump_clock):
+async def test_a_failed_prefetch_costs_no_caller_an_id_and_is_tried_again(controller, producer_ids, autojump_clock):
     await producer_ids.next_id()
     controller.planned = [ErrorCode.STALE_BROKER_EPOCH]
     answers = []

@@ -84,7 +84,7 @@ async def test_a_topic_or_broker_without_properties_keeps_its_node(cluster, enti
     assert await cluster.store.exists(f"/config/{entity}") is not None
 
 
-async def test_a_change_is_made_anew_when_somebody_else_was_quicker(cluster):
+async def test_a_change_is_made_again_when_another_was_quicker(cluster):
     store, made_of = cluster.store, []
     await put(store, "topics/t", a="1")
 
@@ -106,7 +106,7 @@ async def test_a_refused_change_writes_nothing(cluster):
     assert await list_entities(store, "topics") == []
 
 
-async def test_a_node_that_cannot_be_read_configures_nothing_and_is_told_of(cluster, caplog):
+async def test_a_node_that_cannot_be_read_configures_nothing_and_is_named(cluster, caplog):
     await cluster.store.create("/config/users/u", b"nonsense")
     assert await read_entity(cluster.store, "users/u") == {}
     assert "ignoring a node that cannot be read" in caplog.text

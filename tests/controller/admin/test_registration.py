@@ -53,7 +53,7 @@ async def test_an_address_of_another_broker_is_in_use(store, other):
         await register_broker(other, 2, HERE)
 
 
-async def test_a_registration_that_cannot_be_read_is_in_nobodys_way(store, other):
+async def test_a_registration_that_cannot_be_read_is_in_no_ones_way(store, other):
     await other.create("/brokers/ids/7", b"what is this", ephemeral=True)
     assert await register_broker(store, 1, HERE) > 0
     with pytest.raises(CannotRegister, match="broker id 7 is in use"):

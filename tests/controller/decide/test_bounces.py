@@ -38,9 +38,7 @@ WRITTEN = 500  # the zxid of the state; a broker of an earlier epoch has not bee
     ],
     ids=lambda value: " ".join(map(str, value)) or "nobody",
 )
-def test_who_registered_after_the_state_was_written_is_dropped_while_another_member_lives(
-    picture, isr, stayed, bounced, dropped
-):
+def test_a_member_registered_after_the_state_is_dropped_while_another_lives(picture, isr, stayed, bounced, dropped):
     image = ClusterImage()
     for broker_id in (*stayed, *bounced):
         replay(image, BrokerJoined(picture.broker(broker_id, epoch=WRITTEN + (1 if broker_id in bounced else -1))))
@@ -50,7 +48,7 @@ def test_who_registered_after_the_state_was_written_is_dropped_while_another_mem
     assert tuple(bounced_members(image, ORDERS, WRITTEN)) == dropped
 
 
-def test_a_partition_that_never_had_a_leader_has_nobody_to_drop(picture):
+def test_a_partition_that_never_had_a_leader_has_no_one_to_drop(picture):
     image = ClusterImage()
     replay(image, TopicAppeared("orders", picture.topic_id("orders")))
     replay(image, PartitionAppeared(ORDERS, (1,)))
@@ -127,7 +125,7 @@ async def test_a_broker_that_lost_something_before_an_earlier_restart_is_not_bel
     assert await leader_and_isr(cluster, "orders") == (2, (2,), 1)
 
 
-def test_nobody_keeps_what_it_says_from_the_future(picture):
+def test_no_one_keeps_what_it_says_from_the_future(picture):
     broker = picture.broker(1, epoch=WRITTEN + 1)
     said = broker._replace(registration=replace(broker.registration, kept_since=WRITTEN + 7))
     assert (broker.kept_since, said.kept_since) == (WRITTEN + 1, WRITTEN + 1)
@@ -151,7 +149,7 @@ async def test_who_is_vouched_for_after_it_came_back_is_in_sync(cluster):
     assert await leader_and_isr(cluster, "orders") == (1, (1, 2), 1)
 
 
-async def test_a_rolling_restart_through_the_controllers_leaves_every_leader_where_somebody_has_the_records(cluster):
+async def test_a_rolling_restart_of_controllers_leaves_every_leader_with_its_records(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[1, 2, 3]])
     for broker_id in (1, 2, 3):

@@ -36,7 +36,7 @@ def test_a_clean_leader_is_preferred_where_unclean_ones_are_allowed():
     assert elect(Strategy.OFFLINE, [1, 2, 3], [3], [2, 3], unclean=True) == Elected(3, (3,))
 
 
-def test_nobody_is_elected_uncleanly_when_nobody_lives():
+def test_no_leader_is_elected_uncleanly_when_no_one_lives():
     assert elect(Strategy.OFFLINE, [1, 2], [1], [], unclean=True) is None
 
 
@@ -61,7 +61,7 @@ def test_reassignment_elects_among_the_target_replicas(target, isr, live, electe
         ([], [], [1], None),
     ],
 )
-def test_the_preferred_replica_leads_or_nobody_is_elected(replicas, isr, live, elected):
+def test_the_preferred_replica_leads_or_no_leader_is_elected(replicas, isr, live, elected):
     assert elect(Strategy.PREFERRED, replicas, isr, live) == elected
 
 

@@ -88,7 +88,7 @@ def test_a_registration_older_than_the_known_one_means_nothing(picture):
     assert compare_brokers(known, {1: picture.broker(1, epoch=9)}) == Membership((), (), ())
 
 
-def test_a_broker_that_joins_is_told_all_its_roles(picture):
+def test_a_broker_that_joins_gets_all_its_roles(picture):
     image = picture.image(1, 2, orders=[[1, 2], [2]])
     decision = decide_replicas_online(image, image.replicas_on({2: None}))
     assert moves(decision, 2) == ["start", "start"]
@@ -304,7 +304,7 @@ def test_the_mark_goes_last_and_with_the_topic(marked):
     ]
 
 
-def test_a_dead_broker_halts_the_deletion_after_the_others_were_told(marked):
+def test_a_dead_broker_halts_the_deletion_after_the_others_were_notified(marked):
     replay(marked, BrokerLeft(2))
     decision = carry_out(marked, decide_deletions(marked))
     assert moves(decision, 1) == ["stop", "begin deletion"]
@@ -325,7 +325,7 @@ def test_a_halted_deletion_goes_on_when_the_broker_returns(picture, marked):
     assert decide_deletions(marked).steps[0].record == TopicDeleted("orders")
 
 
-def test_a_broker_that_returns_with_a_topic_to_delete_is_told_no_role(picture, marked):
+def test_a_broker_that_returns_with_a_topic_to_delete_gets_no_role(picture, marked):
     assert told(decide_replicas_online(marked, marked.replicas_on({2: None}))) == []
 
 

@@ -83,7 +83,7 @@ def test_a_role_says_everything_about_the_partition(picture):
     )
 
 
-def test_a_partition_mentioned_twice_is_told_once_and_stays_new(picture):
+def test_a_partition_mentioned_twice_is_reported_once_and_stays_new(picture):
     image = picture.image(1, orders=[[1]])
     made = requests_of(image, TellLeaderAndIsr(ORDERS, (1,), is_new=True), TellLeaderAndIsr(ORDERS, (1,)))
     (state,) = made[1][0].topic_states[0].partition_states

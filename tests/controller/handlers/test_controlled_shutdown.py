@@ -32,7 +32,7 @@ async def states(cluster):
     return [(state.leader, state.isr, state.leader_epoch) for state in found]
 
 
-async def test_leadership_goes_to_others_in_sync_and_what_is_left_is_told(holding):
+async def test_leadership_goes_to_others_in_sync_and_what_is_left_is_reported(holding):
     assert await stop(holding) == [D2]
     assert await states(holding) == [(1, (1,), 1), (1, (1,), 1), (3, (3,), 0), (2, (2, 1), 0)]
     assert holding.brokers[1].leads("d", 0)
@@ -40,7 +40,7 @@ async def test_leadership_goes_to_others_in_sync_and_what_is_left_is_told(holdin
     assert holding.brokers[2].metadata[D0].offline_replicas == [3]
 
 
-async def test_it_is_told_to_stop_following_and_keeps_its_logs(holding):
+async def test_it_stops_following_and_keeps_its_logs(holding):
     await stop(holding)
     (request,) = holding.brokers[3].sent(m.StopReplicaRequest)
     assert [(state.partition_index, state.delete_partition) for state in request.topic_states[0].partition_states] == [
@@ -70,7 +70,7 @@ async def test_while_it_stops_it_is_elected_for_nothing(holding):
     assert (state.leader, state.isr) == (1, (1,))
 
 
-async def test_while_it_stops_it_keeps_what_nobody_else_can_lead(holding):
+async def test_while_it_stops_it_keeps_what_no_other_can_lead(holding):
     """Another broker's death concerns the same partition, and changes nothing about its leader."""
     await stop(holding)
     await holding.kill(2)
@@ -136,7 +136,7 @@ async def test_a_broker_that_is_not_registered_cannot_stop(holding):
     assert await holding.ask(ControlledShutdownAsked(9, 5)) == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_a_state_that_somebody_wrote_meanwhile_is_decided_on_anew(holding):
+async def test_a_state_that_was_written_meanwhile_is_decided_on_again(holding):
     path = paths.partition_state("d", 0)
     holding.before_write(holding.controller, path, lambda: holding.write_state("d", isr=(3,)))
     assert await stop(holding) == [D0, D2]

@@ -98,7 +98,7 @@ async def test_an_unclean_election_lets_anybody_lead_who_lives(cluster):
     assert await elect(cluster, T0, unclean=True) == {T0: NOT_NEEDED}
 
 
-async def test_an_unclean_election_needs_somebody_alive(cluster):
+async def test_an_unclean_election_needs_someone_alive(cluster):
     await cluster.start(1, 2)
     await cluster.create("t", [[2]])
     await cluster.kill(2)
@@ -112,7 +112,7 @@ async def test_a_partition_that_never_had_a_leader_waits_for_one(cluster):
     assert await elect(cluster, T0, unclean=True) == {T0: not_eligible(T0)}
 
 
-async def test_a_state_that_somebody_wrote_meanwhile_is_decided_on_anew(failed_over):
+async def test_a_state_that_was_written_meanwhile_is_decided_on_again(failed_over):
     path = paths.partition_state("t", 0)
     failed_over.before_write(failed_over.controller, path, lambda: failed_over.write_state("t", isr=(3,)))
     assert await elect(failed_over, T0) == {T0: not_available(T0)}

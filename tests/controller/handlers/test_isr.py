@@ -164,7 +164,7 @@ async def test_each_partition_has_its_answer(led):
     ]
 
 
-async def test_a_leader_that_somebody_overtook_is_told_its_role_anew(led):
+async def test_a_leader_that_someone_overtook_gets_its_role_again(led):
     path = paths.partition_state("t", 0)
     led.before_write(led.controller, path, lambda: led.write_state("t", isr=(2, 1)))
     assert await led.change_isr("t", 0, 2, 3) == ErrorCode.INVALID_UPDATE_VERSION

@@ -218,7 +218,7 @@ async def test_a_move_that_is_overridden_gives_up_what_only_the_old_target_wante
     assert T0 in moving.brokers[4].logs
 
 
-async def test_a_replica_that_comes_back_makes_its_log_anew(moving):
+async def test_a_replica_that_comes_back_makes_its_log_again(moving):
     await move(moving, t0=[3, 1])
     await move(moving, t0=None)
     await move(moving, t0=[3, 1])
@@ -336,7 +336,7 @@ async def test_a_new_controller_completes_what_the_old_one_left_before_its_last_
     assert T0 not in moving.brokers[2].logs
 
 
-async def test_a_state_that_somebody_wrote_meanwhile_is_decided_on_anew(moving):
+async def test_a_state_that_was_written_meanwhile_is_decided_on_again(moving):
     moving.before_write(
         moving.controller, paths.partition_state("t", 0), lambda: moving.write_state("t", isr=(2,), leader=2)
     )
@@ -387,7 +387,7 @@ async def test_the_store_may_be_asked_again(moving):
         assert await requested(moving) is None
 
 
-async def test_whoever_asks_through_the_api_takes_precedence(moving):
+async def test_one_that_asks_through_the_api_takes_precedence(moving):
     await request(moving, {T0: [3, 2], T1: [3]})
     await move(moving, t0=[4])
     assert await requested(moving) == {T1: [3]}

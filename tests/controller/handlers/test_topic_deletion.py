@@ -84,7 +84,7 @@ async def test_deletion_survives_a_restart_of_everything(cluster):
     assert await cluster.tree(paths.TOPICS) == await cluster.tree(paths.DELETE_TOPICS) == []
 
 
-async def test_a_deletion_that_a_dead_broker_halts_from_the_start_hides_the_topic_all_the_same(cluster):
+async def test_a_deletion_that_a_dead_broker_halts_hides_the_topic_all_the_same(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3]])
     cluster.brokers[1].scope.cancel()  # in office still, but doing nothing
@@ -184,7 +184,7 @@ def repeat_after(cluster, path, action):
     broker.store.batch = batch
 
 
-async def test_a_topic_made_anew_outlives_the_repeated_deletion_of_its_predecessor(cluster):
+async def test_a_topic_made_again_outlives_the_repeated_deletion_of_its_predecessor(cluster):
     broker = await cluster.start(1)
     await cluster.create("orders", [[1]])
     again = TopicAssignment({0: [1]}, b"another topic id").encode()
@@ -201,7 +201,7 @@ async def test_a_topic_made_anew_outlives_the_repeated_deletion_of_its_predecess
     assert await cluster.tree(paths.DELETE_TOPICS) == []
 
 
-async def test_an_isr_that_its_leader_wrote_while_the_topic_was_deleted_does_not_end_the_term(cluster):
+async def test_an_isr_written_while_its_topic_was_deleted_does_not_end_the_term(cluster):
     await cluster.start(1, 2)
     await cluster.create("orders", [[2, 1]])
     cluster.brokers[2].is_deaf = True

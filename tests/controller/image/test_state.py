@@ -80,7 +80,7 @@ def test_a_changed_registration_keeps_what_is_known_of_disks(picture):
     assert not image.is_online(ORDERS, 1)
 
 
-def test_answers_from_an_earlier_life_of_a_broker_are_told_apart(picture):
+def test_answers_from_an_earlier_life_of_a_broker_are_distinguished(picture):
     image = picture.image(1)
     assert image.is_current(picture.broker(1, port=99))
     assert not image.is_current(picture.broker(1, epoch=5))
@@ -118,7 +118,7 @@ def test_a_topic_with_a_replica_left_is_not_deleted(picture):
         replay(image, TopicDeleted("orders"))
 
 
-def test_a_topic_that_somebody_else_removed_is_forgotten_whatever_its_state(picture):
+def test_a_topic_that_another_removed_is_forgotten_whatever_its_state(picture):
     image = picture.image(1, orders=[[1]])
     replay(image, TopicGone("orders"))
     assert image.topics == {} and image.topic_names == {}

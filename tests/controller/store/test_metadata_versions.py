@@ -191,7 +191,7 @@ async def leave_note(cluster, *topic_partitions):
     await cluster.settle()
 
 
-async def test_an_isr_that_its_leader_wrote_is_read_and_told_to_everybody(cluster):
+async def test_an_isr_that_its_leader_wrote_is_read_and_sent_to_all_brokers(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[1, 2]])
     await cluster.write_state("orders", isr=(1,))
@@ -223,7 +223,7 @@ async def test_a_note_completes_a_move(cluster):
     assert cluster.brokers[2].leads("orders")
 
 
-async def test_who_was_taken_back_in_a_state_that_is_not_noted_yet_leaves_the_isr_when_it_restarts(cluster):
+async def test_a_member_of_a_state_not_noted_yet_leaves_the_isr_when_it_restarts(cluster):
     cluster.config.inter_broker_protocol_version = "2.7-IV1"
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[1, 2, 3]])

@@ -260,7 +260,7 @@ async def slow(function, *args):
     return function(*args)
 
 
-async def test_cancelling_the_one_whose_turn_it_is_harms_nobody_else(autojump_clock):
+async def test_cancelling_the_one_whose_turn_it_is_harms_no_other(autojump_clock):
     store = await open_sqlite_store(":memory:", slow, lambda: NOW_MS)
     async with trio.open_nursery() as nursery:
         with trio.move_on_after(0.5):

@@ -309,7 +309,7 @@ async def test_a_renewed_session_has_a_new_id_and_none_of_the_old_ephemerals(sto
     assert (await store.create("/e", ephemeral=True)).stat.owner == store.session_id
 
 
-async def test_every_expiry_is_told(stores, store):
+async def test_every_expiry_is_reported(stores, store):
     expired = Alarm()
     store.on_expired(expired)
     for count in (1, 2):
@@ -336,7 +336,7 @@ async def test_closing_twice_is_allowed_and_is_no_expiry(store):
     assert expired.count == 0
 
 
-async def test_every_write_transaction_has_a_later_zxid_whoever_writes(stores, store):
+async def test_every_write_transaction_has_a_later_zxid_in_every_session(stores, store):
     other = await stores.open()
     zxids = [(await store.create("/a")).stat.mzxid, (await other.set("/a", b"")).mzxid]
     zxids += [(await store.set("/a", b"")).mzxid, (await other.create("/b")).stat.czxid]
@@ -470,7 +470,7 @@ async def test_a_child_watch_fires_when_a_node_without_children_is_deleted(store
     await alarm.fires()
 
 
-async def test_a_watch_is_told_of_nothing_else(stores, store):
+async def test_a_watch_reports_nothing_else(stores, store):
     await store.multi([Create("/p"), Create("/p/c"), Create("/q")])
     data, child = Alarm(), Alarm()
     await store.get("/p", data)

@@ -97,7 +97,7 @@ def test_crashed_lives_come_to_their_end_unheard():
     on_a_cluster(scenario)
 
 
-def test_a_broker_that_waits_for_the_end_of_its_former_life_takes_no_role_that_is_meant_for_that():
+def test_a_broker_that_waits_for_its_old_session_to_end_takes_no_role_of_it():
     async def scenario(cluster):
         first = cluster.controller
         client = Client(await cluster.client_net("admin").connect(first.name, PORT))
@@ -120,7 +120,7 @@ def test_a_broker_that_waits_for_the_end_of_its_former_life_takes_no_role_that_i
     on_a_cluster(scenario)
 
 
-def test_a_follower_that_lacks_everything_begins_with_the_batch_in_which_the_leaders_log_begins():
+def test_an_empty_follower_begins_with_the_batch_in_which_the_leaders_log_begins():
     async def scenario(cluster):
         request = new_topics("t")
         request.topics[0].replication_factor = 3

@@ -65,7 +65,7 @@ def test_bytes_arrive_later_and_in_order_both_ways():
     between(scenario)
 
 
-def test_a_sender_waits_while_nobody_reads():
+def test_a_sender_waits_while_the_reader_sleeps():
     async def scenario(net, near, far):
         with trio.move_on_after(60) as patience:
             await near.send_all(bytes(BUFFER_BYTES + 1))
@@ -122,7 +122,7 @@ def test_after_a_process_crash_connections_end_soon_and_connecting_is_refused(se
     between(scenario, seed)
 
 
-def test_after_a_machine_crash_there_is_silence_and_nobody_answers():
+def test_after_a_machine_crash_there_is_silence_and_no_one_answers():
     async def scenario(net, near, far):
         net.crash("b", machine=True)
         assert await seconds_until_lost(near) <= LATE_SECONDS_MAX
@@ -195,7 +195,7 @@ def test_a_lost_connection_is_noticed_at_both_ends_at_different_times():
     between(scenario)
 
 
-def test_a_message_costs_its_receiver_one_step_and_nobody_else_any():
+def test_a_message_costs_its_receiver_one_step_and_no_other_any():
     messages = 100
 
     async def main(simulation):
