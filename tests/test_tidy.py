@@ -442,10 +442,9 @@ def test_sources_and_documents_use_plain_words():
 
 def test_the_name_of_a_test_is_a_short_plain_sentence():
     def unclear(name):
-        for node in ast.walk(tree_of(name)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                if len(node.name) > TEST_NAME_MAX or UNPLAIN_WORDS.search(node.name.replace("_", " ")):
-                    yield f"line {node.lineno}: {node.name}"
+        for test in re.findall(r"def (test_\w+)", (ROOT / name).read_text(encoding="utf-8")):
+            if len(test) > TEST_NAME_MAX or UNPLAIN_WORDS.search(test.replace("_", " ")):
+                yield test
 
     assert offences(sources_in("tests", "compat_tests"), unclear) == []
 
