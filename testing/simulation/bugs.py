@@ -184,7 +184,7 @@ def _stale_controller() -> list[Replacement]:
         (context, "Check", check),
         (context.ControllerContext, "__init__", begin),
         (candidate.Candidate, "_on_expired", on_expired),
-        (candidate.Candidate, "_watch_office", watch_node),
+        (candidate.Candidate, "_watch_node", watch_node),
     ]
 
 

@@ -144,3 +144,10 @@ async def test_two_brokers_cannot_advertise_one_address(autojump_clock, nursery)
         )
         with pytest.raises(Exception, match="broker 2 is registered at"):
             await third.start()
+
+
+@pytest.mark.parametrize("wildcard", ["", "0.0.0.0", "[::]"])
+async def test_a_wildcard_listens_at_every_address(autojump_clock, nursery, wildcard):
+    addresses = {"listeners": f"PLAINTEXT://{wildcard}:9092", "advertised_listeners": "PLAINTEXT://localhost:9092"}
+    machine = await Machine(nursery, **addresses).start()
+    assert machine.net.listeners[9092].host == ""

@@ -175,5 +175,5 @@ async def test_the_offsets_of_many_logs_are_collected_in_many_steps(nursery, aut
     (log,) = directory.logs.values()
     directory.logs |= {TopicPartition("many", number): log for number in range(COUNT)}
     with StepMeter() as meter:
-        await logs.checkpoint(directory, name)
+        await logs.checkpoints.write(directory, name)
     assert meter.longest.lines < COUNT, meter.longest

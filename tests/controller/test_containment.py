@@ -49,7 +49,7 @@ async def test_a_mistake_after_a_write_costs_the_term_and_not_the_broker(
     monkeypatch.setitem(HANDLERS, events.ElectionAsked, write_and_fail)
     assert await broker.candidate.ask(question()) == ErrorCode.UNKNOWN_SERVER_ERROR
     await trio.sleep(2)
-    assert "gives up its office" in mistakes.take()[0]
+    assert "resigns" in mistakes.take()[0]
     assert await leader_of_new_topic(cluster, "orders") == 1
     assert broker.candidate.epoch == 2
 

@@ -126,6 +126,6 @@ LOG_PROPERTIES = (
     row("num.recovery.threads.per.data.dir", INT, 1, at_least(1), CLUSTER_WIDE, SERVED,
         "Threads for each data directory that load and recover logs at the start."),
     row("num.replica.alter.log.dirs.threads", INT, None, None, READ_ONLY, SERVED,
-        "FetcherPool that move replicas between log directories; one for each directory when not set."),
+        "Fetchers that move replicas between log directories; one for each directory when not set."),
 )
 # fmt: on

@@ -49,7 +49,7 @@ async def test_a_deletion_that_the_last_controller_did_not_announce_arrives_late
         await create_topic(await one.connect(), "gone", [2])
         await create_topic(await one.connect(), GROUP_TOPIC, [2, 3])
         await until(lambda: "gone" in three.broker.metadata.topics)
-        channels = one.broker.candidate._controller._office.channels
+        channels = one.broker.candidate._controller._context.channels
         channels._senders[3].stop()
         await (await one.connect()).delete_topic("gone")
         await deleted(one, "gone")

@@ -194,7 +194,7 @@ async def test_a_name_too_long_for_the_directory_of_a_move_is_refused(nursery, a
 
 
 async def test_the_oldest_of_too_many_wishes_is_forgotten(nursery, autojump_clock, monkeypatch):
-    monkeypatch.setattr(placement, "WISHES_MAX", 2)
+    monkeypatch.setattr(placement, "REQUESTED_MAX", 2)
     _, client = await with_two_directories(nursery)
     for partition in (0, 1, 0, 2):
         await wish(client, "/b", "t", partition)

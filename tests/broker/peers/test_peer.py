@@ -175,7 +175,7 @@ async def test_no_one_at_the_address_is_said_at_once(autojump_clock, net, peer):
 
 
 async def test_a_broker_that_is_unknown_is_lost(autojump_clock, net):
-    assert "nobody knows" in await lost(RemotePeer(net, lambda: None, "1", {SHUTDOWN: 3}))
+    assert "its address is not known" in await lost(RemotePeer(net, lambda: None, "1", {SHUTDOWN: 3}))
 
 
 async def test_a_broker_that_moved_is_found_at_the_next_connect(autojump_clock, net, other):

@@ -1,4 +1,4 @@
-"""FetcherPool begin and end with the broker."""
+"""Fetchers begin and end with the broker."""
 
 from types import SimpleNamespace
 
