@@ -29,8 +29,18 @@ NO_FULL_COLLECTION = (1 << 31) - 1  # how many collections of the middle generat
 TRIM_CHANGED_BYTES = 4 << 20
 APART_BYTES = 2 << 20
 KEPT_FREE_BYTES = (1 << 31) - 1  # at the end of the common heap: to give much back at once is a step of 20 ms
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # mallopt(3)
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def share_one_heap() -> None:
+    """Let all threads allocate from one heap of the C library: with one heap each, what one has freed no other reuses.
+
+    Before the first thread begins. Threads wait for each other little, for the interpreter's lock comes first.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_ARENA_MAX, 1)
 
 
 def freeze_heap() -> None:

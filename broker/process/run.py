@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import OsNet, SocketBuffers
-from barnabas.broker.process.heap import freeze_heap, keep_small
+from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.broker.world import real_world
 
@@ -50,6 +50,7 @@ class ReadyReport:
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
     """Serve until a signal asks to stop; the failure that ended it otherwise."""
     raise_descriptor_limit()
+    share_one_heap()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     for warning in config.warnings():
         logger.warning("%s", warning)

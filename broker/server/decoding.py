@@ -30,7 +30,7 @@ LARGE_BYTES = 1 << 20  # from here on it is one of the large ones
 # Produce, Fetch, ListOffsets, OffsetCommit, OffsetFetch, DeleteRecords, OffsetForLeaderEpoch: of their requests no list
 # is kept by anybody when they are answered, and of their answers none when it is encoded.
 NOT_KEPT_KEYS = frozenset({0, 1, 2, 8, 9, 21, 23})
-DECODED_BYTES_ALL = 1 << 24  # handling one takes several times as much: rows of answers, what is kept by partition
+DECODED_BYTES_ALL = 1 << 22  # handling one takes several times as much: rows of answers, what is kept by partition
 
 
 class Holder(Protocol):

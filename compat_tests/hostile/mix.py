@@ -26,7 +26,7 @@ from compat_tests.hostile.process import MIB, WatchedBroker
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 HOSTILE_THREADS = 4
 KEPT_MAX = 50  # sockets that stay open, of those that read nothing or send half a frame
-WARM_UP_SECONDS = 60.0
+WARM_UP_SECONDS = 300.0  # until the allocator has had to hold several large requests at once
 RETURN_SECONDS = 180.0  # fetch sessions that are not used end after two minutes
 RETURN_BYTES = 20 * MIB
 

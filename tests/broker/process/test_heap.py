@@ -1,6 +1,9 @@
 """What is done for the heap while a broker serves."""
 
 import gc
+import re
+import subprocess
+import sys
 
 import pytest
 import trio
@@ -47,3 +50,16 @@ def test_memory_is_given_back():
     del kept
     heap.trim_heap()
     assert heap.resident_bytes() < grown
+
+
+def test_threads_allocate_from_one_heap():
+    code = """
+import ctypes, re, threading
+from barnabas.broker.process.heap import share_one_heap
+share_one_heap()
+for _ in range(4):
+    threading.Thread(target=lambda: [bytes(100_000) for _ in range(10)]).start()
+ctypes.CDLL(None).malloc_stats()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.findall(r"Arena (\d+):", ran.stderr) in (["0"], []), "glibc has one; another C library says nothing"
