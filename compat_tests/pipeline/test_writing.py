@@ -80,7 +80,7 @@ def test_another_producer_costs_one_misplaced_record(shared_broker, target, opti
         yield from made
 
     outcome = PartitionWriter(plan, options).write(disturbed())
-    assert "the record for offset 0 came to be at 1: somebody else writes" in outcome.problem
+    assert "the record for offset 0 came to be at 1: another producer writes" in outcome.problem
     assert [one.value() for one in read(shared_broker, target, 2)] == [b"a stranger's", b"0"]
 
 
