@@ -52,16 +52,16 @@ def audit(
     """
     began = time.monotonic()
     logs: list[Log] = list(log) if isinstance(log, Sequence) else [log]
-    said = [(each, each.holdings()) for each in logs]
+    holdings_of = [(each, each.holdings()) for each in logs]
     said = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
     said = _about(said, logs)
     with _Kept(spark) as keep:
         ledger, rows = keep(said), keep(_union(each.rows(spark) for each in logs))
         held = _what_is_held(rows)
-        holdings = _complete([holding for _, holdings in said for holding in holdings], held, logs)
+        holdings = _complete([holding for _, holdings in holdings_of for holding in holdings], held, logs)
         if not holdings:
             raise ValueError("nothing lies there: these directories, topics or archives have no such partition")
-        marked = {holding.replica for log, holdings in said if log.shows_markers for holding in holdings}
+        marked = {holding.replica for log, holdings in holdings_of if log.shows_markers for holding in holdings}
         events = _what_was_said(ledger)
         known = _held_frame(spark, holdings, _vouched(events), compacted)
         checks = Checks(ledger, rows, known, sorted({each.replica for each in holdings}), keep)

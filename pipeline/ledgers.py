@@ -56,8 +56,8 @@ def read_ledgers(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
     from pyspark.sql import functions as f
 
     lines = spark.read.schema(LINE).option("columnNameOfCorruptRecord", "broken").json(find_ledgers(paths))
-    said = f.create_map(*(f.lit(word) for pair in EVENTS_OF_VERIFIABLE.items() for word in pair))
-    event = f.coalesce("event", said[f.col("name")], f.col("name"), f.lit(UNREADABLE))
+    event_of = f.create_map(*(f.lit(word) for pair in EVENTS_OF_VERIFIABLE.items() for word in pair))
+    event = f.coalesce("event", event_of[f.col("name")], f.col("name"), f.lit(UNREADABLE))
     is_verifiable = f.col("event").isNull() & event.isin("acked", "failed", "read")
     value = f.encode(f.coalesce("value", f.lit("")), "UTF-8")
     said = lines.select(
