@@ -1,6 +1,6 @@
 """Every API of the protocol that a ZooKeeper-mode broker may see, in one literal table.
 
-A row gives the API's key, its name, the family (the file of its schema and of its handler), the version range of an
+A row gives the API's key, its name, the family (the file of its schema), the version range of an
 Apache Kafka 3.9 broker in ZooKeeper mode, the first flexible version, and whether Barnabas answers it. What ApiVersions
 tells clients derives from this table alone, so that no API is announced which is not served: a client picks the highest
 version that both sides know and trusts it (reference wire.md, sections 1 and 2).
@@ -24,7 +24,7 @@ CONTROLLED_SHUTDOWN_KEY = 7
 
 
 class Api(NamedTuple):
-    """One API: its key and name, the versions of Kafka 3.9, and whether this broker answers it."""
+    """One API: its family is a file of `schemas/`, its versions are those of Kafka 3.9."""
 
     key: int
     name: str
@@ -33,11 +33,6 @@ class Api(NamedTuple):
     max_version: int
     flexible_from: int | None
     served: bool
-
-    @property
-    def advertised(self) -> bool:
-        """Whether ApiVersions lists it: exactly what is served, and nothing that is not."""
-        return self.served
 
     @property
     def is_pipelined(self) -> bool:
@@ -185,9 +180,9 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if key != API_VERSIONS_KEY and APIS[key].is_flexible(version) else 0
 
 
-def advertised_versions() -> list[Api]:
-    """What ApiVersions lists, by key; the same on every broker of a cluster."""
-    return [api for api in APIS.values() if api.advertised]
+def served_apis() -> list[Api]:
+    """What ApiVersions lists, by key: exactly what is served. The same on every broker of a cluster."""
+    return [api for api in APIS.values() if api.served]
 
 
 def inter_broker_versions(level: str) -> Mapping[int, int]:

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 
 from barnabas.wire import codegen
+from barnabas.wire.apis import APIS
 from barnabas.wire.runtime import (
     Buffer,
     Message,
@@ -39,29 +40,8 @@ __all__ = [
     "schemas",
 ]
 
-FAMILIES = (
-    "acls",
-    "cluster",
-    "configs",
-    "consumer_protocol",
-    "fetch",
-    "group_records",
-    "groups",
-    "headers",
-    "logdirs",
-    "metadata",
-    "offsets",
-    "produce",
-    "quotas",
-    "reassignments",
-    "replication",
-    "sasl",
-    "scram",
-    "tokens",
-    "topics",
-    "txn",
-    "versions",
-)
+# The files of `schemas/`: those of the APIs, and those of what travels or lies elsewhere.
+FAMILIES = (*dict.fromkeys(api.family for api in APIS.values()), "headers", "group_records", "consumer_protocol")
 
 
 @cache

@@ -28,7 +28,7 @@ def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) ->
         (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     )
     if not call.authorize("Describe", "Cluster"):
-        return refuse_describe_acls(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
 
 
@@ -64,11 +64,6 @@ def _expect_known(codes: Iterable[int]) -> None:
     """ProtocolViolation when one is 0; unknown numbers are let through, as Kafka does."""
     if UNKNOWN in codes:
         raise ProtocolViolation("an ACL with an element of code 0, which means unknown")
-
-
-def refuse_describe_acls(request: m.DescribeAclsRequest, version: int, code: ErrorCode) -> m.DescribeAclsResponse:
-    """One error and no rules."""
-    return m.DescribeAclsResponse(error_code=code, error_message=None)
 
 
 def refuse_create_acls(request: m.CreateAclsRequest, version: int, code: ErrorCode) -> m.CreateAclsResponse:

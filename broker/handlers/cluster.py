@@ -67,13 +67,6 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
     return response
 
 
-def refuse_describe_cluster(
-    request: m.DescribeClusterRequest, version: int, code: ErrorCode
-) -> m.DescribeClusterResponse:
-    """One error and no brokers."""
-    return m.DescribeClusterResponse(error_code=code)
-
-
 def _refuse_endpoints(code: ErrorCode, message: str) -> m.DescribeClusterResponse:
     return m.DescribeClusterResponse(error_code=code, error_message=message)
 
@@ -172,11 +165,6 @@ async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesR
         async for name in paced(asked)
     ]
     return m.UpdateFeaturesResponse(error_message=None, results=rows)
-
-
-def refuse_update_features(request: m.UpdateFeaturesRequest, version: int, code: ErrorCode) -> m.UpdateFeaturesResponse:
-    """One error for the whole request."""
-    return m.UpdateFeaturesResponse(error_code=code, error_message=None)
 
 
 def _why_refused(update: Feature, version: int) -> str:

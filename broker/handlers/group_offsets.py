@@ -272,7 +272,7 @@ def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: Error
 async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
     """Delete offsets: one error code for the group, otherwise one a partition."""
     if not call.authorize("Delete", "Group", request.group_id):
-        return refuse_offset_delete(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
     wanted: list[TopicPartition] = []
     async for topic in paced(request.topics):
@@ -287,7 +287,7 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
                 wanted.append(key)
     answer = await broker.groups.delete_offsets(request.group_id, wanted)
     if answer.error:
-        return refuse_offset_delete(request, call.version, answer.error)
+        raise Refuse(answer.error)
     return await _deleted({**codes, **answer.codes})
 
 
@@ -298,11 +298,6 @@ async def _deleted(codes: Mapping[TopicPartition, ErrorCode]) -> m.OffsetDeleteR
     return m.OffsetDeleteResponse(
         topics=[DeletedTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())]
     )
-
-
-def refuse_offset_delete(request: m.OffsetDeleteRequest, version: int, code: ErrorCode) -> m.OffsetDeleteResponse:
-    """One error about the request."""
-    return m.OffsetDeleteResponse(error_code=code)
 
 
 # -- version 0: the metadata store

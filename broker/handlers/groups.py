@@ -122,7 +122,7 @@ def refuse_find_coordinator(
 async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
     """Become, or stay, a member; answered when the generation begins."""
     if not call.authorize("Read", "Group", request.group_id):
-        return refuse_join_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if len(request.protocols) > PROTOCOLS_MAX or _bytes_of(request.protocols) > SUBSCRIPTION_BYTES_MAX:
         raise Refuse(ErrorCode.INVALID_REQUEST, "more protocols, or longer subscriptions, than a group can keep")
     has_rebalance_timeout = call.version >= REBALANCE_TIMEOUT_VERSION
@@ -182,9 +182,9 @@ def refuse_join_group(request: m.JoinGroupRequest, version: int, code: ErrorCode
 async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
     """Get this member's assignment, and from the leader take the assignments of all."""
     if not call.authorize("Read", "Group", request.group_id):
-        return refuse_sync_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= PROTOCOL_NAMED_VERSION and (request.protocol_type is None or request.protocol_name is None):
-        return refuse_sync_group(request, call.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        raise Refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     sync = Sync(
         waiting=Waiting(),
         member_id=request.member_id,
@@ -206,25 +206,15 @@ def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
     )
 
 
-def refuse_sync_group(request: m.SyncGroupRequest, version: int, code: ErrorCode) -> m.SyncGroupResponse:
-    """One error and no assignment."""
-    return _sync_response(SyncAnswer(code))
-
-
 # -- Heartbeat
 
 
 def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
     """A sign of life; the answer says whether to join again."""
     if not call.authorize("Read", "Group", request.group_id):
-        return refuse_heartbeat(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     beat = Heartbeat(Waiting(), request.member_id, request.group_instance_id, request.generation_id)
     return m.HeartbeatResponse(error_code=broker.groups.heartbeat(request.group_id, beat))
-
-
-def refuse_heartbeat(request: m.HeartbeatRequest, version: int, code: ErrorCode) -> m.HeartbeatResponse:
-    """One error."""
-    return m.HeartbeatResponse(error_code=code)
 
 
 # -- LeaveGroup
@@ -233,7 +223,7 @@ def refuse_heartbeat(request: m.HeartbeatRequest, version: int, code: ErrorCode)
 async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
     """Members leave; the others rebalance."""
     if not call.authorize("Read", "Group", request.group_id):
-        return refuse_leave_group(request, call.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= SEVERAL_MEMBERS_VERSION:
         leaving = [
             LeavingMember(member.member_id, member.group_instance_id, member.reason)
@@ -255,11 +245,6 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
             )
         ],
     )
-
-
-def refuse_leave_group(request: m.LeaveGroupRequest, version: int, code: ErrorCode) -> m.LeaveGroupResponse:
-    """One error about the request."""
-    return m.LeaveGroupResponse(error_code=code)
 
 
 # -- DescribeGroups and ListGroups
@@ -330,11 +315,6 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
             if sees_all or call.authorize("Describe", "Group", group.group_id)
         ],
     )
-
-
-def refuse_list_groups(request: m.ListGroupsRequest, version: int, code: ErrorCode) -> m.ListGroupsResponse:
-    """One error and no groups."""
-    return m.ListGroupsResponse(error_code=code)
 
 
 # -- DeleteGroups

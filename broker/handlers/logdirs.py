@@ -44,7 +44,7 @@ AlteredRow = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
     """Every log directory, and the asked logs in it."""
     if not call.authorize("Describe", "Cluster"):
-        return refuse_describe_log_dirs(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if request.topics is not None:
         wanted = {
@@ -54,13 +54,6 @@ async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDi
         }
     directories = broker.replicas.logs.directories
     return m.DescribeLogDirsResponse(results=[await _describe(broker, each, wanted) for each in directories])
-
-
-def refuse_describe_log_dirs(
-    request: m.DescribeLogDirsRequest, version: int, code: ErrorCode
-) -> m.DescribeLogDirsResponse:
-    """One error and no directories; before version 3 only no directories."""
-    return m.DescribeLogDirsResponse(error_code=code)
 
 
 async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[TopicPartition] | None) -> DirectoryRow:

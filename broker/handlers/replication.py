@@ -83,7 +83,7 @@ async def controlled_shutdown(
     if isinstance(outcome, ErrorCode):
         is_not_controller = outcome == ErrorCode.NOT_CONTROLLER
         code = ErrorCode.STALE_CONTROLLER_EPOCH if is_not_controller else outcome
-        return refuse_controlled_shutdown(request, call.version, code)
+        raise Refuse(code)
     remaining = [
         m.ControlledShutdownResponse.RemainingPartition(topic_name=key.topic, partition_index=key.partition)
         for key in outcome
@@ -102,7 +102,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
     ]
     outcomes = await broker.candidate.ask(IsrChangesAsked(request.broker_id, request.broker_epoch, changes))
     if isinstance(outcomes, ErrorCode):
-        return refuse_alter_partition(request, call.version, outcomes)
+        raise Refuse(outcomes)
     answers = iter(outcomes)
     topics = [
         m.AlterPartitionResponse.TopicData(
@@ -126,28 +126,6 @@ def refuse_leader_and_isr(request: m.LeaderAndIsrRequest, version: int, code: Er
     response = _roles_taken(request, version, errors)
     response.error_code = code
     return response
-
-
-def refuse_stop_replica(request: m.StopReplicaRequest, version: int, code: ErrorCode) -> m.StopReplicaResponse:
-    """One error for the whole request."""
-    return m.StopReplicaResponse(error_code=code)
-
-
-def refuse_update_metadata(request: m.UpdateMetadataRequest, version: int, code: ErrorCode) -> m.UpdateMetadataResponse:
-    """One error for the whole request."""
-    return m.UpdateMetadataResponse(error_code=code)
-
-
-def refuse_controlled_shutdown(
-    request: m.ControlledShutdownRequest, version: int, code: ErrorCode
-) -> m.ControlledShutdownResponse:
-    """One error for the whole request."""
-    return m.ControlledShutdownResponse(error_code=code)
-
-
-def refuse_alter_partition(request: m.AlterPartitionRequest, version: int, code: ErrorCode) -> m.AlterPartitionResponse:
-    """One error for the whole request."""
-    return m.AlterPartitionResponse(error_code=code)
 
 
 async def _stopped_replicas(request: m.StopReplicaRequest) -> list[StoppedReplica]:

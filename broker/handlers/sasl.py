@@ -8,28 +8,16 @@ Not done: listeners that authenticate.
 
 from barnabas.broker.call import Broker, Call
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 
 TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
 def sasl_handshake(broker: Broker, call: Call, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
     """A client names the mechanism that it wants to log in with."""
-    return refuse_sasl_handshake(request, call.version, ErrorCode.ILLEGAL_SASL_STATE)
+    raise Refuse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def sasl_authenticate(broker: Broker, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     """A client's part of the login."""
     return m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE)
-
-
-def refuse_sasl_handshake(request: m.SaslHandshakeRequest, version: int, code: ErrorCode) -> m.SaslHandshakeResponse:
-    """One error and no mechanisms."""
-    return m.SaslHandshakeResponse(error_code=code)
-
-
-def refuse_sasl_authenticate(
-    request: m.SaslAuthenticateRequest, version: int, code: ErrorCode
-) -> m.SaslAuthenticateResponse:
-    """One error."""
-    return m.SaslAuthenticateResponse(error_code=code, error_message=None)

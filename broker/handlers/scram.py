@@ -51,7 +51,7 @@ async def describe_user_scram_credentials(
 ) -> m.DescribeUserScramCredentialsResponse:
     """Mechanisms and iterations of some users, or of all that have a credential."""
     if not call.authorize("Describe", "Cluster"):
-        return refuse_describe_user_scram_credentials(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.users:
         named = await counted(user.name for user in request.users)
         rows = [await _describe_named(broker, *each) async for each in paced(named.items(), USER_COST)]
@@ -90,13 +90,6 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
 
 def _undescribed(user: str, refusal: Refusal) -> DescribedUser:
     return DescribedUser(user=user, error_code=refusal.code, error_message=refusal.message)
-
-
-def refuse_describe_user_scram_credentials(
-    request: m.DescribeUserScramCredentialsRequest, version: int, code: ErrorCode
-) -> m.DescribeUserScramCredentialsResponse:
-    """One error about the request."""
-    return m.DescribeUserScramCredentialsResponse(error_code=code, error_message=None)
 
 
 # -- AlterUserScramCredentials

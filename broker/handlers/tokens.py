@@ -9,7 +9,7 @@ Not done: tokens, which need authenticated listeners and `delegation.token.secre
 
 from barnabas.broker.call import Broker, Call
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 OWNER_VERSION = 3
@@ -33,21 +33,21 @@ def renew_delegation_token(
     broker: Broker, call: Call, request: m.RenewDelegationTokenRequest
 ) -> m.RenewDelegationTokenResponse:
     """A token is to be valid for longer."""
-    return refuse_renew_delegation_token(request, call.version, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def expire_delegation_token(
     broker: Broker, call: Call, request: m.ExpireDelegationTokenRequest
 ) -> m.ExpireDelegationTokenResponse:
     """A token is to end sooner."""
-    return refuse_expire_delegation_token(request, call.version, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def describe_delegation_token(
     broker: Broker, call: Call, request: m.DescribeDelegationTokenRequest
 ) -> m.DescribeDelegationTokenResponse:
     """The tokens of some owners, or of all."""
-    return refuse_describe_delegation_token(request, call.version, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def _principal(text: str) -> tuple[str, str]:
@@ -92,10 +92,3 @@ def refuse_expire_delegation_token(
 ) -> m.ExpireDelegationTokenResponse:
     """One error."""
     return m.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIMESTAMP)
-
-
-def refuse_describe_delegation_token(
-    request: m.DescribeDelegationTokenRequest, version: int, code: ErrorCode
-) -> m.DescribeDelegationTokenResponse:
-    """One error and no tokens."""
-    return m.DescribeDelegationTokenResponse(error_code=code)

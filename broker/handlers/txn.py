@@ -19,7 +19,7 @@ from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
 from barnabas.storage.producers import Producer
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import partition_for, why_invalid_topic_name
 
@@ -51,17 +51,17 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     """A producer id of its own for an idempotent producer."""
     if request.transactional_id is not None:
         if request.transactional_id == "":
-            return refuse_init_producer_id(request, call.version, ErrorCode.INVALID_REQUEST)
+            raise Refuse(ErrorCode.INVALID_REQUEST)
         if not call.authorize("Write", "TransactionalId", request.transactional_id):
-            return refuse_init_producer_id(request, call.version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return refuse_init_producer_id(request, call.version, ErrorCode.UNSUPPORTED_VERSION)
+            raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.UNSUPPORTED_VERSION)
     if not call.authorize("IdempotentWrite", "Cluster"):
-        return refuse_init_producer_id(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        return refuse_init_producer_id(request, call.version, ErrorCode.INVALID_REQUEST)
+        raise Refuse(ErrorCode.INVALID_REQUEST)
     producer_id = await broker.producer_ids.next_id()
     if isinstance(producer_id, ErrorCode):
-        return refuse_init_producer_id(request, call.version, producer_id)
+        raise Refuse(producer_id)
     return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
@@ -70,10 +70,10 @@ async def allocate_producer_ids(
 ) -> m.AllocateProducerIdsResponse:
     """The next block of ids for a broker; only the active controller gives them out."""
     if not call.authorize("ClusterAction", "Cluster"):
-        return refuse_allocate_producer_ids(request, call.version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     block = await broker.candidate.allocate_producer_ids(request.broker_id, request.broker_epoch)
     if isinstance(block, ErrorCode):
-        return refuse_allocate_producer_ids(request, call.version, block)
+        raise Refuse(block)
     return m.AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.last - block.first + 1)
 
 
@@ -82,13 +82,6 @@ def refuse_init_producer_id(
 ) -> m.InitProducerIdResponse:
     """One error and no id."""
     return m.InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
-
-
-def refuse_allocate_producer_ids(
-    request: m.AllocateProducerIdsRequest, version: int, code: ErrorCode
-) -> m.AllocateProducerIdsResponse:
-    """One error and no block."""
-    return m.AllocateProducerIdsResponse(error_code=code)
 
 
 # -- producers of a partition
@@ -205,10 +198,3 @@ def refuse_describe_transactions(
     """The same error for every transactional id."""
     rows = [DescribedTransaction(transactional_id=name, error_code=code) for name in request.transactional_ids]
     return m.DescribeTransactionsResponse(transaction_states=rows)
-
-
-def refuse_list_transactions(
-    request: m.ListTransactionsRequest, version: int, code: ErrorCode
-) -> m.ListTransactionsResponse:
-    """One error and no transactions."""
-    return m.ListTransactionsResponse(error_code=code)

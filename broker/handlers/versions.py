@@ -11,8 +11,8 @@ import re
 
 from barnabas.broker.call import Broker, Call
 from barnabas.wire import messages as m
-from barnabas.wire.apis import advertised_versions
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.apis import served_apis
+from barnabas.wire.errors import ErrorCode, Refuse
 
 CLIENT_SOFTWARE_VERSION = 3
 NO_FEATURES_EPOCH = 0
@@ -24,14 +24,9 @@ def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m
     if call.version >= CLIENT_SOFTWARE_VERSION and not (
         _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
     ):
-        return refuse_api_versions(request, call.version, ErrorCode.INVALID_REQUEST)
+        raise Refuse(ErrorCode.INVALID_REQUEST)
     rows = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        for api in advertised_versions()
+        for api in served_apis()
     ]
     return m.ApiVersionsResponse(api_keys=rows, finalized_features_epoch=NO_FEATURES_EPOCH)
-
-
-def refuse_api_versions(request: m.ApiVersionsRequest, version: int, code: ErrorCode) -> m.ApiVersionsResponse:
-    """One error and no keys."""
-    return m.ApiVersionsResponse(error_code=code)

@@ -3,7 +3,7 @@
 `HANDLERS` is one literal table; at import it is compared with what `wire/apis.py` says is served, both ways. This file
 is the one place that catches `Exception` of a single request: our own mistake must cost one answer, not a connection
 with other requests behind it. It is logged with its traceback, and the client gets UNKNOWN_SERVER_ERROR in the API's
-own form, which the `refuse_` function beside each handler knows.
+own form (`refused`).
 """
 
 import inspect
@@ -59,10 +59,14 @@ Refusal = Callable[..., "m.Message | None"]
 
 
 class Route(NamedTuple):
-    """How one API is answered: its handler, and its way of saying one error about everything that was asked."""
+    """How one API is answered.
+
+    `refuse` says one error about everything that was asked. A response whose only error code is that of the whole needs
+    none: `refused` makes it.
+    """
 
     handle: Handler
-    refuse: Refusal
+    refuse: Refusal | None = None
 
 
 HANDLERS: dict[int, Route] = {
@@ -71,60 +75,61 @@ HANDLERS: dict[int, Route] = {
     2: Route(offsets.list_offsets, offsets.refuse_list_offsets),
     3: Route(metadata.metadata, metadata.refuse_metadata),
     4: Route(replication.leader_and_isr, replication.refuse_leader_and_isr),
-    5: Route(replication.stop_replica, replication.refuse_stop_replica),
-    6: Route(replication.update_metadata, replication.refuse_update_metadata),
-    7: Route(replication.controlled_shutdown, replication.refuse_controlled_shutdown),
+    5: Route(replication.stop_replica),
+    6: Route(replication.update_metadata),
+    7: Route(replication.controlled_shutdown),
     8: Route(group_offsets.offset_commit, group_offsets.refuse_offset_commit),
     9: Route(group_offsets.offset_fetch, group_offsets.refuse_offset_fetch),
     10: Route(groups.find_coordinator, groups.refuse_find_coordinator),
     11: Route(groups.join_group, groups.refuse_join_group),
-    12: Route(groups.heartbeat, groups.refuse_heartbeat),
-    13: Route(groups.leave_group, groups.refuse_leave_group),
-    14: Route(groups.sync_group, groups.refuse_sync_group),
+    12: Route(groups.heartbeat),
+    13: Route(groups.leave_group),
+    14: Route(groups.sync_group),
     15: Route(groups.describe_groups, groups.refuse_describe_groups),
-    16: Route(groups.list_groups, groups.refuse_list_groups),
-    17: Route(sasl.sasl_handshake, sasl.refuse_sasl_handshake),
-    18: Route(versions.api_versions, versions.refuse_api_versions),
+    16: Route(groups.list_groups),
+    17: Route(sasl.sasl_handshake),
+    18: Route(versions.api_versions),
     19: Route(topics.create_topics, topics.refuse_create_topics),
     20: Route(topics.delete_topics, topics.refuse_delete_topics),
     21: Route(offsets.delete_records, offsets.refuse_delete_records),
     22: Route(txn.init_producer_id, txn.refuse_init_producer_id),
     23: Route(offsets.offset_for_leader_epoch, offsets.refuse_offset_for_leader_epoch),
-    29: Route(acls.describe_acls, acls.refuse_describe_acls),
+    29: Route(acls.describe_acls),
     30: Route(acls.create_acls, acls.refuse_create_acls),
     31: Route(acls.delete_acls, acls.refuse_delete_acls),
     32: Route(configs.describe_configs, configs.refuse_describe_configs),
     33: Route(configs.alter_configs, configs.refuse_alter_configs),
     34: Route(logdirs.alter_replica_log_dirs, logdirs.refuse_alter_replica_log_dirs),
-    35: Route(logdirs.describe_log_dirs, logdirs.refuse_describe_log_dirs),
-    36: Route(sasl.sasl_authenticate, sasl.refuse_sasl_authenticate),
+    35: Route(logdirs.describe_log_dirs),
+    36: Route(sasl.sasl_authenticate),
     37: Route(topics.create_partitions, topics.refuse_create_partitions),
     38: Route(tokens.create_delegation_token, tokens.refuse_create_delegation_token),
     39: Route(tokens.renew_delegation_token, tokens.refuse_renew_delegation_token),
     40: Route(tokens.expire_delegation_token, tokens.refuse_expire_delegation_token),
-    41: Route(tokens.describe_delegation_token, tokens.refuse_describe_delegation_token),
+    41: Route(tokens.describe_delegation_token),
     42: Route(groups.delete_groups, groups.refuse_delete_groups),
     43: Route(cluster.elect_leaders, cluster.refuse_elect_leaders),
     44: Route(configs.incremental_alter_configs, configs.refuse_incremental_alter_configs),
     45: Route(reassignments.alter_partition_reassignments, reassignments.refuse_alter_partition_reassignments),
     46: Route(reassignments.list_partition_reassignments, reassignments.refuse_list_partition_reassignments),
-    47: Route(group_offsets.offset_delete, group_offsets.refuse_offset_delete),
+    47: Route(group_offsets.offset_delete),
     48: Route(quotas.describe_client_quotas, quotas.refuse_describe_client_quotas),
     49: Route(quotas.alter_client_quotas, quotas.refuse_alter_client_quotas),
-    50: Route(scram.describe_user_scram_credentials, scram.refuse_describe_user_scram_credentials),
+    50: Route(scram.describe_user_scram_credentials),
     51: Route(scram.alter_user_scram_credentials, scram.refuse_alter_user_scram_credentials),
-    56: Route(replication.alter_partition, replication.refuse_alter_partition),
-    57: Route(cluster.update_features, cluster.refuse_update_features),
-    60: Route(cluster.describe_cluster, cluster.refuse_describe_cluster),
+    56: Route(replication.alter_partition),
+    57: Route(cluster.update_features),
+    60: Route(cluster.describe_cluster),
     61: Route(txn.describe_producers, txn.refuse_describe_producers),
     65: Route(txn.describe_transactions, txn.refuse_describe_transactions),
-    66: Route(txn.list_transactions, txn.refuse_list_transactions),
-    67: Route(txn.allocate_producer_ids, txn.refuse_allocate_producer_ids),
+    66: Route(txn.list_transactions),
+    67: Route(txn.allocate_producer_ids),
 }
 
 _differing = set(HANDLERS) ^ {key for key, api in APIS.items() if api.served}
 if _differing:
-    raise InvariantBroken(f"wire/apis.py and the handlers disagree about the keys {sorted(_differing)}")
+    where = "served in wire/apis.py and in HANDLERS of broker/server/dispatch.py"
+    raise InvariantBroken(f"an API is {where}, or in neither: {sorted(_differing)}")
 
 _request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
@@ -204,16 +209,25 @@ async def _handle(
                 "Awaitable[m.Message | Encoded | DelayedResponse | None]", route.handle(broker, call, request)
             )
         return cast("m.Message | None", route.handle(broker, call, request))
-    except Refuse as refused:
-        code = refused.code
+    except Refuse as refusal:
+        code = refusal.code
     except ProtocolViolation:
         raise
     except Exception:
         _log_failure(call)
         code = ErrorCode.UNKNOWN_SERVER_ERROR
-    if request_bytes <= REFUSED_INLINE_BYTES_MAX:
-        return route.refuse(request, call.version, code)
-    return await broker.world.in_request_thread(route.refuse, request, call.version, code)
+    if route.refuse is None or request_bytes <= REFUSED_INLINE_BYTES_MAX:
+        return refused(call.api_key, request, call.version, code)
+    return await broker.world.in_request_thread(refused, call.api_key, request, call.version, code)
+
+
+def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> m.Message | None:
+    """The response with this error in every place of it; None when nothing is to be sent (acks=0)."""
+    refuse = HANDLERS[api_key].refuse
+    if refuse is not None:
+        return refuse(request, version, code)
+    cls = cast("Callable[..., m.Message]", response_class(APIS[api_key]))
+    return cls(error_code=code, error_message=None) if hasattr(cls, "error_message") else cls(error_code=code)
 
 
 def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:

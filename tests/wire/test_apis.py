@@ -7,13 +7,13 @@ import pytest
 from barnabas.wire import messages as m
 from barnabas.wire.apis import (
     APIS,
-    advertised_versions,
     inter_broker_versions,
     level_reaches,
     request_class,
     request_header_version,
     response_class,
     response_header_version,
+    served_apis,
 )
 
 # What a running Apache Kafka 3.9.1 in ZooKeeper mode answers to ApiVersions: key -> lowest and highest version.
@@ -66,7 +66,7 @@ def test_the_table_is_that_of_a_running_kafka() -> None:
 
 
 def test_what_kafka_lists_is_advertised_but_for_what_is_left_out_on_purpose() -> None:
-    advertised = {api.key: (api.min_version, api.max_version) for api in advertised_versions()}
+    advertised = {api.key: (api.min_version, api.max_version) for api in served_apis()}
     left_out = NEVER_LISTED | TRANSACTIONS
     assert advertised == {key: versions for key, versions in KAFKA_LISTS.items() if key not in left_out}
     assert [api.key for api in SERVED] == list(advertised), "and exactly what is served"

@@ -7,7 +7,6 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
-from barnabas.broker.handlers import group_offsets, groups
 from barnabas.broker.metadata import PartitionInfo
 from barnabas.broker.pacing import complete_inline
 from barnabas.broker.server.dispatch import answer
@@ -477,34 +476,6 @@ async def test_offsets_are_deleted_partition_by_partition(house, autojump_clock)
 async def test_the_groups_error_for_a_deletion_stands_alone(house, autojump_clock):
     answers = [await house.ask(offset_deletion(group_id, ("t", 0), ("no", 0))) for group_id in ("", "unknown")]
     assert [(answer.error_code, len(answer.topics)) for answer in answers] == [(24, 0), (69, 0)]
-
-
-# -- refusing a whole request
-
-REFUSALS = {
-    m.OffsetCommitRequest: (group_offsets.refuse_offset_commit, commit),
-    m.OffsetFetchRequest: (group_offsets.refuse_offset_fetch, lambda version: fetch(version, 0)),
-    m.FindCoordinatorRequest: (
-        groups.refuse_find_coordinator,
-        lambda v: m.FindCoordinatorRequest(coordinator_keys=["g"]),
-    ),
-    m.JoinGroupRequest: (groups.refuse_join_group, join),
-    m.HeartbeatRequest: (groups.refuse_heartbeat, lambda version: m.HeartbeatRequest()),
-    m.LeaveGroupRequest: (groups.refuse_leave_group, lambda version: m.LeaveGroupRequest()),
-    m.SyncGroupRequest: (groups.refuse_sync_group, lambda version: m.SyncGroupRequest()),
-    m.DescribeGroupsRequest: (groups.refuse_describe_groups, lambda version: m.DescribeGroupsRequest(groups=["g"])),
-    m.ListGroupsRequest: (groups.refuse_list_groups, lambda version: m.ListGroupsRequest()),
-    m.DeleteGroupsRequest: (groups.refuse_delete_groups, lambda v: m.DeleteGroupsRequest(groups_names=["g"])),
-    m.OffsetDeleteRequest: (group_offsets.refuse_offset_delete, lambda version: m.OffsetDeleteRequest()),
-}
-
-
-@pytest.mark.parametrize(("request_class", "version"), versions(*REFUSALS))
-def test_every_version_can_be_refused_as_a_whole(request_class, version):
-    refuse, request = REFUSALS[request_class]
-    response = refuse(request(version), version, ErrorCode.UNKNOWN_SERVER_ERROR)
-    answered = repr(m.decode(type(response), version, m.encode(response, version)))
-    assert "error_code=-1" in answered
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ async def test_every_api_can_refuse_a_whole_request_in_every_version(api):
     for version in range(api.min_version, api.max_version + 1):
         asked = m.encode(asking(api.key, version), version)
         request = m.decode(request_class(api), version, asked)
-        refused = dispatch.HANDLERS[api.key].refuse(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        refused = dispatch.refused(api.key, request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         again = m.decode(response_class(api), version, m.encode(refused, version))
         expected = set() if (api.key, version) in CANNOT_REFUSE else {ErrorCode.UNKNOWN_SERVER_ERROR}
         assert set(codes_in(again)) - {ErrorCode.NONE} == expected, (version, again)
@@ -160,7 +160,7 @@ async def test_api_versions_tells_exactly_what_is_served(nursery, autojump_clock
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1") if version > 2 else None
     answer = await client.ask(request or m.ApiVersionsRequest(), version)
     told = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-    assert told == {key: (api.min_version, api.max_version) for key, api in APIS.items() if api.advertised}
+    assert told == {key: (api.min_version, api.max_version) for key, api in APIS.items() if api.served}
     assert told.keys() <= dispatch.HANDLERS.keys()
 
 
