@@ -1,4 +1,5 @@
-# make serve | test | check | sim | sim-bite | crash-histories | compat | cluster | hostile | spark | bench | docker-check | clean
+# make serve | test | check | generated | sim | sim-bite | crash-histories | compat | cluster | hostile | spark | bench |
+#      docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -9,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
 
-.PHONY: serve test check sim sim-bite crash-histories compat cluster hostile spark bench docker-check clean
+.PHONY: serve test check generated sim sim-bite crash-histories compat cluster hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -31,6 +32,10 @@ check: $(VENV)/made-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p barnabas
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+# Writes what is made from the sources: type stubs, tables and pictures in documents.
+generated: $(VENV)/made-dev
+	$(BIN)/python -m tests.generated
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
 # KIND=directories, levels or crowds: histories about that.

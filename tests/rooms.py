@@ -1,15 +1,13 @@
 """The rooms of broker/ and controller/ and the arrows between them, read from the imports.
 
-`python -m tests.rooms` writes the pictures in docs/architecture.md; `test_tidy.py` says when they are out of date.
+`test_tidy.py` holds them to their order; `generated.py` draws them in docs/architecture.md.
 """
 
 import ast
-import re
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "architecture.md"
 
 # From the top down. A room imports rooms that stand on a line below its own.
 ROOMS = {
@@ -98,20 +96,3 @@ def picture(folder: str) -> str:
         and not any(imported in below[other] for other in below[room] if (room, other) in arrows)
     ]
     return "\n".join(["```mermaid", "graph TD", *sorted(shown), "```", f"{len(arrows)} arrows in all."])
-
-
-def with_pictures(text: str) -> str:
-    """The document with its pictures made again."""
-    for folder in ROOMS:
-        block = re.compile(rf"(<!-- rooms of {folder} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        text = block.sub(lambda match, folder=folder: match[1] + picture(folder) + match[2], text)
-    return text
-
-
-def main() -> None:
-    """Write the pictures."""
-    DOCUMENT.write_text(with_pictures(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.server.dispatch import HANDLERS
-from barnabas.wire.apis import APIS
-from tests.rooms import DOCUMENT, ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of, with_pictures
+from tests.rooms import ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
 MAY_IMPORT = {
@@ -237,12 +235,6 @@ def test_no_file_imports_itself_by_a_detour(folder):
     assert left == {}, "these files form a circle, or import one"
 
 
-def test_the_pictures_of_the_rooms_are_up_to_date():
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert all(f"<!-- rooms of {folder} -->" in text for folder in ROOMS)
-    assert text == with_pictures(text), "python -m tests.rooms writes them"
-
-
 def test_folders_are_imported_as_barnabas():
     def bare(name):
         for line, module in imported_by(name):
@@ -402,14 +394,6 @@ def test_a_readme_names_each_file_of_its_folder():
     ours = [name for name in SHIPPED if not name.endswith("__init__.py") and not name.startswith("wire/schemas/")]
     missing = [name for name in ours if not is_named(name)]
     assert missing == [], "\n".join(missing)
-
-
-def test_the_handlers_readme_lists_every_api():
-    rows = re.findall(
-        r"^\| (\d+) \| (\w+) \| `(\S+)` \|$", (ROOT / "broker/handlers/README.md").read_text(), re.MULTILINE
-    )
-    served = {key: route.handle.__module__.rpartition(".")[2] + ".py" for key, route in HANDLERS.items()}
-    assert rows == [(str(key), APIS[key].name, served[key]) for key in sorted(served)]
 
 
 def test_files_are_named_after_what_they_hold():

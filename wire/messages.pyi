@@ -1,4 +1,4 @@
-"""Types of the generated messages. Written by `python -m barnabas.wire.stubs`; do not edit."""
+"""Types of the generated messages. Written by `make generated`; do not edit."""
 
 from collections.abc import Sequence
 

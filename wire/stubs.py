@@ -1,14 +1,13 @@
 """The type stub of the generated messages, `messages.pyi`: what their classes look like to a type checker.
 
-`python -m barnabas.wire.stubs` writes it; with `--check` it only says whether it is stale.
+`make generated` writes it.
 """
 
-import sys
 from collections.abc import Iterable
 
 from barnabas.wire.schema import Field, Schema
 
-_STUB_HEAD = '''"""Types of the generated messages. Written by `python -m barnabas.wire.stubs`; do not edit."""
+_STUB_HEAD = '''"""Types of the generated messages. Written by `make generated`; do not edit."""
 
 from collections.abc import Sequence
 
@@ -84,24 +83,3 @@ def _stub_type(schema: Schema, field: Field) -> str:
     name = f"{schema.name}.{field.element}" if field.is_struct else _STUB_TYPES.get(field.element, "int")
     text = f"Sequence[{name}]" if field.is_array else name
     return f"{text} | None" if field.nullable else text
-
-
-def main(arguments: list[str]) -> int:
-    """Write the stub beside this file, or with --check only compare: 1 when it is stale."""
-    from pathlib import Path
-
-    from barnabas.wire import messages
-
-    path = Path(__file__).with_name("messages.pyi")
-    text = stubs(messages.schemas().values())
-    if path.exists() and path.read_text() == text:
-        return 0
-    if "--check" in arguments:
-        print(f"{path} is stale: run python -m barnabas.wire.stubs", file=sys.stderr)
-        return 1
-    path.write_text(text)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

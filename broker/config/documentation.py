@@ -1,4 +1,4 @@
-"""Writes `docs/configuration.md`: `python -m barnabas.broker.config.documentation > docs/configuration.md`.
+"""Writes `docs/configuration.md`: `make generated`.
 
 A test fails when the committed file is not what this prints.
 """
@@ -12,7 +12,7 @@ from barnabas.broker.config.table import BROKER_TABLE, DEVIATIONS, MOVE_TABLE, T
 _HEAD = """\
 # Configuration
 
-<!-- Generated from the tables in broker/config: python -m barnabas.broker.config.documentation -->
+<!-- Generated from the tables in broker/config: make generated -->
 
 Barnabas knows every property of Apache Kafka 3.9, with Kafka's name, type, default and checks. `barnabas config` shows
 what holds for a broker and where each value comes from.
@@ -102,7 +102,3 @@ def _section(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-if __name__ == "__main__":
-    print(configuration_page(), end="")

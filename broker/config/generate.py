@@ -1,4 +1,4 @@
-"""Writes `attributes.pyi`, the typed attributes of the configuration: `python -m barnabas.broker.config.generate`.
+"""Writes `attributes.pyi`, the typed attributes of the configuration: `make generated`.
 
 A test fails when the committed file is not what this prints.
 """
@@ -40,7 +40,3 @@ def _python_type(row: Property) -> str:
     if row.name == "cleanup.policy":  # asked for at every append and in no order
         return "frozenset[str]"
     return _PYTHON_TYPES[row.type] + (" | None" if row.default is None else "")
-
-
-if __name__ == "__main__":
-    print(attributes_source(), end="")

@@ -1,11 +1,11 @@
-"""The code generator: the bytes of every kind of field, visible source, fresh stubs, sane tables."""
+"""The code generator: the bytes of every kind of field, visible source, sane tables."""
 
 import linecache
 import traceback
 
 import pytest
 
-from barnabas.wire import codegen, runtime, stubs
+from barnabas.wire import codegen, runtime
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.schema import Field, Schema, parse_versions
@@ -91,10 +91,6 @@ def test_a_codec_is_made_for_the_versions_that_are_used_and_no_others(everything
     fresh = codegen.make_class(EVERYTHING)
     runtime.encode(fresh(), 1)
     assert (list(fresh.ENCODERS), list(fresh.DECODERS)) == ([1], [])
-
-
-def test_the_committed_stub_is_what_the_generator_writes() -> None:
-    assert stubs.main(["--check"]) == 0
 
 
 def test_the_default_struct_that_instances_share_cannot_be_changed_in_place() -> None:

@@ -1,16 +1,7 @@
 """The page about configuration says what the tables say."""
 
-from pathlib import Path
-
 from barnabas.broker.config.documentation import configuration_page
 from barnabas.broker.config.table import BROKER_TABLE, DEVIATIONS, TOPIC_TABLE
-
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
-
-
-def test_the_page_is_up_to_date():
-    stale = "run: python -m barnabas.broker.config.documentation > docs/configuration.md"
-    assert PAGE.read_text(encoding="utf-8") == configuration_page(), stale
 
 
 def test_every_property_has_a_row():

@@ -1,0 +1,61 @@
+"""Files, and parts of documents, that are made from the sources.
+
+`make generated` writes those that are out of date; `test_generated.py` says which are.
+"""
+
+import re
+from collections.abc import Callable
+
+from barnabas.broker.config.documentation import configuration_page
+from barnabas.broker.config.generate import attributes_source
+from barnabas.wire.apis import APIS
+from barnabas.wire.messages import schemas
+from barnabas.wire.stubs import stubs
+from tests.rooms import ROOMS, ROOT, picture
+
+
+def with_pictures(text: str) -> str:
+    """The document with a picture of the rooms of each folder."""
+    for folder in ROOMS:
+        text = with_block(text, f"rooms of {folder}", picture(folder))
+    return text
+
+
+def handlers_table() -> str:
+    """One row for each API that is served: its key, its name, the file of its handler."""
+    from barnabas.broker.server.dispatch import HANDLERS  # here: it fails while an API lacks its handler
+
+    files = {key: route.handle.__module__.rpartition(".")[2] + ".py" for key, route in sorted(HANDLERS.items())}
+    rows = [f"| {key} | {APIS[key].name} | `{file}` |" for key, file in files.items()]
+    return "\n".join(["| key | API | file |", "|-|-|-|", *rows])
+
+
+def with_block(text: str, name: str, content: str) -> str:
+    """The text with this between `<!-- name -->` and `<!-- end -->`. ValueError when there is no such place."""
+    block = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    if not block.search(text):
+        raise ValueError(f"no <!-- {name} --> ... <!-- end -->")
+    return block.sub(lambda match: match[1] + content + match[2], text)
+
+
+# The file, and what makes its text from the text that it has.
+GENERATED: dict[str, Callable[[str], str]] = {
+    "wire/messages.pyi": lambda _: stubs(schemas().values()),
+    "broker/config/attributes.pyi": lambda _: attributes_source(),
+    "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
+    "docs/configuration.md": lambda _: configuration_page(),
+    "docs/architecture.md": with_pictures,
+}
+
+
+def main() -> None:
+    """Write what is out of date."""
+    for name, make in GENERATED.items():
+        before = (ROOT / name).read_text(encoding="utf-8")
+        if (after := make(before)) != before:
+            (ROOT / name).write_text(after, encoding="utf-8")
+            print(name)
+
+
+if __name__ == "__main__":
+    main()
