@@ -1,5 +1,5 @@
-# make serve | test | check | generated | sim | sim-bite | crash-histories | compat | cluster | hostile | spark | bench |
-#      docker-check | clean
+# make serve | test | test-all | check | generated | sim | sim-bite | crash-histories | compat | cluster | hostile | spark |
+#      bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -10,22 +10,29 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
 
-.PHONY: serve test check generated sim sim-bite crash-histories compat cluster hostile spark bench docker-check clean
+.PHONY: serve test test-all test-thorough check generated sim sim-bite crash-histories compat cluster hostile spark bench
+.PHONY: docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
-# For two cores: unit tests use them up, the others wait for their brokers much of the time. A file of compat_tests stays
-# in one process: its tests share brokers, clusters and Spark.
-# PySpark is half a gigabyte: whatever needs it is tested once it is there (make spark), and in continuous integration.
-test: $(VENV)/made-dev $(KIO)/made $(if $(CI),$(SPARK)/made)
+# What Python alone can show, in minutes. For two cores: unit tests use them up, the others wait for their brokers much of
+# the time. A file of compat_tests stays in one process: its tests share brokers, clusters and Spark.
+test: $(VENV)/made-dev $(KIO)/made
 ifdef ARGS
-	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 else
-	BARNABAS_SIM_SEEDS=$${BARNABAS_SIM_SEEDS:-50} $(BIN)/python -m pytest --numprocesses 2 tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile compat_tests
+	$(BIN)/python -m pytest --numprocesses 2 -m "not thorough" tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not thorough" compat_tests
 endif
+
+# And the rest: more of the simulator, other languages' clients, Apache Kafka beside us, clusters under faults, Spark.
+test-all: test test-thorough
+
+test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
+	$(BIN)/python -m pytest --numprocesses 2 -m thorough tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m thorough --durations=10 compat_tests
 
 check: $(VENV)/made-dev
 	$(BIN)/ruff check .

@@ -8,6 +8,31 @@ import pytest
 
 from compat_tests.brokers import BrokerProcess
 
+# The files that need Python alone and are quick. `make test` runs them, `make test-all` everything.
+QUICK = {
+    "test_aiokafka.py",
+    "test_behaviour.py",
+    "test_confluent_kafka.py",
+    "test_confluent_kafka_admin.py",
+    "test_delivery.py",
+    "test_group_behaviour.py",
+    "test_hostile.py",
+    "test_kafka_python.py",
+    "test_kafka_python_admin.py",
+    "test_local_broker.py",
+    "test_old_clients.py",
+    "test_process.py",
+    "test_roundtrip.py",
+}
+HERE = pathlib.Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is not in a quick file is thorough."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.path.name not in QUICK:
+            item.add_marker(pytest.mark.thorough)
+
 
 @pytest.fixture
 def start_broker(tmp_path: pathlib.Path) -> Iterator[Callable[..., BrokerProcess]]:

@@ -396,6 +396,13 @@ def test_a_readme_names_each_file_of_its_folder():
     assert missing == [], "\n".join(missing)
 
 
+def test_every_handler_is_named_in_a_test():
+    """By its request, or in a list of them: tests go through the connection and do not import the handler."""
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "broker").rglob("*.py"))
+    missing = [APIS[key].name for key in sorted(HANDLERS) if f"{APIS[key].name}Request" not in tests]
+    assert missing == [], "add scenarios of these handlers to tests/broker/handlers/"
+
+
 def test_files_are_named_after_what_they_hold():
     assert [name for name in SHIPPED if Path(name).stem in BANNED_FILE_NAMES] == []
 

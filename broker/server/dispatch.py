@@ -128,8 +128,8 @@ HANDLERS: dict[int, Route] = {
 
 _differing = set(HANDLERS) ^ {key for key, api in APIS.items() if api.served}
 if _differing:
-    where = "served in wire/apis.py and in HANDLERS of broker/server/dispatch.py"
-    raise InvariantBroken(f"an API is {where}, or in neither: {sorted(_differing)}")
+    where = "served in wire/apis.py and has a handler in HANDLERS of broker/server/dispatch.py"
+    raise InvariantBroken(f"an API is {where}, or neither: {sorted(_differing)}")
 
 _request_class = cache(request_class)
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}

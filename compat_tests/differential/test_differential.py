@@ -87,4 +87,5 @@ def test_every_version_of_every_api_that_is_served_is_compared(tally):
     missing = {
         APIS[key].name: sorted(set(of) - {v for k, v in tally.asked if k == key}) for key, of in versions.items()
     }
-    assert {name: left for name, left in missing.items() if left} == {}
+    left = {name: versions for name, versions in missing.items() if versions}
+    assert left == {}, "no scenario asks these versions: add one to compat_tests/differential/scenarios/"

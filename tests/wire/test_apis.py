@@ -1,6 +1,7 @@
 """The table of APIs: header versions, what is advertised, versions between brokers, agreement with the schemas."""
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,11 @@ def test_a_served_api_has_schemas_of_the_same_key_versions_and_flexibility(api) 
         assert api.key == message.API_KEY
         assert (api.min_version, api.max_version) == (message.MIN_VERSION, message.MAX_VERSION)
         assert api.flexible_from == message.FLEXIBLE_FROM
+
+
+def test_every_file_of_schemas_is_read():
+    files = {path.stem for path in Path(m.__file__).with_name("schemas").glob("*.py")} - {"__init__"}
+    assert files == set(m.FAMILIES), "the family of an API is the file of its schema: add the API's row to wire/apis.py"
 
 
 def test_every_schema_with_a_key_belongs_to_an_api_of_its_name_and_family() -> None:
