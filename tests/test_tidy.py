@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.server.dispatch import HANDLERS
+from barnabas.wire.apis import APIS
 from tests.rooms import ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
