@@ -94,7 +94,7 @@ def run(names: list[str], seconds: float, out: pathlib.Path) -> None:
     for name in names:
         one = measure(name, 1, seconds)
         crowd = measure(name, CROWD, seconds)
-        held = measure(name, HOLDERS, 0)
+        held = _measure_once(name, HOLDERS, 0)  # for what it holds; its steps are those of the crowd
         with out.open("a") as file:
             for threads, seen in ((1, one), (CROWD, crowd), (HOLDERS, held)):
                 file.write(json.dumps({"attack": name, "clients": threads, **seen._asdict()}) + "\n")
