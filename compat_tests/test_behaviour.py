@@ -279,7 +279,8 @@ def test_the_topics_codec_and_clock_win_over_the_producers(
 ) -> None:
     create_topic(shared_broker.port, topic, compression_type="gzip", message_timestamp_type="LogAppendTime")
     row = produce(client, topic, batch(b"a", b"b", timestamp_ms=1000, codec=codec))
-    assert row.error_code == 0 and row.log_append_time_ms >= NOW_MS
+    assert row.error_code == 0
+    assert row.log_append_time_ms >= NOW_MS
     stored = list(read_all_records(fetched(fetch(client, [(topic, [(0, 0)])]))[0].records))
     assert {header.codec for header, _ in stored} == {Codec.GZIP}
     assert [(record.value, record.timestamp) for _, record in stored] == [
@@ -440,7 +441,8 @@ def test_a_session_tells_news_only_and_its_epochs_count(
     everything = [(name, [(0, 0), (1, 0), (2, 0)])]
     first = fetch(client, everything, version, session=(0, 0))
     session_id = first.session_id
-    assert session_id > 0 and sorted(fetched(first)) == [0, 1, 2]
+    assert session_id > 0
+    assert sorted(fetched(first)) == [0, 1, 2]
 
     def told(epoch: int, topics: Any = (), **fields: Any) -> Any:
         answer = fetch(client, topics, version, session=(session_id, epoch), **fields)

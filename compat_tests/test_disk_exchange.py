@@ -108,7 +108,8 @@ class Lived:
         seen: Counter[int] = Counter()
         while len(seen) < 3:
             message = consumer.poll(PATIENCE_SECONDS)
-            assert message is not None and not message.error()
+            assert message is not None
+            assert not message.error()
             seen[message.partition()] += 1
         consumer.commit(
             offsets=[TopicPartition("mixed", partition, count) for partition, count in seen.items()], asynchronous=False
@@ -225,7 +226,8 @@ def test_every_record_of_every_segment_is_read(lived: Lived) -> None:
     assert complaints(lines) == []
     logs = [path.name for path in lived.data.glob("*-[0-9]*")]
     segments = len(list(lived.data.glob("*/*.log")))
-    assert segments >= 2 * len(TOPICS) and len(logs) >= len(TOPICS)
+    assert segments >= 2 * len(TOPICS)
+    assert len(logs) >= len(TOPICS)
     read = sum(1 for line in lines if RECORD.match(line))
     _, served, _ = lived.served
     assert read >= len(served) > RECORDS // 2

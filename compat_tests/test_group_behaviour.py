@@ -352,8 +352,11 @@ def test_groups_are_described_and_listed_by_state_and_type(client: RawClient, gr
     def is_listed(version: int, **filters: Any) -> bool:
         return group in [row.group_id for row in ask(client, m.ListGroupsRequest(**filters), version).groups]
 
-    assert is_listed(0) and is_listed(4, states_filter=["stable"]) and is_listed(5, types_filter=["Classic"])
-    assert not is_listed(4, states_filter=["Empty"]) and not is_listed(5, types_filter=["consumer"])
+    assert is_listed(0)
+    assert is_listed(4, states_filter=["stable"])
+    assert is_listed(5, types_filter=["Classic"])
+    assert not is_listed(4, states_filter=["Empty"])
+    assert not is_listed(5, types_filter=["consumer"])
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -68,7 +68,8 @@ def test_producers_are_described(tool, topic, shared_broker):
     told = tool(f"{TOOLS}.TransactionsCommand", "describe-producers", "--topic", topic, "--partition", "0")
     heading, row = (line.split() for line in told.splitlines())
     described = dict(zip(heading, row, strict=True))
-    assert described["ProducerId"] == "77" and described["ProducerEpoch"] == "2"
+    assert described["ProducerId"] == "77"
+    assert described["ProducerEpoch"] == "2"
     assert (described["LastSequence"], described["CurrentTransactionStartOffset"]) == ("0", "None")
 
 
@@ -124,7 +125,8 @@ def test_levels_of_loggers_and_quotas_are_altered_and_described(config_command):
     config_command(*user, "--alter", "--add-config", "producer_byte_rate=1024,request_percentage=50")
     config_command(*client, "--alter", "--add-config", "consumer_byte_rate=99")
     described = config_command(*user, "--describe")
-    assert "producer_byte_rate=1024.0" in described and "request_percentage=50.0" in described
+    assert "producer_byte_rate=1024.0" in described
+    assert "request_percentage=50.0" in described
     assert config_command(*client, "--describe") == (
         "Quota configs for user-principal 'K.', client-id 'land survey' are consumer_byte_rate=99.0\n"
     )
@@ -161,7 +163,8 @@ def test_groups_are_described_reset_and_deleted(tool, topic, shared_broker, tmp_
     (row,) = (line.split() for line in tool(command, "--describe", "--group", group).splitlines() if topic in line)
     assert row[:6] == [group, topic, "0", "6", "10", "4"]
     state = tool(command, "--describe", "--group", group, "--state").split()
-    assert "Empty" in state and f"({broker_id(shared_broker)})" in state
+    assert "Empty" in state
+    assert f"({broker_id(shared_broker)})" in state
     told = tool(command, "--delete", "--group", group)
     assert f"Deletion of requested consumer groups ('{group}') was successful." in told
     assert group not in tool(command, "--list").split()
@@ -272,7 +275,8 @@ def test_performance_is_measured(version, topic, shared_broker):
     heading, row = (line.split(", ") for line in consumed.splitlines()[-2:])
     assert int(dict(zip(heading, row, strict=True))["data.consumed.in.nMsg"]) >= 5000
     latency = run_bare(version, f"{TOOLS}.EndToEndLatency", bootstrap, topic, "200", "all", "50")
-    assert "Avg latency" in latency and "Percentiles" in latency
+    assert "Avg latency" in latency
+    assert "Percentiles" in latency
 
 
 @pytest.mark.parametrize("version", ["3.9", "4.1"])
@@ -301,7 +305,8 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(versio
     )
     assert sum(event["count"] for event in read if event["name"] == "records_consumed") == 50
     committed = [event for event in read if event["name"] == "offsets_committed"]
-    assert committed[-1]["success"] and committed[-1]["offsets"][0]["offset"] == 50
+    assert committed[-1]["success"]
+    assert committed[-1]["offsets"][0]["offset"] == 50
 
 
 def _events(told):
@@ -316,5 +321,6 @@ def _events(told):
 def test_the_versions_of_all_apis_are_reported(version, main_class, shared_broker):
     told = run_bare(version, main_class, "--bootstrap-server", shared_broker.bootstrap)
     assert told.startswith(f"{shared_broker.bootstrap} (id: {broker_id(shared_broker)} rack: null")
-    assert "Fetch(1): " in told and "Metadata(3): 0 to 12 [usable: 12]" in told
+    assert "Fetch(1): " in told
+    assert "Metadata(3): 0 to 12 [usable: 12]" in told
     assert "IncrementalAlterConfigs(44): 0 to 1 [usable: 1]" in told

@@ -81,7 +81,8 @@ async def test_a_connection_that_is_cut_is_no_expiry(scene: Scene) -> None:
     for _ in range(3):
         await scene.proxy.cut()
         found = await scene.store.exists("/e")
-        assert found is not None and found.owner == session_id == scene.store.session_id
+        assert found is not None
+        assert found.owner == session_id == scene.store.session_id
     assert scene.expiries == 0
 
 
@@ -217,7 +218,8 @@ async def test_a_server_that_takes_a_connection_and_says_nothing_is_tried_again(
         proxy.silences = 1
         config = ZooKeeperConfig(proxy.bootstrap, 3000, connection_timeout_ms=3000)
         store = await open_zookeeper_store(config, in_worker_thread)
-        assert "zookeeper" in await store.children("/") and proxy.silences == 0
+        assert "zookeeper" in await store.children("/")
+        assert proxy.silences == 0
         await store.close()
 
 
@@ -288,7 +290,8 @@ async def test_a_broker_registers_once(cluster: Scene, nth: int) -> None:
     async with losing(cluster, nth):
         epoch = await register_broker(cluster.store, 1, registration)
     found = await cluster.witness.exists("/brokers/ids/1")
-    assert found is not None and (found.czxid, found.owner) == (epoch, cluster.store.session_id)
+    assert found is not None
+    assert (found.czxid, found.owner) == (epoch, cluster.store.session_id)
 
 
 @pytest.mark.parametrize("nth", LOSSES)

@@ -164,12 +164,14 @@ def test_a_broker_may_be_started_before_its_zookeeper(tmp_path: Path) -> None:
     settings = [f"--set={name}={value}" for name, value in where.items()]
     command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(tmp_path / "data"), "--listen=127.0.0.1:0"]
     impatient = run_barnabas(*command[3:], *settings, "--set=zookeeper.connection.timeout.ms=300")
-    assert impatient.returncode == 1 and "no session within 300 ms" in impatient.stderr
+    assert impatient.returncode == 1
+    assert "no session within 300 ms" in impatient.stderr
     with (tmp_path / "log").open("w") as log:
         broker = subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, stderr=log, text=True)
     try:
         zookeeper.start()
-        assert broker.stdout is not None and "ready: broker 1" in broker.stdout.readline()
+        assert broker.stdout is not None
+        assert "ready: broker 1" in broker.stdout.readline()
         zookeeper.kill()
         broker.send_signal(signal.SIGTERM)  # which it can do without
         assert broker.wait(20) == 0
@@ -228,7 +230,8 @@ def test_one_broker_becomes_three_without_losing_anything(
     read: list[Any] = []
     while len(read) < 10:
         message = reader.poll(20)
-        assert message is not None and message.error() is None
+        assert message is not None
+        assert message.error() is None
         read.append(message.value())
     assert read == [b"%d" % number for number in range(10)]
     reader.close()

@@ -163,7 +163,8 @@ class Candidate:
             )
         except NodeError:
             return await self._find_own_victory(won)
-        assert isinstance(created, Created) and isinstance(written, Stat), (created, written)
+        assert isinstance(created, Created), created
+        assert isinstance(written, Stat), written
         return Term(won, written.version, created.stat.czxid)
 
     async def _find_own_victory(self, epoch: int) -> Term | None:

@@ -148,14 +148,14 @@ class BatchWriter:
 
 def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
     """Write the records of a batch, and say what its files hold."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
     session = frame.sparkSession  # of this query alone; settings made here touch no other
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     session.conf.set("spark.sql.shuffle.partitions", "1")  # the counts of a batch are few, and 200 tasks take a second
     directory = str(archive.records / batch.directory)
-    days = F.floor(F.unix_millis("timestamp") / MS_A_DAY).cast("int")  # of UTC, whatever the session's time zone
-    records = frame.withColumnRenamed("timestampType", "timestamp_type").withColumn("date", F.date_from_unix_date(days))
+    days = f.floor(f.unix_millis("timestamp") / MS_A_DAY).cast("int")  # of UTC, whatever the session's time zone
+    records = frame.withColumnRenamed("timestampType", "timestamp_type").withColumn("date", f.date_from_unix_date(days))
     writer = records.write.partitionBy("topic", "date").option("compression", "zstd")
     writer.parquet(directory)
     schema = f"{RECORDS_SCHEMA}, {PATH_SCHEMA}"
@@ -165,18 +165,18 @@ def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
 
 def ranges_of(records: "DataFrame") -> tuple[Range, ...]:
     """The records of each partition, counted."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
-    size = F.expr(RECORD_BYTES)
-    milliseconds = F.unix_millis("timestamp")
+    size = f.expr(RECORD_BYTES)
+    milliseconds = f.unix_millis("timestamp")
     counted = records.groupBy("topic", "partition").agg(
-        F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
-        F.count("*").alias("records"),
-        F.sum(size).alias("bytes"),
-        F.max(size).alias("largest_record_bytes"),
-        F.min(milliseconds).alias("earliest_timestamp_ms"),
-        F.max(milliseconds).alias("latest_timestamp_ms"),
+        f.min("offset").alias("first_offset"),
+        f.max("offset").alias("last_offset"),
+        f.count("*").alias("records"),
+        f.sum(size).alias("bytes"),
+        f.max(size).alias("largest_record_bytes"),
+        f.min(milliseconds).alias("earliest_timestamp_ms"),
+        f.max(milliseconds).alias("latest_timestamp_ms"),
     )
     found = [Range(**row.asDict()) for row in counted.collect()]
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))

@@ -155,16 +155,16 @@ def count_records(
 
 def selected(records: "DataFrame", topics: Sequence[str], selection: Selection) -> "DataFrame":
     """The records of an archive that a selection names."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
-    records = records.where(F.col("topic").isin(*topics))
+    records = records.where(f.col("topic").isin(*topics))
     for (topic, partition), (first, end) in sorted(selection.offsets.items()):
-        elsewhere = (F.col("topic") != topic) | (F.col("partition") != partition)
-        records = records.where(elsewhere | ((F.col("offset") >= first) & (F.col("offset") < end)))
+        elsewhere = (f.col("topic") != topic) | (f.col("partition") != partition)
+        records = records.where(elsewhere | ((f.col("offset") >= first) & (f.col("offset") < end)))
     if selection.since_ms is not None:
-        records = records.where(F.unix_millis("timestamp") >= selection.since_ms)
+        records = records.where(f.unix_millis("timestamp") >= selection.since_ms)
     if selection.until_ms is not None:
-        records = records.where(F.unix_millis("timestamp") < selection.until_ms)
+        records = records.where(f.unix_millis("timestamp") < selection.until_ms)
     return records
 
 
@@ -172,7 +172,7 @@ def refuse_timestamp_zero(
     spark: "SparkSession", archive: Archive, batches: Sequence[Batch], topics: Sequence[str]
 ) -> None:
     """librdkafka takes the timestamp 0 for "now": a record of the first millisecond of 1970 cannot be written."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
     suspicious = {
         found.topic
@@ -181,8 +181,8 @@ def refuse_timestamp_zero(
     }
     if not suspicious:
         return
-    records = read_archive(spark, archive.path, batches=len(batches)).where(F.col("topic").isin(*suspicious))
-    for row in records.where(F.unix_millis("timestamp") == 0).select("topic", "partition", "offset").limit(1).collect():
+    records = read_archive(spark, archive.path, batches=len(batches)).where(f.col("topic").isin(*suspicious))
+    for row in records.where(f.unix_millis("timestamp") == 0).select("topic", "partition", "offset").limit(1).collect():
         raise RestoreError(
             f"{row['topic']}-{row['partition']} has a record with the timestamp 0 at offset {row['offset']}; the "
             "client would write the present time instead. Leave it out by an offset range"
@@ -212,7 +212,9 @@ def prepare_topics(
 def as_created(known: Mapping[str, object], brokers: int, keep_retention: bool) -> Topic:
     """A topic of the archive, as it is created in a cluster of so many brokers."""
     partitions, replicas, archived = known["partitions"], known["replication_factor"], known["configs"]
-    assert isinstance(partitions, int) and isinstance(replicas, int) and isinstance(archived, dict)
+    assert isinstance(partitions, int)
+    assert isinstance(replicas, int)
+    assert isinstance(archived, dict)
     replicas = min(replicas, brokers)
     configs = {name: value for name, value in archived.items() if name not in LEFT_OUT}
     if int(configs.get("min.insync.replicas", 1)) > replicas:
@@ -278,7 +280,7 @@ def arrow_records(archive: Archive, plan: Plan) -> int:
 
 def planned_rows(session: "SparkSession", archive: Archive, plan: Plan, selection: Selection) -> "DataFrame":
     """The records of the plan's partitions, one Spark partition for each, sorted by place."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
     tasks = min(len(plan.partitions), TASKS_MAX)
     lanes = lanes_of(session, tasks)
@@ -290,17 +292,17 @@ def planned_rows(session: "SparkSession", archive: Archive, plan: Plan, selectio
     planned = session.createDataFrame(table, schema)
     topics = sorted({one.topic for one in plan.partitions})
     records = selected(read_archive(session, archive.path, batches=plan.batches), topics, selection)
-    rows = records.join(F.broadcast(planned), ["topic", "partition"])
+    rows = records.join(f.broadcast(planned), ["topic", "partition"])
     ordered = rows.repartition(tasks, "lane").sortWithinPartitions("topic", "partition", "batch", "offset")
-    return ordered.withColumn("timestamp_ms", F.unix_millis("timestamp"))
+    return ordered.withColumn("timestamp_ms", f.unix_millis("timestamp"))
 
 
 def lanes_of(session: "SparkSession", tasks: int) -> list[int]:
     """A number for each task that Spark's hash sends there: else some tasks get two partitions, and some none."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
-    candidates = session.range(tasks * (tasks.bit_length() + 8) * 4).select(F.col("id").cast("int").alias("lane"))
-    place: Column = F.pmod(F.hash("lane"), F.lit(tasks))
-    rows = candidates.groupBy(place.alias("task")).agg(F.min("lane").alias("lane")).collect()
+    candidates = session.range(tasks * (tasks.bit_length() + 8) * 4).select(f.col("id").cast("int").alias("lane"))
+    place: Column = f.pmod(f.hash("lane"), f.lit(tasks))
+    rows = candidates.groupBy(place.alias("task")).agg(f.min("lane").alias("lane")).collect()
     found = {row["task"]: row["lane"] for row in rows}
     return [found.get(task, task) for task in range(tasks)]

@@ -52,21 +52,21 @@ def verify(
 
 def archived_places(spark: "SparkSession", archive: Archive, plan: Plan, selection: Selection) -> "DataFrame":
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
     rows = [(one.topic, one.target) for one in plan.partitions]
     targets = spark.createDataFrame(sorted(set(rows)), "topic STRING, target STRING")
     order = Window.partitionBy("topic", "partition").orderBy("batch", "offset")
     records = read_archive(spark, archive.path, batches=plan.batches)
     chosen = selected(records, sorted({one.topic for one in plan.partitions}), selection)
-    placed = chosen.withColumn("place", F.row_number().over(order).cast("long") - 1)
-    return placed.join(F.broadcast(targets), "topic").select(*KEYS, *COMPARED, F.lit(True).alias("there"))
+    placed = chosen.withColumn("place", f.row_number().over(order).cast("long") - 1)
+    return placed.join(f.broadcast(targets), "topic").select(*KEYS, *COMPARED, f.lit(True).alias("there"))
 
 
 def restored_places(
     spark: "SparkSession", plan: Plan, bootstrap_servers: str, options: Mapping[str, str]
 ) -> "DataFrame":
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
     bases = [(one.target, one.partition, one.base) for one in plan.partitions]
     starts: dict[str, dict[str, int]] = {}
@@ -85,26 +85,26 @@ def restored_places(
         }
     )
     planned = spark.createDataFrame(bases, "target STRING, partition INT, base BIGINT")
-    records = reader.load().withColumnRenamed("topic", "target").join(F.broadcast(planned), ["target", "partition"])
-    placed = records.withColumn("place", F.col("offset") - F.col("base"))
-    return placed.select(*KEYS, *COMPARED, F.lit(True).alias("there"))
+    records = reader.load().withColumnRenamed("topic", "target").join(f.broadcast(planned), ["target", "partition"])
+    placed = records.withColumn("place", f.col("offset") - f.col("base"))
+    return placed.select(*KEYS, *COMPARED, f.lit(True).alias("there"))
 
 
 def counted(joined: "DataFrame") -> list[Compared]:
     """Counts for each partition of a full outer join of archived (`a`) and restored (`r`) records."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as f
 
-    both = F.col("a.there").isNotNull() & F.col("r.there").isNotNull()
-    same = F.lit(True)
+    both = f.col("a.there").isNotNull() & f.col("r.there").isNotNull()
+    same = f.lit(True)
     for name in COMPARED:
-        same &= F.col(f"a.{name}").eqNullSafe(F.col(f"r.{name}"))
+        same &= f.col(f"a.{name}").eqNullSafe(f.col(f"r.{name}"))
     rows = (
         joined.groupBy("target", "partition")
         .agg(
-            F.count_if(both & same).alias("identical"),
-            F.count_if(F.col("r.there").isNull()).alias("missing"),
-            F.count_if(F.col("a.there").isNull()).alias("additional"),
-            F.count_if(both & ~same).alias("different"),
+            f.count_if(both & same).alias("identical"),
+            f.count_if(f.col("r.there").isNull()).alias("missing"),
+            f.count_if(f.col("a.there").isNull()).alias("additional"),
+            f.count_if(both & ~same).alias("different"),
         )
         .sort("target", "partition")
         .collect()

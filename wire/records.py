@@ -201,9 +201,7 @@ Times = tuple[int, int, int]
 The largest is at least -1: timestamps below are not looked for, as in Kafka."""
 
 
-def check_small(
-    records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
-) -> Checked | None:
+def check_small(records: memoryview, rules: RecordRules, now_ms: int, api_version: int) -> Checked | None:
     """What `check_produced` says, at once, of a batch that it needs one step for, which nearly all are.
 
     None, and nothing is changed, where it may need more, or has to rebuild the batch or to name records.

@@ -1,16 +1,14 @@
-"""Produce: records from clients into partition logs.
+"""Produce: appends record batches of clients to partition logs.
 
-Behaviour: each partition stands for itself and gets its own error code. A batch is checked (CRC, lengths, counts,
-    timestamps, keys) before anything is written; where that takes long, in steps in a thread, after which
-    `append_as_leader` looks at role and epoch in the step that writes. acks=1 answers after the append, acks=all when
-    the high watermark has passed it, for which the next Produce of the connection does not wait; acks=0 never: an error
-    then closes the connection, the only way left to tell. Clients may not write to internal topics (17).
-    A retry that is older than what is remembered of its producer is looked for in the log, byte for byte, before it is
-    refused as out of order (45); Kafka refuses it.
-Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`); no message at
-    all is a success at offset -1. 3-11 carry one batch of format 2 per partition; 8+ say which record was refused; 10+
-    name the new leader (KIP-951).
-Not done: transactional batches: there is no transaction coordinator yet, so the id is unknown
+`server/dispatch.py` calls `produce`, and `refuse_produce` when the whole request fails before or in the handler.
+
+Behaviour: each partition succeeds or fails on its own. A batch is validated (CRC, lengths, counts, timestamps, keys)
+    before anything is written. acks=1 answers after the append. acks=all answers when the high watermark has passed the
+    batch; the connection handles its next Produce meanwhile (`DelayedResponse`). acks=0 has no response; an error closes
+    the connection. Clients may not write to internal topics (INVALID_TOPIC_EXCEPTION).
+Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
+    batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
+Not done: transactional batches. There is no transaction coordinator yet, so every transactional id is unknown
     (INVALID_PRODUCER_ID_MAPPING).
 """
 
@@ -40,16 +38,17 @@ from barnabas.wire.upconvert import check_old_produced
 if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
-PARTITION_COST = 2  # rows that take as long as to refuse one
-LOOKED_AT_A_TIME = 200  # partitions, or topics without one, at 3 µs each
-TURN_SECONDS = 0.001  # a request of many partitions gives way to others after so long
+PARTITION_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to refuse one partition
+LOOKED_AT_A_TIME = 200  # partitions, or topics without partitions, between two checkpoints; 3 µs each
+TURN_SECONDS = 0.001  # the longest time on the event loop without a checkpoint, of a request with many partitions
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
-SMALLEST_ENTRY_BYTES = 14  # what the length of an entry may be at least, in any format
+SMALLEST_ENTRY_BYTES = 14  # minimum of the length field of an entry, in any message format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+# Errors for which Kafka answers log_start_offset = -1. For all other append errors it answers the log start offset.
 EXPECTED_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -66,7 +65,11 @@ Asked = dict[str, dict[int, m.ProduceRequest.PartitionProduceData]]  # by topic 
 
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | DelayedResponse | None:
-    """Append each partition's batch; the answer waits for the acknowledgement that is asked for."""
+    """Append each partition's batch, and answer as `acks` demands.
+
+    Returns the response, a `DelayedResponse` where acknowledgements are missing, or None for acks=0. Raises
+    ProtocolViolation for acks=0 when a partition failed.
+    """
     asked, refused, message = await _look_through(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     appends: list[AppendedUpTo] = []
@@ -76,6 +79,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     for topic, partitions in asked.items():
         rows: list[Row] = []
         for data in partitions.values():
+            # The first partition needs no checkpoint: most requests have one partition. The clock bounds appends, whose
+            # cost varies with the batch; the row count bounds refusals, which share the pace with other tasks.
             if rows or topics:
                 if trio.current_time() - turn_began > TURN_SECONDS:
                     await trio.lowlevel.checkpoint()
@@ -99,6 +104,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
         try:
             await _close_if_refused(topics)
         except ProtocolViolation:
+            # A request may name any number of partitions that do not exist. Freeing all their rows at once would block
+            # the event loop for milliseconds.
             await complete(take_apart(response), broker.world.in_request_thread)
             raise
         return None
@@ -106,20 +113,23 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
 
     def acknowledged() -> m.ProduceResponse:
         for (topic, row), outcome in zip(appended_rows, decisions.decided, strict=True):
-            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome  # Kafka leaves the offsets
+            # The offsets stay in the row whatever the outcome is, as in Kafka: the batch is in the local log.
+            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+            # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
             if outcome is NOT_LEADER:
                 led_elsewhere.append((topic, row))
         if led_elsewhere and call.version >= CURRENT_LEADER_VERSION:
             _name_leaders(broker, call, response, led_elsewhere)
         return response
 
+    # acks=1, or a partition whose only in-sync replica is the leader: the answer need not be queued.
     if decisions.look():
         return acknowledged()
     return DelayedResponse(decisions, trio.current_time() + request.timeout_ms / 1000, acknowledged)
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
-    """The same error for every partition; with acks=0 the connection is closed instead."""
+    """The response with the same error for every partition. acks=0: None, or ProtocolViolation to close the connection."""
     topics = [
         m.ProduceResponse.TopicProduceResponse(
             name=topic.name,
@@ -137,16 +147,18 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
 
 
 async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None]:
-    """The partitions of each topic that has some; what is wrong with the request as a whole, and what is said about it.
+    """(partitions by topic, error of the whole request or NONE, its message).
 
-    Of a partition that is named twice, the last counts, as in Kafka.
+    A topic without partitions is left out. Of a partition that is named twice the last entry counts, as in Kafka.
     """
     asked: Asked = {}
     refused: tuple[ErrorCode, str | None] | None = None
     left = LOOKED_AT_A_TIME
     for topic in request.topic_data:
+        # A topic without partitions counts as one step, so that a request of empty topics reaches a checkpoint, too.
         for data in topic.partition_data or (None,):
             if data is not None:
+                # A repeated partition loses its first entry, but that entry can still fail the whole request.
                 asked.setdefault(topic.name, {})[data.index] = data
                 if refused is None:
                     refused = _refuse_request(call, request, data.records)
@@ -286,7 +298,7 @@ async def _checked_batch(
     rules, name = partition.config, partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
         return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
-    checked = check_small(records, rules, now_ms, call.version, name)
+    checked = check_small(records, rules, now_ms, call.version)
     if checked is not None:
         return checked
     return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)

@@ -80,7 +80,8 @@ def _hears(process, seconds):
 def test_a_way_is_cut_and_healed(network, talk, ways, server_hears):
     client, server = talk
     _say(client, "a")
-    assert client.stdout.readline() == "a\n" and server.stdout.readline() == "a\n"
+    assert client.stdout.readline() == "a\n"
+    assert server.stdout.readline() == "a\n"
     for way in ways:
         network.cut(*way)
     time.sleep(0.2)  # the proxy's turn
@@ -89,7 +90,8 @@ def test_a_way_is_cut_and_healed(network, talk, ways, server_hears):
     assert not _hears(client, 0.5)
     for way in ways:
         network.heal(*way)
-    assert _hears(client, 20.0) and client.stdout.readline() == "b\n"
+    assert _hears(client, 20.0)
+    assert client.stdout.readline() == "b\n"
     assert server.stdout.readline() == "b\n"
 
 

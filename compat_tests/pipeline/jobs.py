@@ -142,7 +142,8 @@ class Commands:
         self._process.wait(60)
 
     def _pipes(self) -> tuple[IO[str], IO[str]]:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
 
 

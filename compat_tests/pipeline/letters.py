@@ -84,4 +84,5 @@ def write(bootstrap: str, topic: str, codec: str, first: int, end: int, count: i
                 producer.poll(0.1)
         if index % 1000 == 0:
             producer.poll(0)
-    assert producer.flush(120) == 0 and not failures, failures[:3]
+    assert producer.flush(120) == 0, failures[:3]
+    assert not failures, failures[:3]

@@ -144,7 +144,7 @@ class Place:
             )
             producer.poll(0)
         left = producer.flush(AWAIT_SECONDS)
-        assert not left and not refused, f"{left} records are not acknowledged, {refused[:3]} are refused"
+        assert (left, refused) == (0, []), f"{left} records are not acknowledged, {refused[:3]} are refused"
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         wanted = TopicPartition(topic, partition, before)

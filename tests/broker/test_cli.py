@@ -185,7 +185,8 @@ def test_a_store_is_carried_from_one_data_directory_to_another(tmp_path):
     with running_broker("--data-dir", "data", "--listen", "127.0.0.1:0", cwd=tmp_path) as process:
         cluster = re.search(r"cluster (\S+),", ready_line(process))[1]
         busy = barnabas("store", "export", "--data-dir", "data", cwd=tmp_path)
-        assert busy.returncode == 1 and "another process has it open" in busy.stderr
+        assert busy.returncode == 1
+        assert "another process has it open" in busy.stderr
     exported = barnabas("store", "export", "--data-dir", "data", "nodes.json", cwd=tmp_path)
     assert (exported.returncode, exported.stdout, exported.stderr) == (0, "", "")
     nodes = {node["path"]: node for node in json.loads((tmp_path / "nodes.json").read_text())["nodes"]}
@@ -195,16 +196,20 @@ def test_a_store_is_carried_from_one_data_directory_to_another(tmp_path):
     copied = barnabas("store", "export", "--data-dir", "other", cwd=tmp_path)
     assert copied.stdout == (tmp_path / "nodes.json").read_text()
     again = barnabas("store", "import", "--data-dir", "other", "nodes.json", cwd=tmp_path)
-    assert again.returncode == 1 and "is not empty" in again.stderr
+    assert again.returncode == 1
+    assert "is not empty" in again.stderr
 
 
 def test_a_store_that_is_not_there_or_not_named_is_reported_in_one_line(tmp_path):
     missing = barnabas("store", "export", "--data-dir", "none", cwd=tmp_path)
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    assert "there is no such file" in missing.stderr and not (tmp_path / "none").exists()
+    assert "there is no such file" in missing.stderr
+    assert not (tmp_path / "none").exists()
     unnamed = barnabas("store", "export", cwd=tmp_path)
-    assert unnamed.returncode == 2 and "either --data-dir or --zookeeper" in unnamed.stderr
+    assert unnamed.returncode == 2
+    assert "either --data-dir or --zookeeper" in unnamed.stderr
     (tmp_path / "nodes.json").write_text("[]")
     malformed = barnabas("store", "import", "--data-dir", "new", "nodes.json", cwd=tmp_path)
-    assert malformed.returncode == 1 and "nodes.json: not an export" in malformed.stderr
+    assert malformed.returncode == 1
+    assert "nodes.json: not an export" in malformed.stderr
     assert not (tmp_path / "new").exists()

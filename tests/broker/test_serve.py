@@ -123,7 +123,8 @@ async def test_producer_ids_are_never_given_twice(nursery, autojump_clock):
         client = await (await machine.start()).connect()
         ids += [(await client.ask(m.InitProducerIdRequest(transactional_id=None))).producer_id for _ in range(3)]
         await machine.crash()
-    assert len(set(ids)) == 9 and min(ids) >= 0
+    assert len(set(ids)) == 9
+    assert min(ids) >= 0
 
 
 async def test_a_high_watermark_that_was_seen_does_not_go_back_in_a_crash_of_the_process(nursery, autojump_clock):
@@ -361,7 +362,8 @@ async def test_a_start_that_is_given_up_at_any_moment_leaves_everything_free(nur
             nursery.start_soon(give_up, machine, steps * 0.009, starting)
             await machine.start()
         await machine.ended()
-        assert machine.failure is None and machine.net.listeners == {}
+        assert machine.failure is None
+        assert machine.net.listeners == {}
     client = await (await machine.start()).connect()
     assert (await client.metadata("t"))["t"].error_code == (0 if filled_before else 3)
 

@@ -492,7 +492,8 @@ async def test_a_single_node_that_restarts_leads_what_it_led(cluster):
     await cluster.kill(1)
     broker = await cluster.restart(1)
     assert broker.candidate.epoch == 2
-    assert broker.leads("orders", 0) and broker.leads("orders", 1)
+    assert broker.leads("orders", 0)
+    assert broker.leads("orders", 1)
     assert {partition.status for _, partition in cluster.image.partitions()} == {PartitionStatus.ONLINE}
 
 

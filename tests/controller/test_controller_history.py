@@ -97,7 +97,8 @@ def check(cluster):
         if image.is_deleting(partition.topic) or each.leadership is None:
             continue
         state = each.leadership.state
-        assert state.isr and set(state.isr) <= set(each.replicas)
+        assert state.isr
+        assert set(state.isr) <= set(each.replicas)
         assert state.leader == NO_LEADER or (state.leader in state.isr and image.is_reachable(partition, state.leader))
         assert state.leader != NO_LEADER or not any(image.is_online(partition, member) for member in state.isr)
         for broker_id in image.brokers:

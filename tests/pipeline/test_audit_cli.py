@@ -24,4 +24,5 @@ def test_what_is_missing_is_reported(words, why):
 def test_help_needs_no_spark(command):
     ran = CliRunner().invoke(pipeline, [command, "--help"])
     assert ran.exit_code == 0
-    assert "--topic" in ran.stdout and "--json" in ran.stdout
+    assert "--topic" in ran.stdout
+    assert "--json" in ran.stdout

@@ -10,7 +10,8 @@ HELD = [Held("1", "letters", 0, 100, 2, 0, 101)]
 
 def test_an_audit_without_findings_is_clean():
     audit = Audit([], [], HELD, {"acked": 98}, 0)
-    assert audit.is_clean and audit.totals() == {}
+    assert audit.is_clean
+    assert audit.totals() == {}
     assert audit.verdict() == "100 records, 98 events: nothing is wrong"
 
 
@@ -25,7 +26,8 @@ def test_the_whole_is_json_with_names():
     finding = Finding("gap", "letters", 0, 17, "1", "replica 1 has no offsets 17 to 18")
     audit = Audit([Count("gap", "letters", 0, 1)], [finding], HELD, {"acked": 1}, 3, [Share("gap", 0.0, 1)])
     said = json.loads(json.dumps(audit.to_json()))
-    assert said["examples"] == [finding._asdict()] and said["held"][0]["control_records"] == 2
+    assert said["examples"] == [finding._asdict()]
+    assert said["held"][0]["control_records"] == 2
     assert (said["clean"], said["unreadable_lines"], said["spread"][0]["kind"]) == (False, 3, "gap")
 
 

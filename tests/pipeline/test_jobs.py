@@ -30,7 +30,7 @@ def test_topics_are_given_by_name_or_by_pattern(source):
         source.to_options()
 
 
-@pytest.mark.parametrize("first, last, records", [(0, 10, 11), (0, 4, 6)])
+@pytest.mark.parametrize(("first", "last", "records"), [(0, 10, 11), (0, 4, 6)])
 def test_a_batch_with_records_that_were_not_planned_or_twice_is_refused(first, last, records):
     written = Batch(3, "r", {}, (Range("a", 0, first, last, records, 0, 0, 1, 1),))
     with pytest.raises(ArchiveError, match="batch 3 was to end at offset 10"):
@@ -72,7 +72,7 @@ def test_without_java_a_job_ends_with_status_2_and_says_what_to_install(monkeypa
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         (None, None),
         ("1970-01-01T00:00:01", 1000),
@@ -88,7 +88,7 @@ def test_assignments_keep_what_follows_the_first_equals_sign():
     assert pairs(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
 
 
-@pytest.mark.parametrize("count, said", [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e13, "25.0 TB")])
+@pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e13, "25.0 TB")])
 def test_bytes_are_said_in_units(count, said):
     assert in_units(count) == said
 

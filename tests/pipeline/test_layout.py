@@ -70,7 +70,8 @@ def test_a_large_segment_is_divided_where_the_index_says(disk):
     found = parts_of(disk, "/b1", split_bytes=4000)
     assert len(found) >= 3
     assert [part.end for part in found[:-1]] == [part.start for part in found[1:]]
-    assert found[0].start == 0 and found[-1].end == sum(map(len, data))
+    assert found[0].start == 0
+    assert found[-1].end == sum(map(len, data))
     assert {part.start for part in found} <= set(positions)
     assert [part.is_log_end for part in found] == [False] * (len(found) - 1) + [True]
 

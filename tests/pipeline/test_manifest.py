@@ -87,7 +87,7 @@ def begun(archive, *numbers):
 
 
 @pytest.mark.parametrize(
-    "checkpoints, batches, anew, expected",
+    ("checkpoints", "batches", "anew", "expected"),
     [
         ((), 0, False, 0),  # an archive is begun
         ((0,), 5, False, 0),  # it goes on

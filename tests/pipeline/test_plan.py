@@ -20,7 +20,7 @@ from barnabas.pipeline.plan import (
 PLAN = PartitionPlan("letters", 0, "copy", base=100, records=50)
 
 
-@pytest.mark.parametrize("end, done", [(100, 0), (101, 1), (150, 50)])
+@pytest.mark.parametrize(("end", "done"), [(100, 0), (101, 1), (150, 50)])
 def test_the_log_end_says_how_many_records_are_there(end, done):
     assert PLAN.done(end) == done
 

@@ -56,15 +56,19 @@ def test_the_facts_of_a_batch_are_those_of_its_header(codec):
     assert (facts.base_offset, facts.last_offset, facts.position, facts.batch_bytes) == (7, 8, 0, len(batch))
     assert (facts.producer_id, facts.producer_epoch, facts.base_sequence, facts.leader_epoch) == (4000, 3, 11, 5)
     assert (facts.codec, facts.magic, facts.timestamp_type) == (codec.name.lower(), 2, "LogAppendTime")
-    assert facts.transactional and not facts.control and facts.crc_ok
+    assert facts.transactional
+    assert not facts.control
+    assert facts.crc_ok
     (piece,) = found.pieces()
-    assert piece.values == [b"a", b"b"] and piece.timestamps == [NOW, NOW]
+    assert piece.values == [b"a", b"b"]
+    assert piece.timestamps == [NOW, NOW]
 
 
 def test_a_marker_is_a_control_batch():
     marker = build_control_batch(1, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW)
     (found,) = scanned(bytes(marker.data))
-    assert found.facts.control and found.facts.transactional
+    assert found.facts.control
+    assert found.facts.transactional
     assert [len(piece.offsets) for piece in found.pieces()] == [1]
 
 

@@ -12,7 +12,7 @@ from barnabas.pipeline.session import MissingSpark, connector_jars, feature_rele
 
 
 @pytest.mark.parametrize(
-    "said, release",
+    ("said", "release"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
         ('java version "1.8.0_402"', 8),

@@ -302,7 +302,8 @@ def test_there_is_free_space(disk, root):
 
 def test_an_absolute_path_begins_at_the_root_and_has_single_slashes(disk, root):
     assert disk.absolute_path(f"{root}//a/b/") == f"{root}/a/b"
-    assert disk.absolute_path("a").endswith("/a") and disk.absolute_path("a").startswith("/")
+    assert disk.absolute_path("a").endswith("/a")
+    assert disk.absolute_path("a").startswith("/")
 
 
 # -- locks

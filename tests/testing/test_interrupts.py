@@ -59,7 +59,8 @@ def test_a_child_process_is_ended(tmp_path):
     child = InterruptedChild(tmp_path / "data", {}, tmp_path / "log")
     with pytest.raises(KeyboardInterrupt):
         child.start()
-    assert not child.is_running() and child.started.poll() is not None
+    assert not child.is_running()
+    assert child.started.poll() is not None
 
 
 def test_a_with_block_that_is_never_entered_is_left(monkeypatch):

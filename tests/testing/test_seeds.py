@@ -30,12 +30,16 @@ def explain(report) -> str:
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(seed, marks=pytest.mark.thorough) if seed > QUICK_SEEDS else seed for seed in range(1, CLEAN_SEEDS + 1)],
+    [
+        pytest.param(seed, marks=pytest.mark.thorough) if seed > QUICK_SEEDS else seed
+        for seed in range(1, CLEAN_SEEDS + 1)
+    ],
 )
 def test_a_seed_breaks_no_rule(seed):
     report = run_seed(seed)
     assert report.violations == [], explain(report)
-    assert report.events["acked"] > 20 and report.events["read"] > 20, "a run in which nothing happens proves nothing"
+    happened = min(report.events["acked"], report.events["read"])
+    assert happened > 20, "a run in which nothing happens proves nothing"
 
 
 @pytest.mark.parametrize("kind", KINDS)

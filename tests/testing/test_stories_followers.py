@@ -79,7 +79,8 @@ def test_a_new_replica_copies_everything_before_it_counts():
         began = stage.now
         await stage.write("nobody waits for the new one")
         assert stage.now - began < 0.2
-        assert stage.in_sync == [1, 2] and stage.end(3) < 50
+        assert stage.in_sync == [1, 2]
+        assert stage.end(3) < 50
         await stage.until(lambda: stage.in_sync == [1, 2, 3])
         assert stage.end(3) == stage.end(1) == 51
         assert stage.values(3) == stage.values(1)

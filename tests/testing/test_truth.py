@@ -66,17 +66,22 @@ def test_what_an_older_leader_commits_after_an_unclean_election_is_void():
     truth = truth_of(batch(0))
     truth.void_older(3, "unclean election")
     truth.known[1, 2] = batch(1, epoch=2)
-    assert truth.void_epoch == 3 and truth.committed == [batch(0)]
-    assert truth.is_lost(1, 1001) and not truth.is_lost(0, 1000)
+    assert truth.void_epoch == 3
+    assert truth.committed == [batch(0)]
+    assert truth.is_lost(1, 1001)
+    assert not truth.is_lost(0, 1000)
 
 
 def test_a_shadow_knows_what_a_power_failure_took_until_it_is_fetched_again():
     shadow = Shadow(1, [batch(0), batch(1)], end_offset=2)
     shadow.forget(2, 5)
-    assert shadow.forgot(2) and shadow.forgot(4) and not shadow.forgot(1)
+    assert shadow.forgot(2)
+    assert shadow.forgot(4)
+    assert not shadow.forgot(1)
     shadow.end_offset = 4
     shadow.relearn()
-    assert not shadow.forgot(3) and shadow.forgot(4)
+    assert not shadow.forgot(3)
+    assert shadow.forgot(4)
 
 
 def test_the_first_difference_is_where_something_else_is_or_nothing():

@@ -171,7 +171,7 @@ def test_a_snappy_block_that_claims_too_much_is_refused_before_it_is_allocated(c
         read_all(Codec.SNAPPY, encoded + bytes(15))
 
 
-def test_a_snappy_block_is_decompressed_whole_up_to_32_MiB():
+def test_a_snappy_block_is_decompressed_whole_up_to_32_mib():
     largest, larger = (snappy.compress(bytes(HELD_MAX_BYTES + more)) for more in (0, 1))
     assert open_stream(Codec.SNAPPY, memoryview(largest)).skip(HELD_MAX_BYTES + 1) == HELD_MAX_BYTES
     with memory_below(100_000), pytest.raises(BeyondLimits):
@@ -179,7 +179,7 @@ def test_a_snappy_block_is_decompressed_whole_up_to_32_MiB():
 
 
 @pytest.mark.parametrize(("log", "is_held"), [(21, False), (25, False), (26, True), (27, True)])
-def test_what_fills_a_zstd_window_of_more_than_32_MiB_is_limited(log, is_held):
+def test_what_fills_a_zstd_window_of_more_than_32_mib_is_limited(log, is_held):
     stream = open_stream(Codec.ZSTD, memoryview(zstd_with_window(log, [bytes(HELD_MAX_BYTES + 1)])))
     assert stream.skip(HELD_MAX_BYTES) == HELD_MAX_BYTES
     with pytest.raises(BeyondLimits) if is_held else nullcontext():

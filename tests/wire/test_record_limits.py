@@ -77,7 +77,7 @@ def test_a_rebuild_keeps_no_list_of_headers(target) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
 @pytest.mark.parametrize("count", [1, 64])
-def test_records_that_decompress_to_more_than_128_MiB_are_refused(codec, count) -> None:
+def test_records_that_decompress_to_more_than_128_mib_are_refused(codec, count) -> None:
     each = RECORDS_MAX_BYTES // count
     records = (record_of(b"\0\0" + varint(index) + b"\x01" + varint(each), each + 1) for index in range(count))
     batch = bomb(chain.from_iterable(records), codec, count)
@@ -140,8 +140,8 @@ def test_where_steps_end_changes_nothing(codec, sizes, step) -> None:
 
 def test_what_takes_one_step_is_checked_at_once_and_what_takes_more_is_left_alone() -> None:
     short, long = build_batch([(b"k", b"v" * 100)], timestamp_ms=NOW_MS), header_bomb(HEADERS_MAX)
-    assert isinstance(check_small(memoryview(short.data), Rules(), NOW_MS, 9, HERE), Batch)
-    assert check_small(memoryview(long), Rules(message_timestamp_type="LogAppendTime"), NOW_MS, 9, HERE) is None
+    assert isinstance(check_small(memoryview(short.data), Rules(), NOW_MS, 9), Batch)
+    assert check_small(memoryview(long), Rules(message_timestamp_type="LogAppendTime"), NOW_MS, 9) is None
     assert long == header_bomb(HEADERS_MAX)
 
 

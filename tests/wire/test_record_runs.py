@@ -95,9 +95,12 @@ def test_damage_is_seen_where_single_records_show_it(
 def test_ten_thousand_records_of_one_shape_are_few_runs() -> None:
     records = b"".join(record(number, value=b"x" * 100) for number in range(8192))
     first = find_run(records, 0, 0, 8192)
-    assert first is not None and first.count == 64  # the widths of offset deltas change here
+    assert first is not None
+    assert first.count == 64  # the widths of offset deltas change here
     second = find_run(records, first.end, 64, 8192 - 64)
-    assert second is not None and second.count == 8192 - 64 and second.end == len(records)
+    assert second is not None
+    assert second.count == 8192 - 64
+    assert second.end == len(records)
 
 
 @pytest.mark.parametrize("place", [0, 9, 30])

@@ -61,7 +61,7 @@ HERE = TopicPartition("t", 0)
 
 def check(data: bytes, rules: Rules | None = None, api_version: int = 9) -> Batch | RecordsRefused:
     checked = complete_inline(check_produced(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE))
-    at_once = check_small(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version, HERE)
+    at_once = check_small(memoryview(bytearray(data)), rules or Rules(), NOW_MS, api_version)
     assert at_once is None or said(at_once) == said(checked)
     return checked
 
@@ -161,7 +161,8 @@ def test_batches_of_other_clients_are_accepted_and_read(library, codec, records)
     batch = accepted(data)
     assert bytes(batch.data) == data
     assert list(read_records(batch.data)) == numbered(records)
-    assert batch.header.is_transactional and batch.header[9:12] == (7, 3, 11)
+    assert batch.header.is_transactional
+    assert batch.header[9:12] == (7, 3, 11)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -194,7 +195,7 @@ def test_a_topic_with_a_codec_of_its_own_gets_the_same_records(codec, target, re
 
 def test_a_well_formed_batch_is_not_copied() -> None:
     sent = memoryview(bytearray(raw_batch()))
-    assert check_small(sent, Rules(), NOW_MS, 9, HERE).data.obj is sent.obj
+    assert check_small(sent, Rules(), NOW_MS, 9).data.obj is sent.obj
     checked = complete_inline(check_produced(sent, Rules(), NOW_MS, 9, HERE))
     assert checked.data.obj is sent.obj
 

@@ -55,7 +55,8 @@ def batch_of_several_topics(place: Place) -> Any:
         "assign": place.read(assign=assign),
     }
     found = {name: sorted(plain(frame.selectExpr(*TEXTS))) for name, frame in chosen.items()}
-    assert found["subscribe"] == found["pattern"] and len(found["subscribe"]) == 4
+    assert found["subscribe"] == found["pattern"]
+    assert len(found["subscribe"]) == 4
     assert [row[:2] for row in found["assign"]] == [[one, 1], [two, 0]]
     return found
 
@@ -88,7 +89,8 @@ def batch_in_more_parts(place: Place) -> Any:
         totals = plain(frame.selectExpr("count(*)", "sum(CAST(CAST(value AS STRING) AS INT))", "count(DISTINCT value)"))
         assert totals == [[1000, 499_500, 1000]], totals
         found.append(frame.rdd.getNumPartitions())
-    assert found[0] == 2 and found[1] >= 7, found
+    assert found[0] == 2, found
+    assert found[1] >= 7, found
     return found
 
 

@@ -33,7 +33,8 @@ def stream_at_a_pace(place: Place) -> Any:
         table.await_rows(begin + 100, query)
     table.stop(query)
     rows = table.rows()
-    assert _numbers(rows) == list(range(500)) and len(table.batches) >= 5
+    assert _numbers(rows) == list(range(500))
+    assert len(table.batches) >= 5
     return rows
 
 

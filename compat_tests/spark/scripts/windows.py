@@ -37,7 +37,8 @@ def windows_are_counted(place: Place) -> Any:
     last = _into_topic(place, counts, target)
     minutes = [["a", f'{{"at":"00:0{m}","count":30,"sum":{870 + 1800 * m}}}'] for m in (0, 1)]
     assert [row for row in first if row[0] == "a"] == minutes, first
-    assert last[:2] == minutes and last[2] == ["a", f'{{"at":"00:02","count":31,"sum":{870 + 3600 + 1000}}}'], last
+    assert last[:2] == minutes, last
+    assert last[2] == ["a", f'{{"at":"00:02","count":31,"sum":{870 + 3600 + 1000}}}'], last
     return [first, last]
 
 

@@ -60,7 +60,8 @@ async def test_after_some_attempts_it_stops_anyway(autojump_clock, caplog):
     controller = Controller(*[LEFT] * 9)
     assert await stop(controller) == 10
     assert len(controller.asked) == 3
-    assert "t-3 first" in caplog.text and "not handed over" in caplog.text
+    assert "t-3 first" in caplog.text
+    assert "not handed over" in caplog.text
 
 
 async def test_without_a_controller_it_stops_when_the_first_attempt_is_over(autojump_clock, caplog):

@@ -46,7 +46,8 @@ async def in_session(nursery, partitions=3, count=0, **configs):
     machine, client, _ = await with_records(nursery, count, partitions=partitions, **configs)
     session = Session(client)
     rows = await session.rows([("t", each, count) for each in range(partitions)])
-    assert list(rows) == list(range(partitions)) and session.session_id > 0
+    assert list(rows) == list(range(partitions))
+    assert session.session_id > 0
     return machine, session, await machine.connect()
 
 
@@ -55,7 +56,8 @@ async def test_an_incremental_answer_holds_only_what_changed(nursery, autojump_c
     assert await session.rows() == {}
     await other.produce("t", b"v", 1)
     rows = await session.rows()
-    assert list(rows) == [1] and values_in(rows[1]) == [b"v"]
+    assert list(rows) == [1]
+    assert values_in(rows[1]) == [b"v"]
     assert await session.rows([("t", 1, 1)]) == {}
 
 
@@ -85,7 +87,8 @@ async def test_a_waiting_session_is_woken_by_an_append(nursery, autojump_clock):
         await trio.sleep(5)
         began = trio.current_time()
         await other.produce("t", b"v", 2)
-    assert list(answers[0]) == [2] and trio.current_time() < began + 0.1
+    assert list(answers[0]) == [2]
+    assert trio.current_time() < began + 0.1
 
 
 async def test_partitions_are_added_and_forgotten(nursery, autojump_clock):
@@ -188,7 +191,8 @@ async def test_a_full_request_that_names_a_session_closes_it(nursery, autojump_c
 async def test_a_full_request_without_session_makes_none(nursery, autojump_clock):
     _, client, _ = await with_records(nursery)
     answer = await client.ask(fetch_request([("t", 0, 0)], session=(0, -1)), 12)
-    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+    assert answer.session_id == 0
+    assert len(records_in(only_row(answer))) == 3
 
 
 async def test_names_and_ids_do_not_mix_in_a_session(nursery, autojump_clock):
@@ -211,7 +215,8 @@ async def test_without_slots_a_client_goes_on_with_full_requests(nursery, autoju
     first, second = Session(client), Session(await machine.connect())
     await first.rows([("t", 0, 0)])
     answer = await second.fetch([("t", 0, 0)])
-    assert answer.session_id == 0 and len(records_in(only_row(answer))) == 3
+    assert answer.session_id == 0
+    assert len(records_in(only_row(answer))) == 3
     assert len(await first.rows()) == 1
     await trio.sleep(200)
     second.epoch = 0

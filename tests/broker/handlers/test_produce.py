@@ -118,7 +118,8 @@ async def test_refused_records_are_named_by_their_place_in_the_batch(nursery, au
     _, client = await with_topic(nursery, cleanup_policy="compact")
     row = await client.produce("t", batch_of(b"a", b"b"))
     assert [error.batch_index for error in row.record_errors] == [0, 1]
-    assert row.error_code == ErrorCode.INVALID_RECORD and row.error_message
+    assert row.error_code == ErrorCode.INVALID_RECORD
+    assert row.error_message
     assert (await client.produce("t", batch_of(b"a", key=b"k"))).error_code == 0
 
 
@@ -368,7 +369,8 @@ async def test_producers_that_come_together_get_different_ids(nursery, autojump_
     async with trio.open_nursery() as asking:
         for _ in range(50):
             asking.start_soon(ask, await machine.connect())
-    assert len(set(given_ids)) == 50 and min(given_ids) >= 0
+    assert len(set(given_ids)) == 50
+    assert min(given_ids) >= 0
 
 
 # -- group commit
@@ -511,7 +513,8 @@ async def test_a_process_crash_loses_nothing_acknowledged(nursery, autojump_cloc
     await machine.crash()
     client = await (await machine.start()).connect()
     values = await client.read_values("t")
-    assert all(values[offset] == value for offset, value in acknowledged) and len(acknowledged) >= 40
+    assert all(values[offset] == value for offset, value in acknowledged)
+    assert len(acknowledged) >= 40
 
 
 async def _produce_on(client, number, acknowledged, rng, enough, scope):
@@ -561,7 +564,8 @@ async def test_what_was_not_found_once_is_not_looked_for_again(nursery, autojump
         before = machine.threads
         assert (await client.produce("t", batch)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         visits.append(machine.threads - before)
-    assert visits[0] > 0 and visits[1:] == [0, 0]
+    assert visits[0] > 0
+    assert visits[1:] == [0, 0]
 
 
 async def test_a_retry_after_a_restart_is_a_duplicate_though_not_in_the_snapshot(nursery, autojump_clock):

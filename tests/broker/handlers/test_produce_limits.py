@@ -52,7 +52,7 @@ async def test_what_decompresses_to_much_is_checked_in_a_thread_and_stored(nurse
 
 
 @pytest.mark.parametrize("configs", TOPICS)
-async def test_a_batch_that_decompresses_to_more_than_128_MiB_is_refused(nursery, autojump_clock, configs):
+async def test_a_batch_that_decompresses_to_more_than_128_mib_is_refused(nursery, autojump_clock, configs):
     _, client = await with_topic(nursery, **configs)
     assert (await client.produce("t", value_bomb(1 << 28))).error_code == ErrorCode.INVALID_RECORD
     assert await client.read_values("t") == []

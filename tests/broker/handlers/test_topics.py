@@ -56,7 +56,8 @@ async def test_the_answer_tells_the_configuration(nursery, autojump_clock):
     config = m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="1234")
     row = (await created(client, topic(configs=[config])))["t"]
     told = {entry.name: (entry.value, entry.config_source) for entry in row.configs}
-    assert told["retention.ms"] == ("1234", 1) and told["segment.bytes"] == ("1073741824", 5)
+    assert told["retention.ms"] == ("1234", 1)
+    assert told["segment.bytes"] == ("1073741824", 5)
 
 
 async def test_a_topics_configuration_acts_and_outlives_a_restart(nursery, autojump_clock):
@@ -142,7 +143,8 @@ async def test_without_time_the_answer_is_a_time_out_but_the_topic_comes(nursery
 async def test_many_topics_are_created_by_one_request(nursery, autojump_clock):
     _, client = await connected(nursery)
     rows = await created(client, *[topic(f"t{number}", 3) for number in range(50)])
-    assert {row.error_code for row in rows.values()} == {0} and len(rows) == 50
+    assert {row.error_code for row in rows.values()} == {0}
+    assert len(rows) == 50
 
 
 async def test_clients_that_create_the_same_topic_at_once_get_one(nursery, autojump_clock):

@@ -59,7 +59,8 @@ async def test_no_step_runs_on_the_event_loop():
         threads.append(threading.current_thread())
 
     await gate_of(request_threads()).search(partition_of(log, []), log, steps())
-    assert len(threads) == 2 and threading.current_thread() not in threads
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
 
 
 async def test_an_error_of_the_disk_counts_only_while_the_partition_has_that_log():
@@ -196,5 +197,6 @@ async def test_a_partition_moves_to_another_directory_while_clients_search_in_it
     assert await move(client, "/b") == 0
     await has_moved(machine, "/b")
     await trio.sleep(1)
-    assert set(answers) <= {ErrorCode.NONE, REFUSED} and answers[-1] == ErrorCode.NONE
+    assert set(answers) <= {ErrorCode.NONE, REFUSED}
+    assert answers[-1] == ErrorCode.NONE
     assert machine.broker.replicas.logs.offline_directories == {}

@@ -109,7 +109,8 @@ async def test_the_last_directory_that_fails_ends_the_broker(nursery, autojump_c
         await trio.sleep(1)
     await machine.ended()
     assert isinstance(machine.failure, AllDirectoriesOffline)
-    assert "/a" in str(machine.failure) and "/b" in str(machine.failure)
+    assert "/a" in str(machine.failure)
+    assert "/b" in str(machine.failure)
 
 
 async def test_a_full_disk_refuses_records_and_loses_none(nursery, autojump_clock):
@@ -120,7 +121,8 @@ async def test_a_full_disk_refuses_records_and_loses_none(nursery, autojump_cloc
     disk.capacity_bytes = disk.used_bytes + 20_000
     while (row := await client.produce("t", bytes(1000), 0)).error_code == 0:
         acknowledged.append(row.base_offset)
-    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR and len(acknowledged) >= 10
+    assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(acknowledged) >= 10
     other = next(each for each, path in directories.items() if path != directories[0])
     assert (await client.fetch("t", 0, other, max_wait_ms=0)).error_code == 0
     await machine.crash()

@@ -99,7 +99,8 @@ def test_a_leader_alone_commits_at_once():
     scene = Scene().lead()
     for number in range(3):
         appended = scene.append()
-        assert isinstance(appended, Appended) and appended.base_offset == number
+        assert isinstance(appended, Appended)
+        assert appended.base_offset == number
         assert scene.partition.high_watermark == scene.partition.last_stable_offset == number + 1
 
 
@@ -282,7 +283,8 @@ def test_a_refused_batch_leaves_no_trace():
     assert scene.append(producer_id=7, producer_epoch=0, base_sequence=9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     again = scene.append(producer_id=7, producer_epoch=0, base_sequence=0)
     assert (again.duplicate, again.base_offset) == (True, 0)
-    assert waiter.take_dirty() == [] and scene.log.log_end_offset == 1
+    assert waiter.take_dirty() == []
+    assert scene.log.log_end_offset == 1
 
 
 def test_a_disk_that_refuses_a_write_is_reported_and_ends_the_leadership():
@@ -307,7 +309,8 @@ def test_a_disk_that_refuses_a_read_is_reported():
     scene.append()
     scene.disk.fail_next("read")
     read = scene.partition.read(0, max_bytes=10, end_offset=1, at_least_one=True)
-    assert read == ErrorCode.KAFKA_STORAGE_ERROR and len(scene.failures) == 1
+    assert read == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(scene.failures) == 1
     read = scene.partition.read(0, max_bytes=10, end_offset=1, at_least_one=True)
     assert read == ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -204,7 +204,8 @@ async def test_the_number_of_fetchers_changes_while_they_run(nursery, autojump_c
     await group.alter_brokers("num.replica.fetchers", "2")
     await trio.sleep(2)
     named = [{topic.topic_id for topic in request.topics} for _, _, request in leader.asked[-2:]]
-    assert len(named[0] | named[1]) == 20 and not named[0] & named[1]
+    assert len(named[0] | named[1]) == 20
+    assert not named[0] & named[1]
 
 
 async def test_a_stop_replica_ends_the_fetching(nursery, autojump_clock):

@@ -209,9 +209,11 @@ async def test_addresses_with_too_many_connections_are_refused(nursery, autojump
     machine = await Machine(nursery, **limits).start()
     first, second, third = [await settled(machine, "10.0.0.1") for _ in range(3)]
     assert await third.is_closed(within_seconds=1)
-    assert await first.is_quiet() and await second.is_quiet()
+    assert await first.is_quiet()
+    assert await second.is_quiet()
     one, two = [await settled(machine, "10.0.0.9") for _ in range(2)]
-    assert await two.is_closed(within_seconds=1) and await one.is_quiet()
+    assert await two.is_closed(within_seconds=1)
+    assert await one.is_quiet()
     first.close()
     await trio.testing.wait_all_tasks_blocked()
     assert await (await settled(machine, "10.0.0.1")).is_quiet()

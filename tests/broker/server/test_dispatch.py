@@ -124,7 +124,8 @@ async def test_an_exception_in_a_handler_is_answered_and_no_other_connection_not
     version = 12 if key == 1 else APIS[key].max_version
     answer = await client.ask(asking(key, version), version)
     assert ErrorCode.UNKNOWN_SERVER_ERROR in codes_in(answer)
-    assert "Planted: oh" in caplog.text and "from client 'test'" in caplog.text
+    assert "Planted: oh" in caplog.text
+    assert "from client 'test'" in caplog.text
     assert [row.error_code for _, row in fetched(await bystander.receive())] == [0]
     assert (await client.ask(m.ListGroupsRequest())).error_code == 0
 

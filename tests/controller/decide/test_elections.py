@@ -82,5 +82,8 @@ def test_a_leader_that_leaves_is_followed_by_one_that_stays(isr, live, leaving, 
 def test_without_unclean_elections_a_leader_is_assigned_live_and_in_sync(strategy, replicas, isr, live):
     elected = elect(strategy, replicas, isr, live)
     if elected is not None:
-        assert elected.leader in replicas and elected.leader in live and elected.leader in isr
-        assert elected.leader in elected.isr and set(elected.isr) <= set(isr)
+        assert elected.leader in replicas
+        assert elected.leader in live
+        assert elected.leader in isr
+        assert elected.leader in elected.isr
+        assert set(elected.isr) <= set(isr)

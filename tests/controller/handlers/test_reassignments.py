@@ -112,7 +112,8 @@ def test_assignments_change_their_topics_node_and_nothing_else_in_it():
     found = TopicAssignment({0: [1], 1: [1, 2], 2: [9]}, b"i" * 16, adding={1: [2]}, removing={2: [9]})
     step = decide_assignments("t", found, 4, {0: Assignment((2, 1), (2,), (1,)), 1: Assignment((2,))})
     (op,) = step.ops
-    assert isinstance(op, SetData) and (op.path, op.version) == (paths.topic("t"), 4)
+    assert isinstance(op, SetData)
+    assert (op.path, op.version) == (paths.topic("t"), 4)
     assert TopicAssignment.decode(op.data, "") == TopicAssignment(
         {0: [2, 1], 1: [2], 2: [9]}, b"i" * 16, adding={0: [2]}, removing={0: [1], 2: [9]}
     )
@@ -167,7 +168,8 @@ async def test_when_the_new_replicas_are_in_sync_the_old_ones_go(moving):
     assert await moving.assignment("t") == ({0: [3, 2], 1: [1, 2], 2: [2, 1]}, {}, {})
     state = await moving.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (3, (2, 3), 2)
-    assert T0 not in moving.brokers[1].logs and moving.brokers[3].leads("t")
+    assert T0 not in moving.brokers[1].logs
+    assert moving.brokers[3].leads("t")
     role = moving.brokers[2].roles[T0]
     assert (role.leader, role.replicas, role.adding_replicas, role.removing_replicas) == (3, (3, 2), (), ())
     assert moving.brokers[4].metadata[T0].replicas == (3, 2)
@@ -206,7 +208,8 @@ async def test_a_cancelled_move_leaves_no_trace(moving):
     assert await moving.assignment("t") == ({0: [1, 2], 1: [1, 2], 2: [2, 1]}, {}, {})
     state = await moving.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 2)
-    assert T0 not in moving.brokers[3].logs and T0 not in moving.brokers[4].logs
+    assert T0 not in moving.brokers[3].logs
+    assert T0 not in moving.brokers[4].logs
     assert await listed(moving) == {}
 
 

@@ -17,7 +17,8 @@ async def test_a_topic_that_is_deleted_leaves_nothing_behind(cluster):
     assert [await cluster.tree(path) for path in (paths.TOPICS, paths.DELETE_TOPICS, "/config/topics")] == [[], [], []]
     assert [broker.logs for broker in cluster.brokers.values()] == [{}, {}]
     assert [broker.metadata for broker in cluster.brokers.values()] == [{}, {}]
-    assert cluster.image.topics == {} and cluster.image.deletions == {}
+    assert cluster.image.topics == {}
+    assert cluster.image.deletions == {}
 
 
 async def test_clients_lose_sight_of_a_topic_before_its_logs_are_deleted(cluster):
@@ -65,7 +66,8 @@ async def test_deletion_goes_on_under_the_next_controller(autojump_clock, cluste
     await cluster.create("orders", [[2, 3]])
     cluster.brokers[3].is_deaf = True
     await cluster.delete("orders")
-    assert cluster.brokers[2].logs == {} and cluster.brokers[3].logs != {}
+    assert cluster.brokers[2].logs == {}
+    assert cluster.brokers[3].logs != {}
     await cluster.kill(1)
     cluster.brokers[3].is_deaf = False
     await trio.sleep(1)
@@ -195,7 +197,8 @@ async def test_a_topic_made_again_outlives_the_repeated_deletion_of_its_predeces
 
     repeat_after(cluster, paths.delete_topic("orders"), create_again)
     await cluster.delete("orders")
-    assert await cluster.exists(paths.topic("orders")) and await cluster.exists(config)
+    assert await cluster.exists(paths.topic("orders"))
+    assert await cluster.exists(config)
     assert broker.leads("orders")
     assert cluster.image.topics["orders"].topic_id == b"another topic id"
     assert await cluster.tree(paths.DELETE_TOPICS) == []

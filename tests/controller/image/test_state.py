@@ -121,7 +121,8 @@ def test_a_topic_with_a_replica_left_is_not_deleted(picture):
 def test_a_topic_that_another_removed_is_forgotten_whatever_its_state(picture):
     image = picture.image(1, orders=[[1]])
     replay(image, TopicGone("orders"))
-    assert image.topics == {} and image.topic_names == {}
+    assert image.topics == {}
+    assert image.topic_names == {}
 
 
 def test_topics_are_found_by_id(picture):
