@@ -140,8 +140,7 @@ def apis(every: bool, as_json: bool) -> None:
 
     shown = [api for _, api in sorted(APIS.items()) if every or api.served]
     if as_json:
-        fields = ("key", "name", "family", "min_version", "max_version", "flexible_from", "served", "advertised")
-        print_json([{field: getattr(api, field) for field in fields} for api in shown])
+        print_json([api._asdict() for api in shown])
         return
     rows = [("KEY", "NAME", "VERSIONS", "FLEXIBLE FROM", "SERVED")]
     for api in shown:
