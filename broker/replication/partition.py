@@ -1,14 +1,14 @@
-"""One partition as this broker sees it: role, in-sync replicas, high watermark, and who waits for it.
+"""One partition on this broker: its role, in-sync replicas, high watermark, and the requests that wait for it.
 
 Three offsets order a partition's life (reference C.6):
 
     log start offset <= high watermark <= log end offset
 
-The leader appends at the log end; the high watermark follows when every in-sync replica has the records; consumers see
-what lies below it. State changes only inside synchronous methods, so whatever is true when a method begins is true
-until it returns: role and epoch are checked in the same step that appends.
+The leader appends at the log end offset. The high watermark rises when every in-sync replica has the records; consumers
+read below it. State changes only inside synchronous methods, so nothing changes between the first and the last line of
+a method: role and epoch are checked in the same step that appends.
 
-Roles are given by LeaderAndIsr alone (`replicas.py`); a partition never decides that it leads.
+Only LeaderAndIsr gives roles (`replicas.py`); a partition never decides that it leads.
 """
 
 import logging
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECOVERED = 0
-RECOVERING = 1  # elected although no in-sync replica was left: it leads with what it has (KIP-704)
-TO_HIGH_WATERMARK = -1  # in DeleteRecords: everything that is committed
+RECOVERING = 1  # the leader was elected although no in-sync replica was left (unclean; KIP-704)
+TO_HIGH_WATERMARK = -1  # the offset in DeleteRecords that means the high watermark
 
 
 class Role(NamedTuple):
-    """What LeaderAndIsr says of one partition."""
+    """The state that LeaderAndIsr carries for one partition."""
 
     leader_id: int
     leader_epoch: int
@@ -60,28 +60,28 @@ class Role(NamedTuple):
 
 
 class AskedIsr(NamedTuple):
-    """What the controller is asked for: other in-sync replicas, or the same after a recovery."""
+    """An ISR that the leader asks the controller for with AlterPartition."""
 
     in_sync_replicas: list[int]
     leader_epoch: int
-    partition_epoch: int  # of the state that is to be changed
-    broker_epochs: dict[int, int]  # of the lives in which the followers among them fetched what is said of them
+    partition_epoch: int  # of the state that the change is based on
+    broker_epochs: dict[int, int]  # of its followers, as of their fetches; the controller refuses older ones (KIP-903)
 
 
 class FollowerWatch(Protocol):
-    """What a leader needs in order to judge its followers, and who acts on that (`alter_partition.py`)."""
+    """What a leader needs to decide about its followers, and what asks for a new ISR (`alter_partition.py`)."""
 
     @property
     def limits(self) -> LagLimits: ...
 
     def now_ms(self) -> float:
-        """The time by which followers are measured: it never jumps."""
+        """A monotonic clock: the lag of followers must not depend on corrections of the wall clock."""
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller takes this broker for alive."""
+        """Whether this broker is alive in the metadata that the controller sent."""
 
     def ask(self, partition: "Partition") -> None:
-        """Ask the controller for what is in `partition.asked_isr`."""
+        """Ask the controller for the ISR in `partition.asked_isr`."""
 
 
 class Partition:
@@ -133,10 +133,10 @@ class Partition:
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
-        self.fetched_by_id = True  # where it is followed: its role was given with the topic's id
+        self.fetched_by_id = True  # on a follower: LeaderAndIsr named the topic's id, so Fetch can use it
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
-        self.asked_isr: AskedIsr | None = None  # until the controller has answered, or has given another role
+        self.asked_isr: AskedIsr | None = None  # until the controller answers, or gives another role
         self.epoch_start_offset = 0  # where the log ended when this leadership began
         self.followers: dict[int, Follower] = {}  # of this leader, by broker id
         self.high_watermark = 0
@@ -150,25 +150,26 @@ class Partition:
     # -- roles, set by LeaderAndIsr
 
     def become(self, log: PartitionLog, role: Role) -> None:
-        """Take the role that LeaderAndIsr gave, in one step; waiting requests look again."""
+        """Take the role that LeaderAndIsr gave, in one step, and wake the requests that wait."""
         self.log = log
         self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
         self.leader_recovery_state = role.leader_recovery_state
-        # A new epoch of the same leader keeps its log as it is, so waiting appends go on. They are refused only when
-        # this broker was not the leader in between, for then their records may have been truncated.
+        # A new epoch of the same leader leaves its log as it is, so appends that wait go on waiting. If this broker was
+        # not the leader in between, their records may have been truncated: `leading_since` then differs (`outcome`).
         if role.leader_id == self._broker_id and not self.is_leader:
             self.leading_since = role.leader_epoch
         self.leader_id = role.leader_id
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
-        self.asked_isr = None  # the role answers what was asked, or makes it void
+        self.asked_isr = None  # LeaderAndIsr carries a newer state than the one that the question was based on
         if role.leader_epoch != self.leader_epoch:
             self.leader_epoch = role.leader_epoch
-            self.followers = {}  # what they fetched in the last epoch may have been truncated since
+            self.followers = {}  # followers may have truncated what they fetched in the last epoch
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
-                # Until the high watermark reaches this offset a log end may lie before one that an earlier leader gave.
+                # The new leader's high watermark may be behind the last leader's. A follower may join the ISR only
+                # when it has everything up to this offset: nothing below it may get lost (`may_join`).
                 self.epoch_start_offset = log.log_end_offset
         self._know_followers()
         # The checkpointed high watermark may lie outside a log that was truncated, or whose beginning was deleted.
@@ -176,28 +177,30 @@ class Partition:
         self._advance_high_watermark()
         wake(self)
         if self.is_leader and role.leader_recovery_state == RECOVERING:
-            self._ask_isr(role.in_sync_replicas)  # nothing to recover: asking for the same ISR says so
+            self._ask_isr(role.in_sync_replicas)  # the same ISR, with the state RECOVERED: there is nothing to recover
 
     def _know_followers(self) -> None:
-        """Those in sync have `replica.lag.time.max.ms` from now on to fetch for the first time."""
+        """One `Follower` for each other replica; the state of those that are known already stays."""
         if not self.is_leader:
             self.followers = {}
             return
         now_ms = self._watch.now_ms()
         known = self.followers
         self.followers = {each: known.get(each) or Follower(each) for each in self.replicas if each != self._broker_id}
+        # A new leader knows nothing about its followers. Those of the ISR count as caught up now, so they have
+        # `replica.lag.time.max.ms` for their first fetch before the leader removes them.
         for replica in self.in_sync_replicas:
             if replica in self.followers and replica not in known:
                 self.followers[replica].last_caught_up_ms = now_ms
 
     def log_moved(self, log: PartitionLog) -> None:
-        """The log is replaced by one with the same records in another directory; clients do not notice."""
+        """A move to another log directory ended: the new log has the same records (`log_dir_moves.py`)."""
         self.log = log
         self._advance_high_watermark()
         wake(self)
 
     def resign(self) -> None:
-        """The partition leaves this broker, or its directory failed: it leads no more, and waiters are woken."""
+        """The replica is removed from this broker, or its log directory failed: end the role and wake the waiters."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
@@ -205,23 +208,22 @@ class Partition:
         self.followers = {}
         wake(self)
 
-    # -- what a follower's fetcher reports
+    # -- calls of a follower's fetcher
 
     def follow_to(self, leader_high_watermark: int) -> None:
-        """A fetch response brought the leader's high watermark: this replica's follows it, within its log.
-
-        It does not fall back to a leader's that is behind ours: everything below ours was committed once.
-        """
+        """A fetch response carried the leader's high watermark: raise this replica's, up to its log end offset."""
         log = self.log
         if log is None or self.is_leader:
             return
+        # A new leader may send a lower high watermark than this replica's. What is below ours was committed, so ours
+        # does not fall; only a truncation lowers it (`truncated`).
         reached = max(self.high_watermark, log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
         if reached != self.high_watermark:
             self._move_high_watermark(log, reached)
             wake(self)
 
     def truncated(self) -> None:
-        """The log was cut, or emptied to begin elsewhere: the one reason for which a high watermark may fall."""
+        """The log was truncated, or emptied to start at another offset: only then may the high watermark fall."""
         log = self.log
         if log is not None:
             self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
@@ -231,11 +233,11 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed consumer stops: the first open transaction, or the high watermark."""
+        """Where a read_committed consumer stops: at the first open transaction, or the high watermark."""
         return self.log.last_stable_offset(self.high_watermark) if self.log else self.high_watermark
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool) -> Read | ErrorCode:
-        """What to send of the log from `offset` up to `end_offset`, at most `max_bytes` (a first batch may be larger).
+        """The batches from `offset` up to `end_offset`, at most `max_bytes`; `at_least_one` lets the first be larger.
 
         Errors: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, NOT_LEADER_OR_FOLLOWER.
         """
@@ -247,7 +249,7 @@ class Partition:
             return self.fail_storage(error)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """Whether a client's idea of the leader epoch is ours; -1 means that it does not say (KIP-320)."""
+        """Compare the leader epoch that a client sent with ours; -1 means that it sent none (KIP-320)."""
         if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
@@ -255,15 +257,17 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def leader_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
-        """The log, if we lead and the client's leader epoch is ours: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-        NOT_LEADER_OR_FOLLOWER."""
+        """The log, if this broker leads and the client's leader epoch is ours.
+
+        Errors: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        """
         refused = self.check_leader_epoch(current_leader_epoch)
         if refused:
             return refused
         return self.log if self.is_leader and self.log is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def local_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
-        """The same, whether or not we lead."""
+        """The same as `leader_log`, also on a follower."""
         refused = self.check_leader_epoch(current_leader_epoch)
         if refused:
             return refused
@@ -272,9 +276,9 @@ class Partition:
     # -- deletion of records (KIP-107)
 
     def delete_records(self, offset: int) -> int | ErrorCode:
-        """Let the log start at this offset, or at the high watermark (-1); where it was asked to start.
+        """Raise the log start offset to this offset, or to the high watermark (-1); returns the offset.
 
-        It lasts when the log start offsets are checkpointed. Errors: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (the
+        Durable with the next checkpoint of log start offsets. Errors: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (the
         topic is only compacted), OFFSET_OUT_OF_RANGE (below zero, or beyond the high watermark).
         """
         if self.log is None or not self.is_leader:
@@ -290,14 +294,14 @@ class Partition:
         return offset
 
     def low_watermark(self, live_brokers: Container[int]) -> int:
-        """The lowest log start offset of the live replicas: below it, the records are gone everywhere."""
+        """The lowest log start offset of the live replicas: no live replica has records below it."""
         if self.log is None:
             return UNKNOWN_OFFSET
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
     def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> int | ErrorCode | None:
-        """How a deletion up to `offset` stands: the low watermark that reached it, an error, None while it waits."""
+        """The low watermark once it has reached `offset`, an error, or None while followers are behind."""
         if self.log is None or not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         low_watermark = self.low_watermark(live_brokers)
@@ -314,6 +318,7 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Before the append, so that a refused batch is not in the log and the client may send it again.
         if required_acks == ACKS_ALL and self._lacks_replicas(len(self.in_sync_replicas)):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         try:
@@ -324,26 +329,27 @@ class Partition:
             logger.exception("%s contradicts itself", self.topic_partition)
             self._fail(self, StorageError(log.directory, "append", str(error)))
             return ErrorCode.KAFKA_STORAGE_ERROR
+        # A duplicate was appended by an earlier request: nothing changed.
         if isinstance(appended, Appended) and not appended.duplicate:
             if log.flush_demanded:
                 self._flusher.want(log)
-            self._advance_high_watermark()
+            self._advance_high_watermark()  # without other in-sync replicas the records are committed at once
             if self.waiters:
                 wake(self)
         return appended
 
     def outcome(self, end_offset: int, leading_since: int, required_acks: int) -> ErrorCode | None:
-        """How a produce that ended before `end_offset` stands; None while it must wait.
-
-        The controller may give the same leader a new epoch, as it does when a follower dies: what was appended is still
-        on its way. Only who led with an interruption (`leading_since`) may have lost it meanwhile.
-        """
+        """The error code for records below `end_offset` that a Produce request appended; None while it must wait."""
+        # A new leader epoch alone is no reason to refuse: the same leader gets one when a follower dies, and the
+        # records are still in the log. After an interruption of the leadership they may have been truncated.
         if self.log is None or not self.is_leader or self.leading_since != leading_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # acks=1 waits only where the topic demands a flush (`flush.messages=1`): until then the offset lags behind.
         if required_acks != ACKS_ALL:
             return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
         if self.high_watermark < end_offset:
             return None
+        # The ISR shrank below min.insync.replicas between the append and the commit.
         if self._lacks_replicas(sum(map(self._is_in_maximal_isr, self.replicas))):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
@@ -359,31 +365,30 @@ class Partition:
         return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
-        """Its disk failed under a read that ran elsewhere: the directory goes offline. The error for clients."""
+        """A read or append of this log failed: take its directory offline. Returns the error for clients."""
         self._fail(self, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def flushed(self) -> None:
-        """A demanded flush ended: the leader's share of the high watermark may have moved."""
+        """A flush ended: the leader's own log counts for the high watermark only as far as a demanded flush went."""
         self._advance_high_watermark()
         wake(self)
 
     def reconfigured(self) -> None:
-        """The topic's or the broker's configuration changed: fewer replicas may be enough for a commit now."""
+        """The configuration changed: with a lower min.insync.replicas the high watermark may rise."""
         self._advance_high_watermark()
         wake(self)
 
     def _lacks_replicas(self, in_sync: int) -> bool:
-        """Whether so many in sync are too few for acks=all and for a commit.
-
-        A partition with fewer replicas than min.insync.replicas needs them all.
-        """
+        """Whether this number of in-sync replicas is too low for acks=all, and for the high watermark to rise."""
+        # A partition with fewer replicas than min.insync.replicas needs all of them, or it could never be written.
         return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def _advance_high_watermark(self) -> bool:
-        """Whether it moved."""
+        """Raise the leader's high watermark as far as the followers allow; whether it moved."""
+        # Kafka 3.9 does not commit while the ISR is smaller than min.insync.replicas (the first part of KIP-966).
         if not self.is_leader or self.log is None or self._lacks_replicas(len(self.in_sync_replicas)):
-            return False  # Kafka 3.9 commits nothing that too few replicas hold (the first part of KIP-966)
+            return False
         before = self.high_watermark
         reached = decide_high_watermark(
             before, self.log.acknowledgeable_offset, self.followers.values(), self._is_awaited
@@ -393,8 +398,10 @@ class Partition:
         return reached != before
 
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> None:
-        """It rises. Open transactions below it are forgotten, also on followers, which no consumer may read."""
+        """Raise the high watermark of a leader or a follower."""
         self.high_watermark = offset
+        # A transaction whose marker is committed no longer holds back the last stable offset. Followers do this too:
+        # they may become leaders.
         log.producers.forget_committed(offset)
 
     # -- followers and the ISR (reference C.5, C.6)
@@ -408,10 +415,10 @@ class Partition:
         broker_epoch: int = UNKNOWN_BROKER_EPOCH,
         pulse: Pulse | None = None,
     ) -> Follower | None:
-        """A follower's fetch was found to be in order: it has what is below `fetch_offset`. None if it is no follower.
+        """A follower sent a valid Fetch: it has everything below `fetch_offset`. None if the broker is no replica.
 
-        To be called with the first look at the partition alone: when records come while the fetch waits, it does not
-        know of them, and counts as if it had come when it came.
+        Called once per Fetch, when it arrives, and not again when it is answered after a wait: the follower knows
+        nothing about records that were appended meanwhile.
         """
         follower = self.followers.get(replica_id)
         log = self.log
@@ -421,25 +428,22 @@ class Partition:
         follower.broker_epoch = broker_epoch
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
-            wake(self)  # a deletion may wait for it
+            wake(self)  # DeleteRecords waits for the followers' log start offsets
         self._expand(follower)
         if self._advance_high_watermark():
-            wake(self, log_grew=False)
+            wake(self, log_grew=False)  # a follower's Fetch that waits for records need not look again
         return follower
 
     def shrink(self) -> None:
-        """Ask for an ISR without the followers that are stuck or too slow.
-
-        Called in regular intervals: the time that passed may also have freed the high watermark from one that was as
-        good as in sync.
-        """
+        """Ask for an ISR without the followers that are stuck or too slow. Called at regular intervals."""
         log = self.log
         if not self.is_leader or log is None:
             return
+        # A follower that was caught up, and that the high watermark waited for, may be too slow by now (`_is_awaited`).
         if self._advance_high_watermark():
             wake(self, log_grew=False)
         if self.asked_isr is not None:
-            return
+            return  # one question at a time: its answer brings the partition epoch that the next one needs
         watch = self._watch
         left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
         if len(left) < len(self.in_sync_replicas):
@@ -448,9 +452,9 @@ class Partition:
     def isr_changed(
         self, asked: AskedIsr, in_sync_replicas: list[int], partition_epoch: int, leader_recovery_state: int
     ) -> None:
-        """The controller agreed: this is the ISR now, and its epoch."""
+        """The controller accepted the change: take over its ISR and partition epoch."""
         if self.asked_isr is not asked or partition_epoch < self.partition_epoch:
-            return  # a role that came meanwhile knows better
+            return  # LeaderAndIsr was faster and carried a newer state
         self.asked_isr = None
         self.in_sync_replicas = in_sync_replicas
         self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
@@ -458,21 +462,20 @@ class Partition:
         wake(self)
 
     def isr_refused(self, asked: AskedIsr) -> None:
-        """The controller did not do it and will not: the ISR is what it was."""
+        """The controller refused the change for good: the ISR stays."""
         if self.asked_isr is asked:
             self.asked_isr = None
             self._advance_high_watermark()
             wake(self)
 
     def is_in_sync(self, follower: Follower) -> bool:
-        """Whether it is in the ISR. Who is not joins by a fetch, so each of its fetches must be looked at."""
+        """Whether the follower is in the ISR. Others join by a Fetch, so none of their fetches may be skipped."""
         return follower.broker_id in self.in_sync_replicas
 
     def _expand(self, follower: Follower) -> None:
-        """Ask for a follower that fetches at this moment.
-
-        Where it was a moment ago is not enough: it may have died since, and come back without what it had.
-        """
+        """Ask for an ISR with this follower, which has just sent a Fetch, if it is caught up."""
+        # Only in the step of its Fetch: an offset that it fetched earlier says nothing about a follower that has died
+        # since and lost the end of its log.
         replica = follower.broker_id
         if (
             self.asked_isr is None
@@ -488,17 +491,17 @@ class Partition:
         self._watch.ask(self)
 
     def _is_in_maximal_isr(self, replica: int) -> bool:
-        """Whether it is in sync or about to be: what is asked for may have been written already."""
+        """Whether the replica is in the ISR, or in the one that was asked for (KIP-497's maximal ISR)."""
+        # The controller may have written the new ISR already, and elect a leader from it, before its answer arrives.
         asked = self.asked_isr
         return replica in self.in_sync_replicas or (asked is not None and replica in asked.in_sync_replicas)
 
     def _is_awaited(self, follower: Follower) -> bool:
-        """Whether the high watermark waits for it: it is in sync, or as good as, and will be at its next fetch."""
-        # Also one that was only asked into the ISR: the controller may have written it there already.
+        """Whether the high watermark waits for this follower."""
         if self._is_in_maximal_isr(follower.broker_id):
             return True
-        # One that is caught up joins at its next fetch. If the high watermark did not wait for it, it could stay behind
-        # a leader that commits alone, and would never join.
+        # A follower that is caught up joins at its next Fetch, if it has reached the high watermark by then. If the
+        # high watermark did not wait for it, a busy leader alone in the ISR would always be ahead of it.
         watch, log = self._watch, self.log
         return (
             log is not None
@@ -508,7 +511,7 @@ class Partition:
 
 
 class AppendedUpTo(NamedTuple):
-    """Records of one request in one partition, to be acknowledged."""
+    """Records that one request appended to one partition, and that are to be acknowledged."""
 
     partition: Partition
     end_offset: int
@@ -516,7 +519,7 @@ class AppendedUpTo(NamedTuple):
 
 
 def acknowledgements(appends: Sequence[AppendedUpTo], required_acks: int) -> Decisions[ErrorCode]:
-    """How several appends stand: their error codes, in the same order."""
+    """The error codes of several appends, in their order, each decided when its records are committed or lost."""
 
     def outcome_of(index: int) -> ErrorCode | None:
         partition, end_offset, leading_since = appends[index]

@@ -1,17 +1,11 @@
 """The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
 
-LeaderAndIsr is handled in two halves. First everything slow, several in threads at a time: logs are created where they
-do not exist, and fetchers leave the partitions whose roles change, which may take as long as a truncation. Then
-everything that matters, a partition in one synchronous step: the role flips, and a follower's fetching begins. Control
-requests take turns, so what was judged before the first half still holds in the second, but for directories that
-failed meanwhile.
+LeaderAndIsr is handled in two halves. The first half is slow and awaits: it creates missing logs, several in threads at
+a time, and stops the fetchers of the partitions whose roles change. The second half takes each role in one synchronous
+step. Control requests are handled one at a time (`turn`), so what the first half checked still holds in the second, but
+for log directories that failed meanwhile.
 
-*Replicas that were given to others* while this broker had no session, or while the word was on its way: no StopReplica
-comes for them any more. The metadata cache that comes with the next registration tells of them, and they stop,
-a leader above all, whom clients would go on asking. The log stays, until a StopReplica or a topic of the same name
-comes, before which it is put aside (Kafka refuses such a topic until an administrator removes the directory).
-
-A `StorageError` anywhere takes its whole directory offline: its partitions stop leading and answer
+A `StorageError` anywhere takes its whole log directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR, the others go on, and the responses to the controller say so.
 """
 
@@ -59,14 +53,14 @@ StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1
 
 
 class Verdict(Enum):
-    """What becomes of a role that is not refused."""
+    """What to do with a role that is not refused."""
 
     TAKE = "the partition takes it"
-    KEEP = "the partition has it already, but for the topic id perhaps"
+    KEEP = "the partition has it already; only its topic id may be new"
 
 
 class Coordinator(Protocol):
-    """Who follows the leadership of an internal topic's partitions: groups, later transactions."""
+    """The group coordinator, later also the transaction coordinator: it leads the partitions of an internal topic."""
 
     def on_elected(self, partition: Partition) -> None:
         """This broker leads the partition now, under `partition.leader_epoch`."""
@@ -75,10 +69,10 @@ class Coordinator(Protocol):
         """This broker no longer leads it."""
 
     def on_deleted(self, partition_index: int) -> None:
-        """This broker's log of it is deleted: one of this number that comes is another partition."""
+        """This broker's log of the partition is deleted. A partition of this number that comes later is a new one."""
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions, of whatever topic, are being deleted."""
+        """These partitions, of any topic, are being deleted: committed offsets of them can go."""
 
 
 class Replicas:
@@ -110,11 +104,11 @@ class Replicas:
         self._topic_configs = topic_configs
         self._now_ms = now_ms
         self._watch = watch
-        self._existing_ids = existing_ids  # of topics by name, as the store has them now
+        self._existing_ids = existing_ids  # topic name -> id, read from the metadata store now
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._names: dict[bytes, str] = {}  # of the topics that partitions here belong to, by id
+        self._names: dict[bytes, str] = {}  # topic id -> name, of the partitions that are hosted
         self.refused_batches = RefusedBatches()
-        self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they came
+        self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they arrive
 
     # -- lookups
 
@@ -129,8 +123,8 @@ class Replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic that has this id: as metadata says, or LeaderAndIsr, which comes before the metadata of a cluster
-        with a new topic; followers, who have heard as much, ask at once."""
+        """The name of the topic with this id; None when it is unknown."""
+        # LeaderAndIsr of a new topic arrives before UpdateMetadata, and its followers fetch by id at once.
         return self._metadata.topic_name(topic_id) or self._names.get(topic_id)
 
     def __len__(self) -> int:
@@ -154,14 +148,16 @@ class Replicas:
             if refused:
                 return refused
             asked = {each[0]: each for each in states}  # one that is named twice has the last role
-            # A new topic may have the name of one that was deleted while this broker was away.
+            # A topic may have been deleted and created again while this broker had no session.
             await self._dismiss(await self._deleted_before(asked.values()))
             verdicts = {key: self._judge(*each) for key, each in asked.items()}
             try:
                 prepared = await self._prepare(
                     [asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)]
                 )
-            except SessionExpired:  # the controller sends all roles again after the next registration
+            # Topic configurations are read from the store. The controller sends all roles again after the registration
+            # that follows the expired session.
+            except SessionExpired:
                 return ErrorCode.STALE_BROKER_EPOCH
             for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
                 self._note_id(asked[key])
@@ -189,19 +185,21 @@ class Replicas:
             return errors
 
     async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
-        """Take over the controller's metadata."""
+        """Update the metadata cache, and stop hosting partitions that were assigned to other brokers."""
         async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
+            # No StopReplica comes for a replica that was reassigned while this broker had no session: its first
+            # UpdateMetadata shows it. A leader must stop, or clients go on writing to it. Its log stays on disk.
             await self._dismiss(self._given_away(request))
             self._fetchers.metadata_changed()
             self._tell_deleted(deleted)
             return ErrorCode.NONE
 
     def _given_away(self, request: m.UpdateMetadataRequest) -> list[Partition]:
-        """The partitions here whose topics, in a newer epoch, name others as their replicas."""
+        """The partitions here that have other replicas, and no longer this broker, in a newer leader epoch."""
         return [
             partition
             for name, topic_id, state in partition_states(request)
@@ -213,10 +211,9 @@ class Replicas:
         ]
 
     async def _deleted_before(self, asked: Iterable[AskedState]) -> list[Partition]:
-        """The partitions here of topics that were deleted, by what the store says now of the topics that have taken
-        their names and are to be hosted.
+        """The partitions here of deleted topics whose names new topics have taken, of which roles arrived.
 
-        This broker got no StopReplica. After a restart it would not host the old topic's partition either.
+        This broker got no StopReplica for the old topic.
         """
         others = {
             partition: topic_id
@@ -228,6 +225,7 @@ class Replicas:
         }
         if not others:
             return []
+        # A request of a controller that was deposed may name an old id: only the store knows which topic exists now.
         existing = await self._existing_ids({each.topic_partition.topic: None for each in others})
         return [each for each, topic_id in others.items() if existing.get(each.topic_partition.topic) == topic_id]
 
@@ -242,7 +240,7 @@ class Replicas:
             del self._partitions[partition.topic_partition]
 
     def forget_topics(self, topics: Iterable["TopicInfo"]) -> None:
-        """These were deleted, and no UpdateMetadata will say so."""
+        """These topics were deleted while this broker had no session: no UpdateMetadata comes for that."""
         self._tell_deleted(self._metadata.forget(topics))
 
     def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
@@ -252,9 +250,9 @@ class Replicas:
     # -- places
 
     async def place(self, key: TopicPartition, directory: "LogDirectory") -> ErrorCode:
-        """Let a partition lie in this log directory: at once, when it has moved there, or when it is made.
+        """AlterReplicaLogDirs: move a replica to this log directory, or remember the directory for its creation.
 
-        Errors: KAFKA_STORAGE_ERROR; of one that is to be made, why there is none (see `get`), and the wish is kept.
+        Errors: KAFKA_STORAGE_ERROR; for a replica that is not hosted the error of `get`, and the request is remembered.
         """
         async with self.turn:
             partition = self.get(*key)
@@ -274,7 +272,7 @@ class Replicas:
     # -- failures, flushes, configuration
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
-        """A log directory went offline: its partitions are no leaders any more. `LogDirectories` has logged why."""
+        """A log directory went offline: end the roles of its partitions. `LogDirectories` has logged why."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
             with contained(logger, "%s cannot be given up", partition.topic_partition):
@@ -283,14 +281,15 @@ class Replicas:
         logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
 
     def file_failed(self, error: StorageError) -> None:
-        """The disk refused to read a file while it was being sent: whose log it is, loses its directory."""
+        """A file could not be read while it was being sent: fail the directory of the log that it belongs to."""
         for partition in self:
             if partition.log is not None and partition.log.directory == parent_of(error.path):
                 partition.fail_storage(error)
 
     def flushed(self, log: PartitionLog) -> None:
-        """A flush of this log ended; its partition may have more to acknowledge."""
+        """A flush of this log ended: its partition may acknowledge records that waited for it."""
         partition = self._partitions.get(log.topic_partition)
+        # The log may have been replaced by a move to another directory while its flush ran.
         if partition is not None and partition.log is log:
             with contained(logger, "%s does not go on after a flush", log):
                 partition.flushed()
@@ -306,6 +305,7 @@ class Replicas:
     # -- the parts of LeaderAndIsr
 
     def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Refuse requests of a deposed controller, and those meant for an earlier session of this broker (KIP-380)."""
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
@@ -314,7 +314,7 @@ class Replicas:
         return ErrorCode.NONE
 
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:
-        """What becomes of this role: an error code if it is refused."""
+        """Decide about one role; the error code if it is refused."""
         partition, log = self._partitions.get(key), self.logs.get(key)
         # A replica that had a log here and has none lost it with its directory. An empty log must not take its place,
         # not even if the role says `is_new`: the other replicas would be truncated to it.
@@ -340,12 +340,12 @@ class Replicas:
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     async def _leave(self, keys: Collection[TopicPartition]) -> None:
-        """Neither follow these any more nor let them move."""
+        """Stop fetching these partitions and moving them between directories; returns when both have stopped."""
         await self._fetchers.leave(keys)
         await self._moves.leave(keys)
 
     async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
-        """The logs of these partitions, made if need be: the slow half."""
+        """The slow half: the logs of these partitions, created where they are missing."""
         topics = {
             key.topic: None
             for key, topic_id, _ in wanted
@@ -354,6 +354,7 @@ class Replicas:
         configs = await self._topic_configs.load(topics)
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
 
+        # One log that cannot be made is the error of its partition; the others are made.
         async def prepare(each: AskedState) -> None:
             prepared[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
             with contained(logger, "the log of %s cannot be made", each[0]), suppress(StorageError):
@@ -365,6 +366,8 @@ class Replicas:
     async def _prepare_log(self, asked: AskedState, configs: "Mapping[str, TopicConfig]") -> PartitionLog:
         key, topic_id, state = asked
         log = self.logs.get(key)
+        # The log of a deleted topic of the same name. Kafka refuses the new topic here until an administrator removes
+        # the directory; here the old log is renamed, and deleted later.
         if log is not None and _is_of_another(log, topic_id):
             await self.logs.futures.delete(key)
             await self.logs.put_aside(log)
@@ -378,8 +381,9 @@ class Replicas:
     async def _take_roles(
         self, taken: list[AskedState], prepared: "Mapping[TopicPartition, PartitionLog | ErrorCode]"
     ) -> dict[TopicPartition, ErrorCode]:
-        """Flip these roles, each for itself: what has left its fetcher is followed again by its role alone."""
+        """The second half: take these roles, one after the other, so that an error of one is not one of the next."""
         errors = {}
+        # The fetchers stop before the roles change: an append under the old role would mix with the new one's.
         await self._leave([key for key, _, _ in taken])
         taken.sort(key=lambda asked: asked[2].leader != self.broker_id)  # clients wait for leaders
         for number, (key, topic_id, state) in enumerate(taken, 1):
@@ -390,8 +394,9 @@ class Replicas:
         return errors
 
     def _note_id(self, asked: AskedState) -> None:
-        """A leader that a controller of before 2.8 made has no id, though this replica may have one from another
-        controller: it is asked by the name then, as in Kafka."""
+        """Remember whether the leader can be fetched from by topic id."""
+        # A controller before 2.8 gives no ids. The leader then knows none, although this replica's log may have one
+        # from an earlier controller: it must be asked by name, as Kafka does.
         key, topic_id, _ = asked
         if key in self._partitions:
             self._partitions[key].fetched_by_id = topic_id != ZERO_TOPIC_ID
@@ -399,8 +404,8 @@ class Replicas:
     def _try_role(
         self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
     ) -> ErrorCode:
-        """Take a role. One that a mistake of ours prevents is answered as a failed disk is: so the controller lets
-        another replica lead, and this one has no role until it is given the next."""
+        """Take a role. After an unexpected exception the replica has no role until the next one is given."""
+        # The controller treats KAFKA_STORAGE_ERROR as an offline replica, and elects another leader.
         with contained(logger, "%s cannot take its role", key):
             return self._take_role(key, state, log)
         with contained(logger, "%s cannot give up the role that it took half", key):
@@ -410,12 +415,12 @@ class Replicas:
     def _take_role(
         self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
     ) -> ErrorCode:
-        """Flip the role: the synchronous half."""
+        """Take one role, in one synchronous step."""
         partition = self._partitions.get(key)
         if partition is None:
-            partition = self._host(key)  # perhaps without a log: clients then get KAFKA_STORAGE_ERROR
+            partition = self._host(key)  # also without a log, so that clients get KAFKA_STORAGE_ERROR
         if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps while other logs were made
+            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps since the first half
         led = partition.is_leader
         try:
             partition.become(log, _role(state))
@@ -458,13 +463,15 @@ class Replicas:
     async def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
         if partition is not None and partition.log is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory is offline: it stays, and goes on answering so
+            return ErrorCode.KAFKA_STORAGE_ERROR  # offline: nothing can be deleted, and clients still get this error
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._leave([key])
         log = self.logs.get(key)
         if partition is not None and (delete or partition.is_leader):
-            self._resign(partition)  # a follower that only stops keeps its epoch, against what comes late
+            # A follower that stops without deletion stays in the table with its leader epoch, which fences requests
+            # that were delayed. A leader must go, or clients would go on using it.
+            self._resign(partition)
             del self._partitions[key]
         if delete and log is not None and log.topic_id is not None:
             self._names.pop(log.topic_id, None)
@@ -494,7 +501,7 @@ class Replicas:
 
 
 def _is_of_another(log: PartitionLog, topic_id: bytes) -> bool:
-    """Whether this is the log of another topic than that with this id; one of them may have none (KIP-516)."""
+    """Whether this is the log of a topic with another id. Topics from before 2.8 have none (KIP-516)."""
     return topic_id != ZERO_TOPIC_ID and log.topic_id not in (None, topic_id)
 
 
@@ -512,7 +519,7 @@ def _role(state: "PartitionState") -> Role:
 
 
 async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Iterable[Item]) -> None:
-    """Do this for every item, a few of them at once."""
+    """Run `work` for every item, THREADS_AT_A_TIME at once."""
     todo = iter(list(items))
 
     async def work_off() -> None:

@@ -1,14 +1,10 @@
-"""One connection: read a frame, handle it, answer; again. One task a connection, one request at a time.
+"""Connections: one task each, which reads a frame, handles the request, sends the response, and begins again.
 
-That is Kafka's own ordering rule: answers leave in the order of the requests, and a long poll holds back its own
-connection only. One request does not hold back the next: a Produce that waits for its acknowledgement
-(`pipelined_responses.py`). Nothing here outlives the connection but what the handlers stored.
+As in Kafka, responses leave in the order of the requests, and a long poll delays its own connection only. One kind of
+request does not delay the next one: a Produce that waits for its acknowledgement (`pipelined_responses.py`).
 
-Memory. Bytes of frames that are not complete, and frames in hand, count against `queued.max.request.bytes` for all
-connections together (`Connections`). At the limit only one connection reads, which may go above it until its frame is
-whole, or a crowd of half-sent frames would wait for each other. A connection that holds this token without filling its
-frame gives it up after `TOKEN_SECONDS`, to those who wait in the order in which they came; a connection that holds a
-part of a frame and sends nothing for `STALLED_SECONDS` is then closed.
+`Connections` holds what all connections share: the limits by number, the memory for requests and for responses, and the
+sweep that closes idle and stalled connections.
 """
 
 import logging
@@ -35,17 +31,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1 << 16
-LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
+LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it is large: fewer wake-ups
 NO_REQUEST, FETCH = -1, 1  # API keys
-STALLED_SECONDS = 30.0
-TOKEN_SECONDS = 1.0  # so long each of a crowd that sends nothing can delay another client
-TOKEN_BYTES = 1 << 14  # received bytes that keep the token for as long again: a byte now and then does not
+STALLED_SECONDS = 30.0  # without a byte of an unfinished frame, while memory for requests is used up
+TOKEN_SECONDS = 1.0  # how long a connection that sends nothing can keep others from reading
+TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
-TURN_SECONDS = 0.001  # a client that sends many requests at once gives way to others after so long
+TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
 class Connection:
-    """What the sweep knows of a connection."""
+    """The state of one connection that limits and the sweep look at."""
 
     __slots__ = (
         "address",
@@ -75,32 +71,33 @@ class Connection:
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
         self.held_bytes = 0
-        self.waiting = False  # for memory: it is not the client that keeps us
+        self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
         self.pipelined = PipelinedResponses()
-        self.busy = False  # a request is in hand, or a response waits
-        self.api_key = NO_REQUEST  # of the latest one
-        self.rests = 0  # where above 0, its request only waits (`waiting.resting`)
-        self.sending = False  # its answer is on its way, which depends on the client
-        self.sent_bytes = 0  # as the sweep saw it last
-        self.decoded_bytes = 0  # of its request in hand, if that is large
-        self.answer_bytes = 0  # of its answer that is on its way, as far as they are in memory
-        self.answer_began_at = self.moved_at = 0.0  # when it began to leave; when the sweep last saw it move
-        self.moved_bytes = 0  # what the stream had sent then
+        self.busy = False  # a request is being handled, or a response waits to be sent
+        self.api_key = NO_REQUEST  # of the latest request
+        self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`waiting.resting`)
+        self.sending = False  # a response is being sent: how long that takes depends on the client
+        self.sent_bytes = 0  # the stream's count at the last sweep
+        self.decoded_bytes = 0  # memory of the decoded request, if it is large
+        self.answer_bytes = 0  # memory of the response that is being sent; file slices do not count
+        self.answer_began_at = self.moved_at = 0.0  # when sending began; when MOVED_BYTES had last been sent
+        self.moved_bytes = 0  # the stream's count at `moved_at`
 
     def note_sent(self, now: float) -> None:
-        """An answer of which something left is making progress, however long all of it takes."""
+        """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
         if self.sent_bytes != self.stream.sent_bytes:
             self.sent_bytes, self.progress_at = self.stream.sent_bytes, now
         if self.sent_bytes >= self.moved_bytes + MOVED_BYTES:
             self.moved_bytes, self.moved_at = self.sent_bytes, now
 
     def has_rested_long(self, now: float) -> bool:
-        """Whether its request waits for longer than an ordinary long poll, which costs no look at the socket."""
+        """Whether its request has waited for more than a second: only then is the system call worth it that sees a
+        hang-up; most long polls are shorter."""
         return self.rests > 0 and self.progress_at < now - SWEEP_SECONDS
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its request is neither waiting nor answered: it depends on this broker alone, and is left to end."""
+        """Whether its request is being handled: that ends without the client, so the sweep leaves it alone."""
         return self.busy and not self.sending and not self.rests
 
     @property
@@ -109,16 +106,21 @@ class Connection:
         return self.scope.cancel_called
 
     def is_hoarding(self, now: float) -> bool:
-        """Whether its request takes much memory and has only waited for long."""
+        """Whether its decoded request is large and has only waited for STALLED_SECONDS."""
         return self.decoded_bytes > 0 and self.rests > 0 and self.progress_at < now - STALLED_SECONDS
 
     def is_stalled(self, now: float) -> bool:
-        """Whether it holds a part of a frame, and its client has not gone on for long."""
+        """Whether it holds a part of a frame, and its client has sent nothing for STALLED_SECONDS."""
         return self.held_bytes > 0 and not self.waiting and self.progress_at < now - STALLED_SECONDS
 
 
 class Connections:
-    """All connections of a broker: limits by number and by bytes, and one sweep a second for those that must go."""
+    """All connections of a broker: limits by number and by bytes, and a sweep once a second.
+
+    Memory for requests: bytes of unfinished frames and of frames being handled count against
+    `queued.max.request.bytes`, for all connections together. At the limit connections wait in `room` in a queue. One of
+    them, the holder of the token, may read on above the limit.
+    """
 
     def __init__(self, config: "BrokerConfig") -> None:
         self.finishing = False
@@ -129,22 +131,19 @@ class Connections:
         self.decoded = DecodedMemory()
         self._answer_bytes = 0
         self._token_holder: Connection | None = None  # may read although memory is used up
-        self._token_ends_at = 0.0  # then another connection may; later with every TOKEN_BYTES
-        self._token_bytes = 0  # what the token's holder held when that was last put off
-        self._queue: dict[Connection, trio.Event] = {}  # who waits for memory, first come first
-        self._slot = trio.Event()
+        self._token_ends_at = 0.0  # from then on the first in the queue may take the token
+        self._token_bytes = 0  # what the holder held when it got the token, or when it was renewed
+        self._queue: dict[Connection, trio.Event] = {}  # connections that wait for memory, in order of arrival
+        self._slot = trio.Event()  # set when a connection ends, for those that wait in `admit`
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def admit(self, stream: Stream, listener: str) -> Connection | None:
-        """Take a connection in; None when its address has too many. Waits while `max.connections` are open.
-
-        Other brokers do not wait if they have a listener of their own: the client that was quiet for longest makes room
-        for them, or clients could keep brokers from replicating (KIP-402).
-        """
+        """Count a new connection; None when its address has too many. Waits while `max.connections` are open."""
         is_brokers_own = self._is_brokers_own(listener)
         while not (full := self._has_too_many(stream.peer_address)) and len(self._open) >= self._config.max_connections:
+            # With a listener of their own, brokers do not wait: clients could keep them from replicating (KIP-402).
             if is_brokers_own:
                 self._close_quietest_client()
                 break
@@ -191,7 +190,7 @@ class Connections:
         """Say how many request bytes this connection holds now."""
         self._held_bytes += held_bytes - connection.held_bytes
         if held_bytes < connection.held_bytes and self._token_holder is connection:
-            self._token_holder = None  # it has its frame, or is gone: the next one's turn
+            self._token_holder = None  # its frame is handled, or it was closed: the next one may read
         connection.held_bytes = held_bytes
         if self._queue and (self._token_holder is None or not self._is_full):
             self._wake_first()
@@ -218,7 +217,8 @@ class Connections:
     async def room(self, connection: Connection) -> None:
         """Wait until the bytes held by all connections are below the limit, or this one may go above it.
 
-        A request in hand keeps the place until it is answered: its frame is above the limit for so long.
+        Called with an unfinished frame. Without the token all connections could wait here for each other, each with a
+        part of a frame and none with a whole one.
         """
         if self._is_full and not self._may_go_above(connection):
             connection.waiting = True
@@ -229,20 +229,20 @@ class Connections:
             finally:
                 connection.waiting = False
                 del self._queue[connection]
-                self._wake_first()
+                self._wake_first()  # another one is first now, and has to watch the token's time
         connection.progress_at = trio.current_time()
 
     def _may_go_above(self, connection: Connection) -> bool:
-        """Whether this one has the token; the first in the queue gets it when it is free."""
+        """Whether this connection has the token, or gets it: the first in the queue does when it is free."""
         now = trio.current_time()
         token_holder = self._token_holder
         is_next = not self._queue or next(iter(self._queue)) is connection
         if token_holder is connection:
-            # Too little has arrived since the token was given: it stays until its time is over, or longer while this
-            # connection is first in the queue anyway. Otherwise it is given again, below.
+            # Less than TOKEN_BYTES have arrived: the token ends at its time, unless this connection is the next one
+            # anyway. More have arrived: the token is renewed, below.
             if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
                 return now < self._token_ends_at or is_next
-        # A holder whose request is being handled will free its bytes, so it keeps the token however long that takes.
+        # A holder whose request is being handled will free its bytes without its client, so it keeps the token.
         elif not is_next or (token_holder is not None and (token_holder.busy or now < self._token_ends_at)):
             return False
         self._token_holder = connection
@@ -250,9 +250,10 @@ class Connections:
         return True
 
     async def _look_again(self, connection: Connection) -> None:
-        """Sleep until something changed for this connection: the first in the queue also watches the time."""
+        """Sleep until this connection may have become able to read."""
         if self._queue[connection].is_set():
             self._queue[connection] = trio.Event()
+        # Only the first in the queue can take the token over, so only it sleeps until the token's time is over.
         is_first = next(iter(self._queue)) is connection
         is_timed = is_first and self._token_holder is not None and not self._token_holder.busy
         with trio.move_on_at(self._token_ends_at if is_timed else math.inf):
@@ -263,10 +264,10 @@ class Connections:
             next(iter(self._queue.values())).set()
 
     async def sweep(self) -> None:
-        """For ever, once a second: close what is idle, what waits for a client that has gone, and what is stalled."""
+        """For ever, once a second: close connections that are idle or stalled, or whose client has hung up."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            self._slot.set()  # connections that wait for a slot look again: there may be more slots than before
+            self._slot.set()  # `max.connections` may have been raised
             async for connection in paced(list(self._open)):
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
@@ -274,7 +275,7 @@ class Connections:
                 self._close_laggards()
 
     def _look_at(self, connection: Connection) -> None:
-        """Close this connection if nothing can be expected of its client."""
+        """Close this connection if its client has gone, is idle, or holds memory that others wait for."""
         now = trio.current_time()
         connection.note_sent(now)
         max_idle_ms = self._config.connections_max_idle_ms
@@ -302,18 +303,16 @@ class Connections:
         connection.scope.cancel()
 
     def finish(self) -> None:
-        """The broker stops: end every connection, those with a request in hand as soon as it is answered.
-
-        A Fetch that waits for records is not waited for: it changes nothing, and would only delay the end.
-        """
+        """The broker stops: close every connection, one whose request is being handled after its response."""
         self.finishing = True
         for connection in list(self._open):
+            # A Fetch that waits for records changes nothing; waiting for it would only delay the stop.
             if not connection.busy or (connection.api_key == FETCH and not connection.sending):
                 connection.scope.cancel()
 
 
 async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
-    """A connection's task: until the client leaves, breaks the protocol, or is swept away."""
+    """A connection's task: until the client closes it, breaks the protocol, or the sweep closes it."""
     try:
         connection = await connections.admit(stream, listener)
         if connection is None:
@@ -331,7 +330,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
-        except Exception:  # our own mistake, or no memory: what concerns one connection ends no other
+        except Exception:  # a mistake in this broker, or MemoryError: it ends this connection, and no other
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
             connection.pipelined.abandon()
@@ -356,18 +355,22 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             if frame is None:
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
+        # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while pipelined and (len(pipelined) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         answer = await _answer_frame(broker, connection, charged, frame)
-        frame = None
+        frame = None  # its memory is free while the response is sent, which may take long
         connections.hold(connection, reader.pending_bytes)
+        # A response that is ready still leaves after those of earlier requests.
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
             await _send(connections, connection, answer)
         connection.busy = bool(pipelined)
+        # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
+        # sends many small requests at once would keep the loop.
         if trio.current_time() - turn_began > TURN_SECONDS:
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
@@ -375,7 +378,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
-    """What arrives next; responses that can leave are sent meanwhile. Nothing when the broker stops."""
+    """The next bytes of the client; meanwhile, delayed responses are sent as they become ready. b"" at the end, and
+    when the broker stops."""
     while connection.pipelined:
         ready = await connection.pipelined.take_ready()
         if ready:
@@ -396,7 +400,7 @@ async def _send_pipelined(connections: Connections, connection: Connection) -> N
 
 
 async def _send_ready(connections: Connections, connection: Connection) -> None:
-    """Send the responses that can leave, as soon as one can."""
+    """Wait until the first delayed response is ready, and send it with those behind it that are ready too."""
     ready = await connection.pipelined.take_ready()
     if ready:
         await _send(connections, connection, ready)
@@ -407,7 +411,7 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
 async def _answer_frame(
     broker: Broker, connection: Connection, charged: Charged, frame: memoryview
 ) -> Pieces | DelayedResponse:
-    """The answer's pieces; none when there is no answer."""
+    """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request."""
     try:
         header = read_request_header(frame)
     except UnsupportedRequest as unsupported:
@@ -425,10 +429,11 @@ async def _answer_frame(
 
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
-    """Send every piece, and forget it; the slices are given back whether or not that works."""
+    """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
     connection.progress_at = trio.current_time()
     first = pieces[0]
-    if len(pieces) == 1 and not isinstance(first, FileSlice):  # the usual response: nothing to wait for
+    # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
+    if len(pieces) == 1 and not isinstance(first, FileSlice):
         sent_bytes = connection.stream.send_now(first)
         if sent_bytes == len(first):
             return
@@ -436,7 +441,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
     connection.sending = True
     connection.answer_began_at = connection.moved_at = connection.progress_at
     connections.hold_answer(connection, sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)))
-    pieces.reverse()
+    pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:
             piece = pieces[-1]
