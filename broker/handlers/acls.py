@@ -1,8 +1,7 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: rules on who may do what.
+"""DescribeAcls, CreateAcls and DeleteAcls, on a broker without an authorizer.
 
-Behaviour: there is no authorizer, so every rule that is asked about is answered with SECURITY_DISABLED, as by Apache
-    Kafka without `authorizer.class.name`. A rule with a type, operation or permission of code 0 ("unknown") is not a
-    request at all: the connection is closed.
+Behaviour: every ACL and filter gets SECURITY_DISABLED, as from Apache Kafka without `authorizer.class.name`. A resource
+    type, pattern type, operation or permission type of code 0 (UNKNOWN) closes the connection.
 Versions: 0-3 of all three: 1+ pattern types, 3 users as resources; the answer is the same.
 Not done: an authorizer.
 """
@@ -23,7 +22,8 @@ DeleteRow = m.DeleteAclsResponse.DeleteAclsFilterResult
 
 
 def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
-    """The rules that a filter matches."""
+    """The ACLs of a filter: SECURITY_DISABLED. Raises ProtocolViolation, Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
+    # Before the authorization: Kafka rejects such a request while it parses it.
     _expect_known(
         (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     )
@@ -33,7 +33,7 @@ def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) ->
 
 
 async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
-    """New rules, one answer each."""
+    """Create ACLs: SECURITY_DISABLED for each. Raises ProtocolViolation, Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
     async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
@@ -47,7 +47,7 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
 
 
 async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) -> m.DeleteAclsResponse:
-    """Delete the rules that filters match, one answer a filter."""
+    """Delete the ACLs that filters match: SECURITY_DISABLED for each filter. Raises as `create_acls`."""
     async for row in paced(request.filters):
         _expect_known((row.resource_type_filter, row.pattern_type_filter, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
@@ -61,13 +61,14 @@ async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) 
 
 
 def _expect_known(codes: Iterable[int]) -> None:
-    """ProtocolViolation when one is 0; unknown numbers are let through, as Kafka does."""
+    """ProtocolViolation when one is 0."""
+    # Kafka maps numbers that it does not know to UNKNOWN only after this check, so they pass it.
     if UNKNOWN in codes:
         raise ProtocolViolation("an ACL with an element of code 0, which means unknown")
 
 
 def refuse_create_acls(request: m.CreateAclsRequest, version: int, code: ErrorCode) -> m.CreateAclsResponse:
-    """The same error for every rule."""
+    """The same error for every ACL."""
     return m.CreateAclsResponse(results=[CreateRow(error_code=code, error_message=None) for _ in request.creations])
 
 

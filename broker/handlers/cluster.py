@@ -1,15 +1,15 @@
 """DescribeCluster, ElectLeaders and UpdateFeatures.
 
-Behaviour: DescribeCluster is answered by every broker from its last UpdateMetadata, with the addresses of the
-    listener that the request came in on. No broker here is a KRaft controller, so a request for those is answered that
-    this is the wrong kind of endpoint. UpdateFeatures: brokers of a ZooKeeper cluster support no feature, so every
-    level is refused in its row; only the active controller says so, others answer NOT_CONTROLLER.
-    ElectLeaders is answered when this broker's metadata cache has the elected leaders, or with
-    REQUEST_TIMED_OUT. A null list asks for every partition that this broker knows of, and leaves out of the answer
-    those that needed no election. A type that does not exist is UNKNOWN_SERVER_ERROR, as in Kafka.
-Versions: DescribeCluster 0-1, 1 has the type of endpoint. ElectLeaders 0-2: 0 means preferred leaders and has an error
-    only for each partition. UpdateFeatures 0-1: 0 says whether a level may be lowered, 1 how; `validate_only` makes no
-    difference where nothing can be changed.
+DescribeCluster: every broker answers from its metadata cache, with the addresses of the listener that the request came
+    in on.
+ElectLeaders: only the active controller elects. The response waits until this broker's metadata cache has the elected
+    leaders, or `timeout_ms` passes (REQUEST_TIMED_OUT). A null list means every partition of the metadata cache; the
+    response then leaves out partitions with ELECTION_NOT_NEEDED.
+UpdateFeatures: a cluster with ZooKeeper supports no feature, so the active controller refuses every level in its row;
+    any other broker answers NOT_CONTROLLER.
+Versions: DescribeCluster 0-1, 1 has the type of endpoint (KIP-919). ElectLeaders 0-2: 0 means preferred leaders and has
+    no top-level error. UpdateFeatures 0-1: 0 says whether a level may be lowered, 1 how (`upgrade_type`);
+    `validate_only` makes no difference because no level can be changed.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,8 @@ FeatureRow = m.UpdateFeaturesResponse.UpdatableFeatureResult
 
 
 def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterRequest) -> m.DescribeClusterResponse:
-    """Who is alive, and who is the controller."""
+    """The live brokers and the controller; an error and message for any other type of endpoint."""
+    # A KRaft controller lists controllers; a cluster with ZooKeeper has none of those.
     if request.endpoint_type == CONTROLLER_ENDPOINTS:
         return _refuse_endpoints(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -63,6 +64,7 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
     )
     if request.include_cluster_authorized_operations:
         known = call.authorize("Describe", "Cluster")
+        # 0 is an empty set of operations, unlike the default, which means "not requested".
         response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"] if known else 0
     return response
 
@@ -75,19 +77,26 @@ def _refuse_endpoints(code: ErrorCode, message: str) -> m.DescribeClusterRespons
 
 
 async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
-    """Have leaders elected, and wait until this broker knows them."""
+    """Elect leaders of partitions (KIP-460); errors stand at the partition.
+
+    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR for an unknown election type (as Kafka).
+    """
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Measured on Kafka 3.9.1: an unknown type is this error at the top level and at each partition (reference B.13).
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     asked = await _asked_partitions(request)
+    # A new list: the metadata cache may change while the controller works on it.
     everything = list(broker.metadata.partitions()) if asked is None else asked
     question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
     outcomes = await broker.candidate.ask(question)
-    if isinstance(outcomes, ErrorCode):  # NOT_CONTROLLER, which Kafka says of each partition
+    # NOT_CONTROLLER: Kafka sets it at each partition and leaves the top-level error empty.
+    if isinstance(outcomes, ErrorCode):
         refused: dict[TopicPartition, Outcome] = {each: (outcomes, None) async for each in paced(everything)}
         return await _elected(refused)
+    # The election is done in the store; the wait only lets the client's next Metadata request see it.
     elected = {each: leader async for each, leader in paced(outcomes.items()) if isinstance(leader, int)}
     late = await broker.topics.await_leader_ids(elected, deadline)
     answered: dict[TopicPartition, Outcome] = {}
@@ -97,13 +106,14 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
             answered[topic_partition] = code, None
+    # A null list covers the whole cluster, where nearly all partitions have their preferred leader.
     if asked is None:
         answered = {each: row async for each, row in paced(answered.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
     return await _elected(answered)
 
 
 def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: ErrorCode) -> m.ElectLeadersResponse:
-    """One error, for the whole and for each partition."""
+    """The same error at each partition, and from version 1 on at the top level."""
     response = m.ElectLeadersResponse(
         replica_election_results=[
             m.ElectLeadersResponse.ReplicaElectionResult(
@@ -121,7 +131,7 @@ def refuse_elect_leaders(request: m.ElectLeadersRequest, version: int, code: Err
 
 
 async def _asked_partitions(request: m.ElectLeadersRequest) -> list[TopicPartition] | None:
-    """None asks for all."""
+    """The named partitions; None means all."""
     if request.topic_partitions is None:
         return None
     return [
@@ -148,15 +158,17 @@ async def _elected(outcomes: Mapping[TopicPartition, Outcome]) -> m.ElectLeaders
 
 
 async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
-    """Say of each feature why its level cannot be changed."""
+    """Refuse each feature's level with the reason. Raises Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Not `Refuse`, which leaves the message null.
     if not broker.candidate.is_active:
         return m.UpdateFeaturesResponse(
             error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message
         )
     asked: dict[str, Feature] = {}
     async for update in paced(request.feature_updates):
+        # Of a feature that is named twice the first entry counts.
         asked.setdefault(update.feature, update)
     rows = [
         FeatureRow(
@@ -168,8 +180,9 @@ async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesR
 
 
 def _why_refused(update: Feature, version: int) -> str:
-    """In Kafka's words and order, for a cluster that has finalized no feature and supports none."""
+    """Kafka's message, with Kafka's order of checks, for a cluster without finalized or supported features."""
     upgrade_type = update.upgrade_type
+    # Kafka maps version 0 in the same way (KIP-778).
     if version < UPGRADE_TYPE_VERSION:
         upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     if not update.feature:

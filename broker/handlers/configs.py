@@ -1,15 +1,16 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: of topics, of brokers, and the levels of loggers.
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: configurations of topics and brokers, and log levels.
 
-Behaviour: a change is checked as a whole, written to the store with a notification, and answered when this broker has
-    followed the notification, so that the next request sees it; other brokers follow a moment later. Each resource of a
-    request succeeds or fails by itself. A broker answers for itself and, with an empty name, for what is set for all
-    brokers; who asks about another broker is refused. AlterConfigs replaces all that was set, IncrementalAlterConfigs
-    changes what it names; a list is added to and taken from beginning at Kafka's default where nothing is set.
-    Properties that are changed and do not act are named in the log. Levels of loggers hold until the process ends.
-Versions: DescribeConfigs 0-4: Kafka 3.9 fills `is_default`, which version 0 has in place of a source, with false for
-    every value, and so do we; 1+ synonyms; 3+ types and documentation. AlterConfigs 0-2, IncrementalAlterConfigs 0-1.
-Not done: passwords, which nothing encrypts yet; other addresses to listen at; client metrics (KRaft's alone) and the
-    configuration of groups.
+Behaviour: each resource of a request succeeds or fails on its own, and its change is validated as a whole. The change
+    is written to the metadata store together with a change notification. The response waits until this broker has
+    applied the notification, so that the client's next request sees the change; other brokers apply it a moment later.
+    A broker serves its own configuration and, for an empty name, the cluster-wide default of all brokers; another
+    broker's id is INVALID_REQUEST. AlterConfigs replaces all properties of a resource. IncrementalAlterConfigs changes
+    the named ones; APPEND and SUBTRACT start from Kafka's default where a list is not set (KIP-339). Changed properties
+    that have no effect here are logged as warnings. Log levels hold until the process ends.
+Versions: DescribeConfigs 0-4: version 0 has `is_default` in place of a source; Kafka 3.9 answers false for every value,
+    and so does this broker. 1+ synonyms; 3+ types and documentation. AlterConfigs 0-2, IncrementalAlterConfigs 0-1.
+Not done: passwords, which nothing encrypts yet; changes of listeners; client metrics (only KRaft clusters have them);
+    configurations of groups.
 """
 
 import logging
@@ -53,8 +54,8 @@ from barnabas.wire.topics import why_invalid_topic_name
 logger = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
-DIGITS_MAX = 10  # of a broker id
-RESOURCE_COST, PROPERTY_COST = 5, 10  # rows that take as long as to look at one, or to describe one
+DIGITS_MAX = 10  # digits of a broker id, an int32
+RESOURCE_COST, PROPERTY_COST = 5, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time per resource, per property
 
 DescribedRow = m.DescribeConfigsResponse.DescribeConfigsResult
 DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -64,11 +65,16 @@ DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
-    """Describe each resource, in order; one of a type that cannot be described refuses the request."""
+    """Describe each resource, in the order of the request; errors stand at the resource.
+
+    Raises Refuse(INVALID_REQUEST) for an unknown resource type or too many repeats.
+    """
+    # Before any resource is described: Kafka throws for an unknown type and answers no resource at all.
     async for asked in paced(request.resources):
         if asked.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
             raise Refuse(ErrorCode.INVALID_REQUEST)
     results = []
+    # A description of a broker is hundreds of kilobytes, and a request repeats its name with ten bytes.
     repeats = Repeats()
     async for asked in paced(request.resources, RESOURCE_COST):
         repeats.note((asked.resource_type, asked.resource_name))
@@ -78,7 +84,9 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
         except ConfigRefused as refused:
             row.error_code, row.error_message = refused.code, refused.message
         else:
+            # Both null and an empty list ask for all properties, as in Kafka.
             wanted = {name async for name in paced(asked.configuration_keys or ())}
+            # `found` may be a generator: then a property is described when `paced` takes it, with checkpoints between.
             row.configs = [
                 _value(each, request) async for each in paced(found, PROPERTY_COST) if not wanted or each.name in wanted
             ]
@@ -116,6 +124,7 @@ async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -
     if not call.authorize("DescribeConfigs", "Cluster"):
         raise ConfigRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
     if resource_type == BROKER:
+        # The empty name is the cluster-wide default; it needs no particular broker.
         if name == "":
             return describe_cluster_wide(broker.config)
         _require_this_broker(
@@ -127,6 +136,7 @@ async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         _require_this_broker(broker, name, "Broker id", "Unexpected broker id, expected {} but received {}")
         return (_logger_level(logger_name, level) for logger_name, level in levels().items())
+    # Only CLIENT_METRICS is left (KIP-714), which KRaft clusters alone have.
     if name == "":
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
     raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Config type client-metrics is only supported on KRaft clusters")
@@ -145,6 +155,7 @@ def _value(described: Described, request: m.DescribeConfigsRequest) -> Described
         config_source=described.source,
         is_sensitive=described.is_sensitive,
         config_type=described.type,
+        # Null means "not requested"; a logger has no documentation and gets an empty text either way, as in Kafka.
         documentation=described.doc if request.include_documentation or described.doc == "" else None,
     )
     if request.include_synonyms:
@@ -159,7 +170,7 @@ def _value(described: Described, request: m.DescribeConfigsRequest) -> Described
 
 
 class Resource(NamedTuple):
-    """One resource of either request."""
+    """One resource of an AlterConfigs or IncrementalAlterConfigs request."""
 
     type: int
     name: str
@@ -167,7 +178,7 @@ class Resource(NamedTuple):
 
 
 async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
-    """Replace what each resource sets."""
+    """Replace all properties of each resource; errors stand at the resource."""
     resources = [
         Resource(
             asked.resource_type,
@@ -191,7 +202,7 @@ async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsReque
 async def incremental_alter_configs(
     broker: Broker, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
-    """Change what is named of each resource."""
+    """Apply the named operations to each resource (KIP-339); errors stand at the resource."""
     resources = [
         Resource(
             asked.resource_type,
@@ -245,34 +256,40 @@ def refuse_incremental_alter_configs(
 
 
 class _Alteration:
-    """One request of either kind."""
+    """The work of one AlterConfigs or IncrementalAlterConfigs request."""
 
     def __init__(self, broker: Broker, call: Call, *, incremental: bool, validate_only: bool) -> None:
         self._broker = broker
         self._call = call
         self._incremental = incremental
         self._validate_only = validate_only
+        # Sequence number of the last change notification that this request wrote; -1 before the first one.
         self._notification = -1
 
     async def carry_out(self, resources: Sequence[Resource]) -> list[tuple[ErrorCode, str | None]]:
-        """Alter each resource by itself; its code and message, in order."""
+        """Alter the resources one after the other; (error code, message) of each, in order."""
         named = await counted((each.type, each.name) for each in resources)
         outcomes: list[tuple[ErrorCode, str | None]] = []
         async for each in paced(resources, RESOURCE_COST):
             try:
+                # All entries of a repeated resource are refused, so that the outcome does not depend on their order.
                 if named[each.type, each.name] > 1:
                     raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 check_changes(each.changes)
                 await self._alter(each)
             except ConfigRefused as refused:
                 outcomes.append((refused.code, refused.message))
+            # The store limits the size of a node; it was the client that sent too much, so no UNKNOWN_SERVER_ERROR.
             except DataTooLarge as error:
                 outcomes.append((ErrorCode.INVALID_REQUEST, str(error)))
+            # One resource's failure must not lose the outcomes of those that are already written.
             except StoreError as error:
                 logger.warning("a configuration cannot be altered: %s", error, extra={"peer": "metadata store"})
                 outcomes.append((ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             else:
                 outcomes.append((ErrorCode.NONE, None))
+        # Notifications are applied in order, so the last one covers all resources. The wait is short and bounded: the
+        # changes are in the store either way.
         await self._broker.dynamic_config.await_applied(self._notification)
         return outcomes
 
@@ -281,6 +298,7 @@ class _Alteration:
             await self._alter_topic(resource)
         elif resource.type == BROKER:
             await self._alter_broker(resource)
+        # Kafka's AlterConfigs knows no loggers: replacing all levels makes no sense for them (KIP-412).
         elif resource.type == BROKER_LOGGER and self._incremental:
             self._authorize("Cluster", "", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             expected = "Unexpected node id. Expected {}, but received {}"
@@ -300,21 +318,26 @@ class _Alteration:
         if topic not in self._broker.metadata.topics:
             raise _no_such_topic(topic)
 
+        # Runs once for each attempt to write: another broker may change the same node in between.
         def change(current: Mapping[str, str]) -> dict[str, str]:
             texts = self._texts_after(current, resource, TOPIC_TABLE.get)
             check_topic(self._broker.config, topic, texts)
             return texts
 
+        # With `owner` the write fails if the topic is deleted meanwhile. Otherwise its configuration would stay in the
+        # store, and a new topic of the same name would inherit it. NoNode: this broker's metadata still has the topic.
         try:
             await self._write(f"{TOPICS}/{topic}", change, topic_warnings, resource, owner=paths.topic(topic))
-        except NoNode:  # deleted, of which this broker has not heard yet
+        except NoNode:
             raise _no_such_topic(topic) from None
 
     async def _alter_broker(self, resource: Resource) -> None:
         self._authorize("Cluster", "", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        # Any broker may write the cluster-wide default (empty name); a broker's own node only that broker.
         if resource.name != "":
             expected = "Unexpected broker id, expected {}, but received {}"
             _require_this_broker(self._broker, resource.name, "Node id", expected)
+        # Before any value is looked at. For topics an unknown operation is UNKNOWN_SERVER_ERROR (`apply_operations`).
         if any(change.operation not in tuple(Operation) for change in resource.changes):
             unknown = next(each.operation for each in resource.changes if each.operation not in tuple(Operation))
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
@@ -322,6 +345,7 @@ class _Alteration:
         def change(current: Mapping[str, str]) -> dict[str, str]:
             texts = self._texts_after(current, resource, BROKER_TABLE.get)
             check_broker(self._broker.config, texts, broker_name=resource.name)
+            # Kafka needs the password encoder only to write, so validation alone accepts passwords.
             if not self._validate_only:
                 refuse_passwords(texts, broker_name=resource.name)
             return texts
@@ -332,6 +356,7 @@ class _Alteration:
     def _texts_after(
         self, current: Mapping[str, str], resource: Resource, rows: Callable[[str], Property | None]
     ) -> dict[str, str]:
+        # AlterConfigs starts from nothing: a property that it does not name falls back to its default.
         return apply_operations(current if self._incremental else {}, resource.changes, rows)
 
     async def _write(
@@ -342,10 +367,12 @@ class _Alteration:
         resource: Resource,
         owner: str | None = None,
     ) -> None:
+        # `change` validates; its result is what would be written.
         if self._validate_only:
             change(await read_entity(self._broker.store, entity))
             return
         self._notification = await change_entity(self._broker.store, entity, change, owner=owner)
+        # Only properties of this request: older ones were reported when they were changed. Deletions have no text.
         changed = {each.name: each.text for each in resource.changes if each.text is not None}
         for warning in warnings(changed):
             logger.warning("%s: %s", entity, warning)
@@ -360,7 +387,8 @@ def _no_such_topic(topic: str) -> ConfigRefused:
 
 
 def _require_this_broker(broker: Broker, name: str, what: str, otherwise: str) -> None:
-    """Brokers answer for themselves: the name must be this broker's id, as Java reads numbers."""
+    """ConfigRefused(INVALID_REQUEST) unless the name is this broker's id, in any form that Java's `Integer` parses."""
+    # Clients send requests for a broker to that broker. Python's int() accepts more (spaces, "_", other digits).
     digits = name[1:] if name[:1] in ("+", "-") else name
     if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX):
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"{what} must be an integer, but it is: {name}")

@@ -1,18 +1,20 @@
 """Fetch: records from partition logs to consumers and followers.
 
-Behaviour: every wanted partition is planned (a bounded look into its log, no copy), and the answer is sent when at
-    least `min_bytes` are planned, something failed, or `max_wait_ms` passed; until then the request waits, and only
-    partitions that changed are planned again. The first batch of the first non-empty partition is sent whatever its
-    size (KIP-74). Consumers read up to the high watermark, or to the last stable offset with read_committed; followers
-    to the log end; the offset that a follower asks for is its progress, and the in-sync replicas and the high watermark
-    follow from it (`Partition.follower_fetched`). Since version 11 a consumer may read from a follower, up to the high
-    watermark there, and with `replica.selector.class` the response names one (KIP-392). Small reads travel inside the
-    answer, large ones as file slices that the connection sends; what the page cache does not hold is read ahead in a
-    thread.
-Versions: 0-3 get their records in the message formats of before 0.11, unless `message.downconversion.enable` forbids it
-    (UNSUPPORTED_VERSION); at least one whatever the limit, where Kafka cuts one off for 0-2; 7+ sessions (KIP-227); 9+
-    leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the current leader beside an
-    error that means another one (KIP-951).
+This file resolves the fetch session (`replication/fetch_sessions.py`), decides which partitions are planned and when
+the response is sent. `fetching/plan.py` plans one partition: it takes a bounded look into the log and copies nothing.
+
+Behaviour: the response is sent when at least `min_bytes` are planned, a partition failed, or `max_wait_ms` passed.
+    Until then the request waits, and only partitions that changed are planned again. The first batch of the first
+    non-empty partition is sent whatever its size (KIP-74). Consumers read up to the high watermark, or to the last
+    stable offset with read_committed. Followers read up to the log end offset; their fetch offset is their progress,
+    from which the leader derives the ISR and the high watermark (`Partition.follower_fetched`). Since version 11 a
+    consumer may read from a follower, up to the follower's high watermark; with `replica.selector.class` the response
+    names a preferred replica (KIP-392). Small reads travel inside the response, large ones as file slices that the
+    connection sends; data that the page cache lacks is read ahead in a thread.
+Versions: 0-3 get records in the message formats before 0.11, unless `message.downconversion.enable` forbids it
+    (UNSUPPORTED_VERSION); they get at least one complete message whatever the limit, where Kafka truncates it for 0-2.
+    7+ sessions (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the
+    current leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
 Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
@@ -41,21 +43,27 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 
-STORAGE_ERROR_VERSION = 6  # older clients do not know it and get NOT_LEADER_OR_FOLLOWER
+STORAGE_ERROR_VERSION = 6  # below: NOT_LEADER_OR_FOLLOWER replaces KAFKA_STORAGE_ERROR, which clients do not know
 SESSION_VERSION = 7
 CURRENT_LEADER_VERSION = 16
 NO_PARTITION = -1
-PARTITIONS_AT_A_TIME = 100  # planned in one step: about a millisecond. Counted by hand: for the usual fetch of a few
-# partitions, `paced` would cost more than all the rest.
-DUE_AT_A_TIME = 5000
+# Partitions planned between two checkpoints: about a millisecond. Loops here count by hand: for the usual fetch of a
+# few partitions, `paced` would cost more than the rest of the request.
+PARTITIONS_AT_A_TIME = 100
+DUE_AT_A_TIME = 5000  # dict entries added between two checkpoints
 
 
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
-    """Plan, wait for enough, answer."""
+    """Resolve the session, plan, wait for `min_bytes`, answer.
+
+    Session errors (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR) stand at the
+    top level of the response, all others at their partition.
+    """
     opened = await _open(broker, call, request)
     if isinstance(opened, ErrorCode):
         return m.FetchResponse(error_code=opened)
     session, named, incremental = opened
+    # `_open` may have closed sessions. Freeing one of 50,000 partitions takes milliseconds, so it is done in steps.
     await broker.fetch_sessions.free_closed()
     plan = FetchPlan(broker, call, request)
     try:
@@ -63,7 +71,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     finally:
         await emptied(plan.partitions)
         await emptied(plan.rows)
-        if session is None or incremental:  # otherwise the session keeps it
+        # A new session keeps the table of its full request as its own partition table.
+        if session is None or incremental:
             await emptied_by_topic(named)
 
 
@@ -81,12 +90,15 @@ async def _answer(
             await _fill_from_session(plan, session, request)
         else:
             await _fill(plan, named, request)
+        # `sendfile` runs on the event loop and would block it for data that is not in the page cache.
         await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
             await plan.convert()
     except BaseException:
+        # File slices hold segment files open until they are sent. A plan that fails or is cancelled sends none.
         plan.release()
         raise
+    # The session is updated only after the plan is complete: the rows selected here are the ones that are sent.
     if session is not None:
         rows = await _told(plan, session, incremental=incremental)
     else:
@@ -98,17 +110,19 @@ async def _answer(
             await trio.lowlevel.checkpoint()
     session_id = NO_SESSION_ID if session is None else session.session_id
     response = m.FetchResponse(session_id=session_id, responses=topics.rows)
+    # Errors of leadership and storage always set `urgent`, so most responses skip both passes over their rows.
     if plan.urgent and call.version >= CURRENT_LEADER_VERSION:
         await _name_leaders(broker, call, rows, response)
     if plan.urgent and call.version < STORAGE_ERROR_VERSION:
         async for row in paced(rows.values()):
+            # As in Kafka: these clients do not know the code, and NOT_LEADER_OR_FOLLOWER makes them refresh metadata.
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return response
 
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
-    """The same error for every partition, and for the whole where the version has a place for it."""
+    """The same error for every partition, and at the top level from version 7 on, which has that field."""
     topics, named = _Topics(), Named()
     for _ in _naming(named, request, version):
         pass
@@ -121,7 +135,7 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
 
 
 async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
-    """Beside an error that means another leader, say who leads now and where it is reached (KIP-951)."""
+    """Set the current leader and its address beside errors that mean another leader (KIP-951)."""
     hints = LeaderHints(broker, call.listener)
     async for wanted, row in paced(rows.items()):
         if row.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
@@ -142,19 +156,24 @@ async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.Fetc
 async def _open(
     broker: Broker, call: Call, request: m.FetchRequest
 ) -> tuple[FetchSession | None, Named, bool] | ErrorCode:
-    """(session or None, what the request names, whether it is incremental)."""
+    """(session or None, the partitions that the request names, whether it is incremental), or a session error.
+
+    The combinations of session id and epoch are listed in `replication/fetch_sessions.py`.
+    """
     sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
     named: Named = {}
     for number, _ in enumerate(_naming(named, request, call.version), 1):
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        # A full request replaces the session that it names, whether or not it asks for a new one.
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
             return None, named, False
         count = sum(map(len, named.values()))
         session = sessions.create(trio.current_time(), slots, count, of_follower=replica_id(call, request) >= 0)
+        # All slots are in better use: the response has session id 0, and the client goes on with full requests.
         if session is None:
             return None, named, False
         session.want_all(named, count)
@@ -180,21 +199,25 @@ async def _open(
         continued.forget(*key)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
+    # Kafka, too, closes a session without partitions; the request is then a sessionless fetch of nothing.
     if not continued.partition_count:
         sessions.close(continued.session_id)
         return None, {}, False
+    # The slots bound the partitions of all sessions together. The error makes the client send a full request, which
+    # gets a session only if there is room.
     if continued.partition_count > size and not sessions.has_room_for(continued, slots):
         sessions.close(continued.session_id)
-        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND  # so the client names everything again
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     return continued, named, True
 
 
 def _update(session: FetchSession, change: Wanted) -> None:
-    """A partition named in an incremental request: new, or with another position; what was sent of it stays known."""
+    """Add a partition that an incremental request names, or update its position."""
     known = session.find(change.topic, change.partition_index)
     if known is None:
         session.want(change)
         return
+    # The known entry is updated, not replaced: it holds the offsets of the last response and the follower's state.
     known.fetch_offset = change.fetch_offset
     known.max_bytes = change.max_bytes
     known.current_leader_epoch = change.current_leader_epoch
@@ -204,9 +227,11 @@ def _update(session: FetchSession, change: Wanted) -> None:
 
 
 async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.FetchRequest) -> None:
-    """Plan what is due, and what becomes due while waiting."""
+    """Plan the due partitions of the session, and those that become due while the request waits."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
     due: list[Wanted] = []
+    # An incremental fetch of a follower names only partitions with news. Through the pulse it counts as a fetch of all
+    # partitions of the session, so a quiet partition's follower stays in the ISR.
     plan.pulse = session.pulse
     session.pulse.broker_epoch = plan.broker_epoch
     began_ms = plan.broker.alter_partition.now_ms()
@@ -217,17 +242,24 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 session.watch(wanted, plan.plan(wanted))
                 if number % PARTITIONS_AT_A_TIME == 0:
                     await trio.lowlevel.checkpoint()
-            session.pulse.last_fetch_ms = began_ms  # of what is not due, nothing changed until then
+            # After the due partitions are planned: a partition that is not due did not change before `began_ms`, so the
+            # follower had all of it at that time.
+            session.pulse.last_fetch_ms = began_ms
+            # Without a hosted partition no change can wake the request, so it answers at once.
             if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
             plan.has_waited = True
     except BaseException:
+        # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
         await _stay_due(session, [*plan.rows, *due])
         raise
 
 
 async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
-    """The rows of the response, remembered as sent; failures, left-over data and joining followers stay due."""
+    """Select the rows of the response, and note in the session what they say.
+
+    An incremental response holds only rows with news: an error, records, or other offsets than the last response had.
+    """
     rows: Rows = {}
     served: list[Wanted] = []
     for number, (wanted, row) in enumerate(plan.rows.items(), 1):
@@ -239,10 +271,12 @@ async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) ->
             or row.diverging_epoch.epoch >= 0
             or row.preferred_read_replica >= 0
         )
+        # Fairness: a partition whose data found no room is planned before those that were served now, which may have
+        # more data. A follower outside the ISR joins by a fetch, so its partition is planned in every request.
         if has_news:
-            served.append(wanted)  # there may be more
+            served.append(wanted)
         elif wanted in plan.left_over or plan.is_joining(wanted):
-            session.due[wanted] = None  # first of all the next time
+            session.due[wanted] = None
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
@@ -252,9 +286,10 @@ async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) ->
 
 
 async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
-    """To be planned at the next request, too."""
+    """Make these partitions due at the session's next request."""
     for some in portions(wanted, DUE_AT_A_TIME):
         session.due.update(dict.fromkeys(some))
+        # Shielded: a cancelled request must put all of them back. A partition not due waits for its next change.
         if len(some) == DUE_AT_A_TIME:
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()
@@ -264,21 +299,24 @@ async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
 
 
 async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
-    """Plan everything; while too little is there, wait for changes and plan those again."""
+    """Plan all named partitions. While fewer than `min_bytes` are planned, wait for changes and plan those again."""
     found: dict[Watched, Wanted] = {}
+    # A follower needs no response for a higher high watermark alone: its next fetch brings it.
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
         for number, each in enumerate(_each(named), 1):
             partition = plan.plan(each)
             if partition is not None:
                 found[partition] = each
-                waiter.register([partition])  # in the step that planned it: no change in between is missed
+                # No await since `plan.plan`: a change between planning and registration would be missed.
+                waiter.register([partition])
             if number % PARTITIONS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
         if not found or _enough(plan, request):
             return
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while not _enough(plan, request) and await waiter.wait(deadline):
+            # From now on a plan does not count as the follower's progress: its fetch offset is that of the arrival.
             plan.has_waited = True
             async for changed in paced(waiter.take_dirty()):
                 plan.plan(found[changed])
@@ -294,9 +332,9 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 
 
 def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[None]:
-    """Fill in what the request names; of a partition that is named twice, the last counts.
+    """Fill `named` from the request, one step per partition. Of a partition that is named twice the last entry counts.
 
-    Each partition is a step, and a topic without partitions one, too.
+    A topic without partitions is a step, too, so that the caller's checkpoints bound every request.
     """
     for row in request.topics:
         topic = row.topic_id if version >= FETCH_TOPIC_ID_VERSION else row.topic
@@ -323,7 +361,7 @@ def _wanted(topic: Topic, partition: m.FetchRequest.FetchPartition) -> Wanted:
 
 
 def _forgotten(request: m.FetchRequest, version: int) -> Iterator[tuple[Topic, int]]:
-    """What a session is to forget. A topic without partitions is a step, too, and forgets nothing."""
+    """(topic, partition index) to remove from the session. A topic without partitions is one step: NO_PARTITION."""
     for forgotten in request.forgotten_topics_data:
         topic = forgotten.topic_id if version >= FETCH_TOPIC_ID_VERSION else forgotten.topic
         for index in forgotten.partitions or (NO_PARTITION,):
@@ -331,7 +369,7 @@ def _forgotten(request: m.FetchRequest, version: int) -> Iterator[tuple[Topic, i
 
 
 class _Topics:
-    """Rows in their order, neighbours of the same topic together."""
+    """Groups rows by topic without reordering them: a topic appears again when rows of another topic lie between."""
 
     def __init__(self) -> None:
         self.rows: list[m.FetchResponse.FetchableTopicResponse] = []
@@ -339,7 +377,7 @@ class _Topics:
         self._members: list[Row] = []
 
     def add(self, wanted: Wanted, row: Row) -> None:
-        """The next row of the answer."""
+        """Append the next row of the response."""
         if wanted.topic != self._current:
             self._current, self._members = wanted.topic, []
             topic = m.FetchResponse.FetchableTopicResponse(partitions=self._members)

@@ -1,12 +1,14 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: how far a group has read.
+"""OffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group.
 
-Behaviour: a commit for a partition that does not exist is refused for that partition alone; whether the group may
-    commit is asked once for all the others. An offset that was never committed is fetched as -1, without error.
-    Offsets of a group without members may be deleted, and of a consumer group those of topics that no member reads.
-Versions: version 0 of both keeps offsets in the metadata store, as the clients of Kafka 0.8 did, and knows no members;
-    1+ in `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention time; 6+ leader epochs;
-    7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's error has a place of its
-    own; before, it stands at each partition. 7+ may require stable offsets; 8+ asks for several groups (KIP-709).
+Behaviour: a commit for a partition that does not exist is refused for that partition alone; all other partitions of a
+    commit succeed or fail together, except for metadata that is too long. A partition without a committed offset is
+    fetched as offset -1 without an error. OffsetDelete works on groups without members; on consumer groups with members
+    for topics that no member subscribes to.
+Versions: version 0 of OffsetCommit and OffsetFetch keeps offsets in the metadata store, as clients of Kafka 0.8 did,
+    and has no members; 1+ uses `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention
+    time; 6+ leader epochs; 7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's
+    error has its own field; before, it stands at each partition. 7+ may require stable offsets (KIP-447); 8+ names
+    several groups (KIP-709).
 """
 
 import logging
@@ -38,7 +40,7 @@ SEVERAL_GROUPS_VERSION = 8
 NO_RETENTION = -1
 NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
-COMMIT_COST, GROUP_COST = 2, 5  # rows that take as long as to read a commit, or to find a group
+COMMIT_COST, GROUP_COST = 2, 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read a commit, to find a group
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
 CommitTopic = m.OffsetCommitResponse.OffsetCommitResponseTopic
@@ -55,11 +57,13 @@ DeletedTopic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
 async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
-    """Store offsets; one code a partition."""
+    """Commit offsets; one error code per partition. Raises Refuse(GROUP_AUTHORIZATION_FAILED)."""
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     now_ms = broker.world.now_ms()
-    errors: dict[TopicPartition, ErrorCode] = {}  # in the order of the request
+    # Keys keep the order of the request, which is the order of the response. Of a partition that is named twice the
+    # last commit counts, and it is answered once.
+    errors: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     async for topic in paced(request.topics):
         may_read = call.authorize("Read", "Topic", topic.name)
@@ -76,6 +80,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
+        # One event for all partitions: membership and generation are checked once, and the offsets are stored together.
         answer = await broker.groups.commit(request.group_id, _event(request, commits))
         if answer.error:
             async for key in paced(commits):
@@ -83,10 +88,12 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key in paced(answer.too_large):
             errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
     known = broker.metadata.topics
+    # Kafka repeats an unknown topic in the response even if the request names no partition of it; a known one is left
+    # out then.
     topics: dict[str, list[CommitRow]] = {
         topic.name: []
         async for topic in paced(request.topics)
-        if topic.partitions or topic.name not in known  # as Kafka does
+        if topic.partitions or topic.name not in known
     }
     async for (name, index), code in paced(errors.items()):
         topics[name].append(CommitRow(partition_index=index, error_code=code))
@@ -104,6 +111,7 @@ def _commit(
         row.committed_leader_epoch,
         row.committed_metadata or NO_METADATA,
         now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
+        # The client chooses the retention time freely; the sum must stay an int64 for the record.
         NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
     )
 
@@ -116,7 +124,7 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 
 
 def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
-    """The same error for every partition; one that is named twice is answered once."""
+    """The same error for every partition. A partition that is named twice is answered once."""
     named: dict[str, dict[int, CommitRow]] = {topic.name: {} for topic in request.topics}
     for topic in request.topics:
         for row in topic.partitions:
@@ -130,9 +138,14 @@ def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: Err
 
 
 async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
-    """What is committed."""
+    """Committed offsets of one group, or from version 8 on of several.
+
+    Before version 8 raises Refuse with the group's error; later that stands at the group. Refuse(INVALID_REQUEST) for
+    a group that is repeated too often.
+    """
     if call.version >= SEVERAL_GROUPS_VERSION:
         groups = []
+        # "All partitions" of one group may be hundreds of kilobytes, for a few bytes of the request.
         repeats = Repeats()
         async for asked in paced(request.groups, GROUP_COST):
             repeats.note(asked.group_id)
@@ -141,6 +154,7 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
     read = await _fetch(broker, call, request, request.group_id, request.topics)
     if isinstance(read, ErrorCode):
         raise Refuse(read)
+    # `Rows` makes each row when it is encoded: as objects, 100,000 rows would need ten times the request's memory.
     return m.OffsetFetchResponse(
         topics=Rows(
             list(read.topics), lambda name: FetchTopic(name=name, partitions=Rows(*read.rows_of(name, FetchRow)))
@@ -166,13 +180,13 @@ async def _fetch_group(
 
 
 class _Read(NamedTuple):
-    """What is answered about a group: partitions by topic, and what is committed for each."""
+    """The answer for one group: partition indexes by topic, and a function that reads one committed offset."""
 
     topics: Mapping[str, Sequence[int]]
     read: Callable[[TopicPartition], ReadOffset]
 
     def rows_of(self, topic: str, kind: type[FetchedRow]) -> tuple[Sequence[int], Callable[[int], FetchedRow]]:
-        """The partitions of a topic, and how their rows are made."""
+        """The two arguments of `Rows` for a topic: its partitions, and the function that makes a row of one."""
         return self.topics[topic], lambda index: _fetched(kind, self.read(TopicPartition(topic, index)))
 
 
@@ -185,7 +199,10 @@ async def _fetch(
     | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics]
     | None,
 ) -> _Read | ErrorCode:
-    """What is asked for, or all; topics that the caller may not see are refused, or left out."""
+    """The committed offsets of the named partitions, or of all (`topics` None), or the error of the group.
+
+    A topic that the caller may not describe has TOPIC_AUTHORIZATION_FAILED if it was named; among all it is left out.
+    """
     if not call.authorize("Describe", "Group", group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if topics is None:
@@ -193,12 +210,14 @@ async def _fetch(
         if isinstance(view, ErrorCode):
             return view
         committed = await _by_topic(view.offsets)
+        # An error row would reveal that the group reads a topic that the caller may not describe.
         shown = {name: committed[name] async for name in paced(committed) if call.authorize("Describe", "Topic", name)}
         return _Read(shown, partial(read_offset, view))
     wanted = await _wanted(topics)
     seen = {name: wanted[name] async for name in paced(wanted) if call.authorize("Describe", "Topic", name)}
     if call.version == STORE_VERSION:
         keys = [TopicPartition(name, index) for name, indexes in seen.items() async for index in paced(indexes)]
+        # Read now, not when the rows are encoded: each needs a round trip to the store.
         stored = {key: await _fetch_from_store(broker, group_id, key) async for key in paced(keys)}
         read = stored.__getitem__
     else:
@@ -206,9 +225,11 @@ async def _fetch(
         if isinstance(view, ErrorCode):
             return view
         read = partial(read_offset, view)
+    # The usual case, without a check for each row.
     if len(seen) == len(wanted):
         return _Read(wanted, read)
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # Only the topics in `seen` were read; the others keep their place in the order of the response.
     return _Read(wanted, lambda key: read(key) if key.topic in seen else ReadOffset(key, None, refused))
 
 
@@ -216,7 +237,8 @@ async def _wanted(
     topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
     | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics],
 ) -> "dict[str, array[int]]":
-    """Partitions by topic; one that is named twice is answered once, and a topic without any is not."""
+    """Partition indexes by topic, each once; a topic without partitions is left out."""
+    # An array takes four bytes per partition, as the request does; a list of ints would take many times that.
     named: dict[str, array[int]] = {}
     known: dict[str, Seen] = {}
     for topic in topics:
@@ -226,6 +248,7 @@ async def _wanted(
             named[topic.name].extend(known[topic.name].take_new(some))
             await pause_after(len(some))
         await pause_after(1)
+    # Freed in steps: a request may name very many topics.
     await emptied(known)
     return named
 
@@ -238,7 +261,7 @@ async def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _fetched(kind: type[FetchedRow], row: ReadOffset) -> FetchedRow:
-    """One partition's row, of the one form or the other: they differ in name only."""
+    """One partition's row. The row classes of versions 0-7 and 8+ have the same fields."""
     commit = row.commit
     return kind(
         partition_index=row.topic_partition.partition,
@@ -250,7 +273,7 @@ def _fetched(kind: type[FetchedRow], row: ReadOffset) -> FetchedRow:
 
 
 def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: ErrorCode) -> m.OffsetFetchResponse:
-    """The same error for every group; before version 2 for every partition."""
+    """The same error for every group (8+), at the top level (2-7), or for every partition (0-1)."""
     if version >= SEVERAL_GROUPS_VERSION:
         groups = [GroupResult(group_id=group.group_id, error_code=code) for group in request.groups]
         return m.OffsetFetchResponse(groups=groups)
@@ -270,7 +293,7 @@ def refuse_offset_fetch(request: m.OffsetFetchRequest, version: int, code: Error
 
 
 async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
-    """Delete offsets: one error code for the group, otherwise one a partition."""
+    """Delete committed offsets (KIP-496): Refuse with the group's error, otherwise one error code per partition."""
     if not call.authorize("Delete", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -285,9 +308,11 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 wanted.append(key)
+    # Also without any partition left: the group's own error still has to be found.
     answer = await broker.groups.delete_offsets(request.group_id, wanted)
     if answer.error:
         raise Refuse(answer.error)
+    # Partitions that were refused here come first; the coordinator has not seen them.
     return await _deleted({**codes, **answer.codes})
 
 
@@ -304,31 +329,37 @@ async def _deleted(codes: Mapping[TopicPartition, ErrorCode]) -> m.OffsetDeleteR
 
 
 async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, commit: Commit) -> ErrorCode:
+    # The metadata is checked, as in Kafka, although the store keeps the offset alone.
     if java_length(commit.metadata) > broker.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     path = consumer_offset(group_id, key.topic, key.partition)
     data = str(commit.offset).encode()
     try:
+        # Set first: only the first commit of a partition finds no node.
         try:
             await broker.store.set(path, data)
         except NoNode:
             await _create_in_store(broker, path)
             await broker.store.set(path, data)
-    except (StoreError, ValueError) as error:  # the store is away, or no node can have the name of this group
+    except (StoreError, ValueError) as error:  # ValueError: the group id is not a valid node name
         logger.warning("an offset cannot be committed to the store: %s", error, extra={"peer": "metadata store"})
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return ErrorCode.NONE
 
 
+# Not atomic: the parents are shared with other partitions and groups, so each node may exist already.
 async def _create_in_store(broker: Broker, path: str) -> None:
-    """Make the node and its parents, unless another broker has."""
+    """Create the node and its parents. NodeExists is no error: another broker may create them at the same time."""
     for outcome in await broker.store.batch([Create(node) for node in with_ancestors([path])]):
         if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
             raise outcome
 
 
 async def _fetch_from_store(broker: Broker, group_id: str, key: TopicPartition) -> ReadOffset:
-    """UNKNOWN_TOPIC_OR_PARTITION stands for an offset that is not known, too: version 0 has no other word for it."""
+    """The offset in the metadata store; UNKNOWN_TOPIC_OR_PARTITION if none was committed.
+
+    Version 0 has no other way to say that there is no offset.
+    """
     unknown = ReadOffset(key, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if broker.metadata.partition(*key) is None:
         return unknown
@@ -337,6 +368,6 @@ async def _fetch_from_store(broker: Broker, group_id: str, key: TopicPartition) 
         return ReadOffset(key, Commit(int(data or b""), NO_LEADER_EPOCH, NO_METADATA, NO_TIMESTAMP))
     except NoNode:
         return unknown
-    except (StoreError, ValueError) as error:  # also when the node holds no number
+    except (StoreError, ValueError) as error:  # ValueError: not a valid node name, or the node holds no number
         logger.warning("an offset cannot be read in the store: %s", error, extra={"peer": "metadata store"})
         return ReadOffset(key, None, ErrorCode.UNKNOWN_SERVER_ERROR)

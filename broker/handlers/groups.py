@@ -1,17 +1,14 @@
-"""Groups: who coordinates them, their members, and what administrators see of them.
+"""Consumer groups: FindCoordinator, the membership protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), and the
+admin requests DescribeGroups, ListGroups and DeleteGroups.
 
-Behaviour: FindCoordinator answers with the leader of the partition of `__consumer_offsets` that the group's id hashes
-    to, at the listener that the request came in on. The topic is created when it is first asked for. The answer waits
-    a moment for its leaders (Kafka's does not, and the first member of the first group asks a second time, after its
-    client's back-off); a partition without a leader is COORDINATOR_NOT_AVAILABLE, which clients retry. JoinGroup and
-    SyncGroup wait in this connection's task; what they wait for is in `groups/`.
-Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one answer each (KIP-699). JoinGroup 0 has no
-    rebalance timeout, the session timeout stands for it; 4+ the member id comes first (KIP-394); 5+ static members;
-    7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name protocol
-    type and name. LeaveGroup 3+ several members, one error each; before, the member's error is the request's.
-    DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type. DeleteGroups 0-2.
-Not done: transactional ids have no coordinator yet. They are refused with UNSUPPORTED_VERSION and a sentence, so that
-    a transactional producer fails at once; COORDINATOR_NOT_AVAILABLE would have it ask until its timeout.
+The handlers translate between protocol messages and the events of the group coordinator (`broker/groups/`), which holds
+    all group logic. JoinGroup and SyncGroup wait in the connection's task until the coordinator answers.
+Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one result each (KIP-699). JoinGroup 0 has no
+    rebalance timeout, the session timeout is used; 4+ a new member first gets its member id (KIP-394); 5+ static
+    members; 7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name
+    protocol type and name. LeaveGroup 3+ several members, one error each; before, the member's error is the top-level
+    error. DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type. DeleteGroups 0-2.
+Not done: transactional ids have no coordinator yet (UNSUPPORTED_VERSION).
 """
 
 from collections.abc import Iterable
@@ -37,11 +34,12 @@ SKIP_ASSIGNMENT_VERSION = 9
 PROTOCOL_NAMED_VERSION = 5
 SEVERAL_MEMBERS_VERSION = 3
 
-NEW_LEADER_SECONDS = 0.5  # fifty logs are made in less; clients ask again after 0.1 to 1 s
+NEW_LEADER_SECONDS = 0.5  # creating the 50 logs of the topic takes less; clients retry after 0.1 to 1 s
 
-KEY_COST = 5  # rows that take as long as to find a group by its id
+KEY_COST = 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to find a group by its id
 
-# A member stays in memory. What a group decides on is stored in one record of 1 MiB by default, all members together.
+# Limits of one member, which stays in memory as long as it is in the group. All members of a group together must fit
+# into one record of the group topic, by default 1 MiB.
 PROTOCOLS_MAX = 100
 SUBSCRIPTION_BYTES_MAX = 2 << 20
 
@@ -50,7 +48,7 @@ NO_TRANSACTIONS = "This broker does not coordinate transactions."
 
 Coordinator = m.FindCoordinatorResponse.Coordinator
 
-# What the message says before version 4; with one answer a key it is empty, as in Kafka.
+# The error message before version 4. From version 4 on each result has an empty message, as in Kafka.
 MESSAGES = {int(code): code.message if code else code.name for code in ErrorCode}
 
 
@@ -58,7 +56,7 @@ MESSAGES = {int(code): code.message if code else code.name for code in ErrorCode
 
 
 async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
-    """Which broker to ask about these groups."""
+    """The coordinator of each key: broker id and address on the listener of the request."""
     if call.version >= SEVERAL_KEYS_VERSION:
         keys = paced(request.coordinator_keys, KEY_COST)
         found = [await _coordinator_of(broker, call, request.key_type, key) async for key in keys]
@@ -81,9 +79,11 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        # A transactional producer fails at once on this error; on COORDINATOR_NOT_AVAILABLE it would retry until its
+        # timeout.
         return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
-        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are not switched on
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are disabled
     message = "" if key_type == SHARE_KEY else ErrorCode.INVALID_REQUEST.message
     return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)
 
@@ -91,11 +91,13 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
 async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:
     if GROUP_TOPIC not in broker.metadata.topics:
         await broker.topics.ensure_internal(GROUP_TOPIC)
+        # Kafka answers without waiting, and the first member of the first group retries after its client's back-off.
         with trio.move_on_after(NEW_LEADER_SECONDS):
             while broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id)) is None:
                 await broker.metadata.changed()
     leader = broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id))
     endpoint = None if leader is None else broker.metadata.endpoint(leader, call.listener)
+    # Clients retry this error: the partition gets a leader, or the leader an address on this listener.
     if leader is None or endpoint is None:
         return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
@@ -120,7 +122,10 @@ def refuse_find_coordinator(
 
 
 async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
-    """Become, or stay, a member; answered when the generation begins."""
+    """Join a group or rejoin it; answered when the generation begins. The leader's response lists all members.
+
+    Raises Refuse: GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST for more than a member may have.
+    """
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if len(request.protocols) > PROTOCOLS_MAX or _bytes_of(request.protocols) > SUBSCRIPTION_BYTES_MAX:
@@ -131,17 +136,20 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=call.client_id or "",
-        client_host=f"/{call.client_address}",  # as Java prints an address without host name
+        client_host=f"/{call.client_address}",  # Java's form of an address without host name
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in request.protocols),
+        # KIP-394: a dynamic member without an id gets one with MEMBER_ID_REQUIRED, and joins with it. Otherwise each
+        # retry of a client that timed out would add another member. A static member is known by its instance id.
         requires_member_id=call.version >= MEMBER_ID_FIRST_VERSION and request.group_instance_id is None,
         skips_assignment=call.version >= SKIP_ASSIGNMENT_VERSION,
         reason=request.reason,
     )
     answer = await broker.groups.join(request.group_id, join)
     response = _join_response(answer, call.version)
+    # A large group has thousands of members, so this list is built with checkpoints.
     response.members = [
         m.JoinGroupResponse.JoinGroupResponseMember(
             member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
@@ -156,8 +164,9 @@ def _bytes_of(protocols: Iterable[m.JoinGroupRequest.JoinGroupRequestProtocol]) 
 
 
 def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:
-    """Without the members, of whom there may be many."""
+    """The response without its members, which the caller adds."""
     protocol_name = answer.protocol_name
+    # An error has no protocol name; before version 7 the field cannot be null.
     if protocol_name is None and version < NULLABLE_PROTOCOL_VERSION:
         protocol_name = ""
     return m.JoinGroupResponse(
@@ -172,7 +181,7 @@ def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:
 
 
 def refuse_join_group(request: m.JoinGroupRequest, version: int, code: ErrorCode) -> m.JoinGroupResponse:
-    """One error and no generation."""
+    """An error without a generation."""
     return _join_response(JoinAnswer(code, request.member_id), version)
 
 
@@ -180,9 +189,10 @@ def refuse_join_group(request: m.JoinGroupRequest, version: int, code: ErrorCode
 
 
 async def sync_group(broker: Broker, call: Call, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
-    """Get this member's assignment, and from the leader take the assignments of all."""
+    """This member's assignment; the group leader's request carries the assignments of all members."""
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    # The fields are nullable in the schema, but mandatory from version 5 on (KIP-559).
     if call.version >= PROTOCOL_NAMED_VERSION and (request.protocol_type is None or request.protocol_name is None):
         raise Refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     sync = Sync(
@@ -210,7 +220,7 @@ def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
 
 
 def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
-    """A sign of life; the answer says whether to join again."""
+    """Restart the member's session timeout; REBALANCE_IN_PROGRESS makes the member rejoin."""
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     beat = Heartbeat(Waiting(), request.member_id, request.group_instance_id, request.generation_id)
@@ -221,7 +231,7 @@ def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.Hear
 
 
 async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) -> m.LeaveGroupResponse:
-    """Members leave; the others rebalance."""
+    """Remove members from the group, which triggers a rebalance of the others."""
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if call.version >= SEVERAL_MEMBERS_VERSION:
@@ -232,6 +242,7 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
     else:
         leaving = [LeavingMember(request.member_id, None)]
     answer = await broker.groups.leave(request.group_id, leaving)
+    # Before version 3 the response has only a top-level error, so the one member's error moves there.
     if call.version < SEVERAL_MEMBERS_VERSION:
         return m.LeaveGroupResponse(error_code=answer.error or answer.member_errors[0])
     return m.LeaveGroupResponse(
@@ -241,7 +252,7 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
                 member_id=member.member_id, group_instance_id=member.instance_id, error_code=error
             )
             async for member, error in paced(
-                zip(leaving, answer.member_errors, strict=False)  # none when all is refused
+                zip(leaving, answer.member_errors, strict=False)  # no member errors when the whole request is refused
             )
         ],
     )
@@ -251,8 +262,9 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
 
 
 async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
-    """State and members of groups."""
+    """State and members of each group, in the order and as often as requested. Refuse: INVALID_REQUEST for repeats."""
     described = []
+    # One group's description may have hundreds of kilobytes, and a request repeats its id with ten bytes.
     repeats = Repeats()
     async for group_id in paced(request.groups, KEY_COST):
         repeats.note(group_id)
@@ -299,7 +311,8 @@ def refuse_describe_groups(request: m.DescribeGroupsRequest, version: int, code:
 
 
 async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
-    """The groups of this broker that the caller may see."""
+    """The groups that this broker coordinates and the caller may describe."""
+    # COORDINATOR_LOAD_IN_PROGRESS comes with the groups of the shards that are loaded.
     error, groups = await broker.groups.list_groups(request.states_filter, request.types_filter)
     sees_all = call.authorize("Describe", "Cluster")
     return m.ListGroupsResponse(
@@ -321,7 +334,8 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
 
 
 async def delete_groups(broker: Broker, call: Call, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
-    """Delete groups; one code each, those that the caller may not delete last."""
+    """Delete groups; one error code each. A group that is named twice is answered once."""
+    # Kafka's order of results: unauthorized groups come last.
     allowed: list[str] = []
     forbidden: list[str] = []
     async for group_id in paced(await counted(request.groups_names)):

@@ -1,16 +1,15 @@
-"""DescribeLogDirs: what lies in which log directory. AlterReplicaLogDirs: where a partition shall lie.
+"""DescribeLogDirs and AlterReplicaLogDirs: this broker's log directories, and moves of logs between them (KIP-113).
 
-Behaviour of DescribeLogDirs: every log directory, with the logs of the asked partitions that are in it (null: of all),
-    their sizes, and how far the log end is behind the high watermark (0, or -1 for a log that no partition uses). A
-    directory that is offline is KAFKA_STORAGE_ERROR and nothing else. Logs that are being deleted are left out.
-    A future log is marked as one, with how far it is behind the log that it is copied from.
-Behaviour of AlterReplicaLogDirs: a partition moves to the directory while it is served, and the answer does not wait
-    for it. To ask for another one ends the move, to ask for the one where it is cancels it. While any directory is
-    offline nothing begins to move: KAFKA_STORAGE_ERROR. The wish for a partition that does not exist here is kept until
-    it is created, and answered with the error that says so (UNKNOWN_TOPIC_OR_PARTITION, REPLICA_NOT_AVAILABLE), as in
-    Kafka. A directory must be named by its absolute path, exactly: LOG_DIR_NOT_FOUND. A partition named twice counts
-    once, the last time. A topic name too long for the directory of a move is INVALID_TOPIC_EXCEPTION.
-Versions: DescribeLogDirs 0-4: 3+ an error for the whole answer; 4 the size of the volume and what is free of it.
+DescribeLogDirs answers every log directory, with its logs of the requested partitions (null: of all), their sizes and
+    their offset lag. An offline directory has KAFKA_STORAGE_ERROR and nothing else. Logs that are being deleted are
+    left out. The future log, the target of a move, has its own row.
+AlterReplicaLogDirs starts moves. The partition stays available, and the response does not wait for the move. A second
+    request replaces the move if it names another directory, and cancels it if it names the current one. While any
+    directory is offline no move starts (KAFKA_STORAGE_ERROR). For a partition that this broker does not host, the
+    directory is remembered until the partition is created, and the row has UNKNOWN_TOPIC_OR_PARTITION or
+    REPLICA_NOT_AVAILABLE, as in Kafka. A directory must be named by its exact absolute path (LOG_DIR_NOT_FOUND). Of a
+    partition that is named twice the last entry counts.
+Versions: DescribeLogDirs 0-4: 3+ a top-level error; 4 total and usable bytes of the volume (KIP-827).
     AlterReplicaLogDirs 0-2 are all alike.
 Not done: nothing that is known.
 """
@@ -26,10 +25,11 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
-FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # of the directory that a log is moved to
+FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # characters that the name of a future log's directory adds
 NO_LAG = -1
-KEPT_CODES = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}  # as before there was the other
-PARTITION_COST = 3  # rows that take as long as to look at one
+# Kafka retains REPLICA_NOT_AVAILABLE in AlterReplicaLogDirs for compatibility; NOT_LEADER_OR_FOLLOWER is its successor.
+KEPT_CODES = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}
+PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time for one partition
 
 DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
 LogRow = m.DescribeLogDirsResponse.DescribeLogDirsPartition
@@ -42,7 +42,7 @@ AlteredRow = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
 async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
-    """Every log directory, and the asked logs in it."""
+    """Every log directory with its requested logs. Raises Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
@@ -58,6 +58,7 @@ async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDi
 
 async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[TopicPartition] | None) -> DirectoryRow:
     row = DirectoryRow(log_dir=directory.absolute_path)
+    # Reading the volume's size may be the first access that finds the directory broken, so both cases end alike.
     try:
         if directory.failure is not None:
             raise directory.failure
@@ -66,6 +67,7 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return row
     topics: dict[str, list[LogRow]] = {}
+    # A copy: logs may be created and deleted at the checkpoints of this loop.
     async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()], PARTITION_COST):
         if wanted is None or key in wanted:
             is_future = key in directory.future_logs
@@ -77,6 +79,8 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
 def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog, *, is_future: bool) -> LogRow:
     partition = broker.replicas.get(*key)
     lag = NO_LAG
+    # A log without a hosted partition is a stray one. A future log lags behind the log that it is copied from. The
+    # current log can only lag behind a high watermark beyond its own log end offset; normally its lag is 0.
     if not isinstance(partition, ErrorCode):
         current = partition.log or log
         lag = current.log_end_offset if is_future else max(partition.high_watermark, log.log_end_offset)
@@ -90,9 +94,10 @@ def _describe_log(broker: Broker, key: TopicPartition, log: PartitionLog, *, is_
 async def alter_replica_log_dirs(
     broker: Broker, call: Call, request: m.AlterReplicaLogDirsRequest
 ) -> m.AlterReplicaLogDirsResponse:
-    """Keep each wish that can be kept."""
+    """Start, replace or cancel moves; one error per partition. Raises Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # A dict, so that of a repeated partition the last directory remains.
     places = {
         TopicPartition(topic.name, index): directory.path
         async for directory in paced(request.dirs)
@@ -126,8 +131,10 @@ def refuse_alter_replica_log_dirs(
 
 
 async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
+    # A valid topic name may have 249 characters; with the suffix the directory name exceeds the file system's limit.
     if len(str(key)) + FUTURE_SUFFIX_LENGTH > DIRECTORY_NAME_BYTES_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
+    # LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR while any directory is offline.
     directory = broker.replicas.logs.placement.find(path)
     if isinstance(directory, ErrorCode):
         return directory

@@ -1,16 +1,14 @@
-"""Metadata: who is alive, who leads what, and topics that come into being when they are asked for.
+"""Metadata: live brokers, the controller, topics and partition leaders; unknown topics are created on request.
 
-Behaviour: answered from the metadata cache (UpdateMetadata), with the addresses of the listener that the request
-    came in on. A topic that is unknown is created when the broker (`auto.create.topics.enable`) and the request allow
-    it: the first answer is then LEADER_NOT_AVAILABLE, which clients retry; asking for *all* topics creates nothing.
-    A broker that has started, and has not heard of all topics yet, waits for that: it may take until
-    its session of an earlier life has ended, and librdkafka gives a topic up that a broker says it does not know. Where
-    that takes too long the connection is closed: the client asks another broker.
-    A broker that has gone is named for a little longer (`ClusterMetadata.brokers_to_tell`).
+Behaviour: the response is built from the metadata cache (UpdateMetadata), with the addresses of the listener that the
+    request came in on. An unknown topic is created when the broker (`auto.create.topics.enable`) and the request allow
+    it; the first response then has LEADER_NOT_AVAILABLE, which clients retry. A request for *all* topics creates none.
+    A broker that left is listed for a little longer (`ClusterMetadata.brokers_to_tell`). After a start the response
+    waits for the first complete UpdateMetadata.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
-    the listener cannot reach, and says REPLICA_NOT_AVAILABLE of their partition; 4+ the request says whether topics may
+    the listener cannot reach, and their partition has REPLICA_NOT_AVAILABLE; 4+ the request says whether topics may
     be created (before, they may); 8-10 authorized operations of the cluster, 8+ of topics; 10+ topic ids are answered,
-    12 may be asked by id; 6+ LISTENER_NOT_FOUND where older clients get LEADER_NOT_AVAILABLE.
+    12 topics may be requested by id; 6+ LISTENER_NOT_FOUND where older clients get LEADER_NOT_AVAILABLE.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,13 +32,13 @@ CREATION_FLAG_VERSION = 4
 LISTENER_NOT_FOUND_VERSION = 6
 TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
-NOT_ASKED = -(1 << 31)  # instead of a set of operations
-PATIENCE_SECONDS = 10.0  # for the first UpdateMetadata requests: less than any client waits for an answer
-TOPIC_COST, PARTITION_COST = 3, 2  # rows that take as long as one of these
-ENCODED_COST = 1  # the same, of a partition that is encoded
-ROWS_INLINE_MAX = 200  # partitions that are encoded at a time, or but few more
-ROWS_IN_THREAD_MIN = 1000  # those of a large topic are encoded in a thread
-TOPICS_AT_A_TIME = 100  # are encoded: their number takes one byte
+NOT_ASKED = -(1 << 31)  # KIP-430: the value of authorized operations that were not requested
+PATIENCE_SECONDS = 10.0  # longest wait for the first UpdateMetadata requests: shorter than any client's request timeout
+TOPIC_COST, PARTITION_COST = 3, 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time for one topic, one partition
+ENCODED_COST = 1  # the same, to encode one partition
+ROWS_INLINE_MAX = 200  # partitions after which a portion of topics is encoded; its last topic may exceed it
+ROWS_IN_THREAD_MIN = 1000  # a portion with more partitions is encoded in a thread
+TOPICS_AT_A_TIME = 100  # topics in a portion: at most 126, so that their compact array count takes one byte
 FLEXIBLE_VERSION = 9
 CLUSTER_OPERATIONS_VERSIONS = range(8, 11)
 
@@ -49,23 +47,32 @@ Partition = m.MetadataResponse.MetadataResponsePartition
 
 
 async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.MetadataResponse | Encoded:
-    """Brokers, controller, and the asked topics."""
+    """Brokers, controller, and the requested topics (`Encoded` for all topics).
+
+    Raises Refuse(INVALID_REQUEST) for topic ids before version 12, ProtocolViolation while the cache is incomplete.
+    """
     await _check_ids(call, request)
+    # After a start it may take until the ZooKeeper session of the previous run has expired before this broker gets all
+    # topics. librdkafka gives up a topic that a broker reports as unknown, so such an answer must wait.
     if not broker.metadata.is_complete.is_set():
         await _until_whole(broker)
     if request.topics is None or (call.version == ALL_TOPICS_IS_EMPTY_VERSION and not request.topics):
         return await _all_topics(broker, call, request)
+    # Only topics that were named are created (`_asked_topic`): a request for all topics returned above.
     once = await _once(request.topics)
     topics = [await _asked_topic(broker, call, request, asked) async for asked in paced(once, TOPIC_COST)]
     return _response(broker, call, request, topics)
 
 
 def _response(broker: Broker, call: Call, request: m.MetadataRequest, topics: list[Topic]) -> m.MetadataResponse:
+    # Brokers that have just left are included: librdkafka would drop one before it applies the new leaders of the same
+    # response, and lose that broker's partitions for a second. Kafka lists live brokers only.
     brokers = [
         m.MetadataResponse.MetadataResponseBroker(
             node_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
         )
         for info in broker.metadata.brokers_to_tell()
+        # A broker without this listener has no address that the client could use.
         if (endpoint := info.endpoints.get(call.listener)) is not None
     ]
     response = m.MetadataResponse(
@@ -77,7 +84,7 @@ def _response(broker: Broker, call: Call, request: m.MetadataRequest, topics: li
 
 
 def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -> m.MetadataResponse:
-    """The same error for every asked topic."""
+    """The same error for every requested topic."""
     topics = [Topic(error_code=code, name=topic.name or "", topic_id=topic.topic_id) for topic in request.topics or ()]
     return m.MetadataResponse(topics=topics)
 
@@ -86,16 +93,21 @@ def refuse_metadata(request: m.MetadataRequest, version: int, code: ErrorCode) -
 
 
 async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> Encoded:
-    """The topics are kept as bytes while nothing changes: most clients ask for the same, again and again."""
+    """The response for all topics. Its topics array is cached as bytes until the metadata changes.
+
+    Many clients refresh all topics, and the array of a large cluster takes long to encode.
+    """
+    # All that the array depends on besides the metadata itself; the principal because of authorization.
     depends_on = (call.version, call.listener, call.principal, request.include_topic_authorized_operations)
     topics = await broker.metadata.answers.get(depends_on, lambda: _encode_topics(broker, call, request))
+    # Brokers and controller are encoded for each request: `brokers_to_tell` changes with time alone.
     head, _, tail = _parts_of(_response(broker, call, request, []), call.version)
     return Encoded((head, topics, tail))
 
 
 async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> bytes:
-    """The array of all topics. One that changes meanwhile is described as it was or as it is."""
-    parts: list[bytes] = [b""]
+    """The encoded array of all topics, with its count. A topic that changes meanwhile has its old or its new state."""
+    parts: list[bytes] = [b""]  # the first is the count, which is known last
     count, rows = 0, 0
     some: list[Topic] = []
     async for info in paced(list(broker.metadata.topics.values()), TOPIC_COST):
@@ -103,6 +115,7 @@ async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest)
             some.append(await _known_topic(broker, call, request, info))
             count, rows = count + 1, rows + len(info.partitions)
         if rows > ROWS_INLINE_MAX or len(some) == TOPICS_AT_A_TIME:
+            # In portions: one `encode` of all topics would block the event loop for its whole duration.
             parts.append(await _encode_some(broker, call, some, rows))
             some, rows = [], 0
     parts.append(await _encode_some(broker, call, some, rows))
@@ -111,8 +124,9 @@ async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest)
 
 
 async def _encode_some(broker: Broker, call: Call, topics: list[Topic], rows: int) -> bytes:
-    """Elements of the array."""
+    """The encoded topics, without an array count."""
     response = m.MetadataResponse(topics=topics)
+    # A topic is not split into portions, so one with thousands of partitions would block the event loop.
     if rows > ROWS_IN_THREAD_MIN:
         _, elements, _ = await broker.world.in_request_thread(_parts_of, response, call.version)
     else:
@@ -122,8 +136,12 @@ async def _encode_some(broker: Broker, call: Call, topics: list[Topic], rows: in
 
 
 def _parts_of(response: m.MetadataResponse, version: int) -> tuple[bytes, bytes, bytes]:
-    """The encoded answer: what comes before the array of topics, its elements, what comes after it."""
+    """The encoded response in three parts: before the array of topics, the array's elements, after the array.
+
+    The count of the array is in none of them. `response.topics` has at most TOPICS_AT_A_TIME elements.
+    """
     encoded = m.encode(response, version)
+    # The response without topics has the same head and tail, so its length tells where the array begins.
     topics, response.topics = response.topics, ()
     before_count = len(m.encode(response, version)) - _bytes_after(version) - _count_bytes(version)
     response.topics = topics
@@ -132,25 +150,29 @@ def _parts_of(response: m.MetadataResponse, version: int) -> tuple[bytes, bytes,
 
 
 def _count_bytes(version: int) -> int:
-    """Of an array of at most `TOPICS_AT_A_TIME`."""
+    """Bytes of the count of an array with at most `TOPICS_AT_A_TIME` elements."""
     return 1 if version >= FLEXIBLE_VERSION else 4
 
 
 def _bytes_after(version: int) -> int:
-    """Behind the topics: authorized operations of the cluster, and the number of tagged fields."""
+    """Bytes behind the topics: authorized operations of the cluster, and the number of tagged fields."""
     return 4 * (version in CLUSTER_OPERATIONS_VERSIONS) + (version >= FLEXIBLE_VERSION)
 
 
 async def _until_whole(broker: Broker) -> None:
-    """An earlier answer would deny topics that exist, and a client may give up what it has queued for them."""
+    """Wait until the cache has all topics; ProtocolViolation after PATIENCE_SECONDS.
+
+    An earlier response would report existing topics as unknown, and a client may drop the records queued for them.
+    """
     with trio.move_on_after(PATIENCE_SECONDS):
         await broker.metadata.is_complete.wait()
         return
+    # No error code makes a client ask another broker; a closed connection does.
     raise ProtocolViolation("this broker's metadata is not complete yet")
 
 
 async def _check_ids(call: Call, request: m.MetadataRequest) -> None:
-    """Only version 12 may ask by id; 10 and 11 have the field, and Kafka refuses its use."""
+    """Refuse(INVALID_REQUEST) for topic ids before version 12. Versions 10 and 11 have the field; Kafka refuses it."""
     async for asked in paced(request.topics or ()):
         if asked.name is None and call.version < ASK_BY_ID_VERSION:
             raise Refuse(ErrorCode.INVALID_REQUEST, "a topic without name is asked for")
@@ -161,7 +183,7 @@ async def _check_ids(call: Call, request: m.MetadataRequest) -> None:
 async def _once(
     topics: Sequence[m.MetadataRequest.MetadataRequestTopic],
 ) -> Iterable[m.MetadataRequest.MetadataRequestTopic]:
-    """A topic that is named twice is answered once; where some are asked by id, those that are not are left out."""
+    """The requested topics, each once. If at least one is requested by id, those requested by name are left out."""
     by_id = {topic.topic_id: topic async for topic in paced(topics) if topic.topic_id != ZERO_TOPIC_ID}
     return by_id.values() if by_id else {topic.name: topic async for topic in paced(topics)}.values()
 
@@ -173,6 +195,7 @@ async def _asked_topic(
     name = broker.metadata.topic_name(asked.topic_id) if by_id else asked.name
     if name is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+    # Before the look-up, so that an unauthorized client cannot find out which topics exist.
     if not call.authorize("Describe", "Topic", name):
         return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
     info = broker.metadata.topics.get(name)
@@ -187,12 +210,13 @@ async def _asked_topic(
 
 
 async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
-    """Create the topic if that is wished; the code that tells the client what to do."""
+    """Create the topic if broker and request allow it; the error code for the client."""
     allowed = call.version < CREATION_FLAG_VERSION or request.allow_auto_topic_creation
     if not (allowed and broker.config.auto_create_topics_enable) or not call.authorize("Create", "Topic", name):
         return (
             ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid_topic_name(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
+    # The code after a creation is LEADER_NOT_AVAILABLE, which clients retry until the new topic has leaders.
     return await broker.topics.auto_create(name)
 
 
@@ -212,20 +236,24 @@ async def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, i
 
 
 def _operations(request: m.MetadataRequest) -> int:
-    """What the caller may do with a topic that it may see, existing or not, if it asks."""
+    """The authorized operations of a topic that the caller may describe (KIP-430), or NOT_ASKED."""
     return AUTHORIZED_OPERATIONS["Topic"] if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:
     error, leader_id = ErrorCode.NONE, info.leader_id
     replicas, in_sync_replicas = info.replicas, info.in_sync_replicas
+    # Kafka's `errorUnavailableEndpoints`: version 0 lists only replicas that are among the brokers of the response, and
+    # reports the missing ones as an error. Later versions list all.
     if call.version < FULL_LISTS_VERSION:
         replicas, in_sync_replicas = (
             [each for each in listed if broker.metadata.endpoint(each, call.listener)]
             for listed in (info.replicas, info.in_sync_replicas)
         )
+    # A leader that died stays in the partition state until the controller elects another one.
     if info.leader_id == NO_LEADER or info.leader_id not in broker.metadata.brokers:
         error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    # The leader is alive but has no address on this listener (KIP-103): the client cannot connect to it.
     elif broker.metadata.endpoint(info.leader_id, call.listener) is None:
         leader_id = NO_LEADER
         error = (

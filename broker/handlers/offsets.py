@@ -1,23 +1,23 @@
-"""ListOffsets: the offset at a time, and the ends of a partition. OffsetForLeaderEpoch: where a leader epoch ended.
-DeleteRecords: let a partition start later.
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: requests about the offsets of a partition.
 
-Behaviour of ListOffsets: latest (-1) is the high watermark, or the last stable offset with read_committed, or the log
-    end for a replica; earliest (-2) the log start; max timestamp (-3) the record with the largest timestamp; earliest
-    local (-4) equals earliest and latest tiered (-5) is unknown (-1), for nothing is tiered. Any other negative
-    timestamp, or one that the version does not know yet, is UNSUPPORTED_VERSION for that partition. A real timestamp
-    finds the first record that is not older; none is no error: offset -1, timestamp -1. A partition named twice is
-    INVALID_REQUEST. While a new leader does not know how far its predecessor had committed, it answers
-    OFFSET_NOT_AVAILABLE, so that offsets never go backwards (KIP-207). Searching by time reads the log, in threads
-    and a slice at a time (`gate.py`). While the log is being cut the answer is NOT_LEADER_OR_FOLLOWER.
-Behaviour of OffsetForLeaderEpoch: the largest epoch up to the asked one, and its end offset (reference C.3); what lies
-    outside the known epochs is no error: -1 and -1. Brokers may ask, and who may describe the topic.
-Behaviour of DeleteRecords: -1 means everything that is committed. The log starts later at once, and that is durable
-    before the answer; its segments go with the next retention check. The answer waits until every live replica has
-    followed, or `timeout_ms` passes (REQUEST_TIMED_OUT), and tells the low watermark. A topic that is only compacted
-    answers POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION. A partition named twice counts once: the last
-    offset; a topic without partitions is left out of the answer, and one named twice is one there.
-Versions: ListOffsets 0 answers a list of offsets (segment starts); 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4;
-    9+ -5. OffsetForLeaderEpoch 0-4 (2+ the asker's leader epoch), DeleteRecords 0-2 are all alike.
+ListOffsets answers the offset for a timestamp, or for one of these special timestamps:
+    -1 latest           the high watermark; with read_committed the last stable offset; for a replica the log end offset
+    -2 earliest         the log start offset
+    -3 max timestamp    the record with the largest timestamp
+    -4 earliest local   as -2: there is no tiered storage
+    -5 latest tiered    offset -1: there is no tiered storage
+    A real timestamp finds the first record that is not older; where there is none the row has offset and timestamp -1
+    without an error. Any other negative timestamp, or one newer than the request's version, is UNSUPPORTED_VERSION. A
+    partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads (`logs/gate.py`).
+OffsetForLeaderEpoch answers the largest leader epoch up to the requested one, and its end offset (reference C.3); -1
+    and -1, without an error, outside the known epochs.
+DeleteRecords raises the log start offset; -1 means up to the high watermark. Retention deletes the segments later. The
+    response has the low watermark. It waits until every live replica has the new log start offset, or `timeout_ms`
+    passes (REQUEST_TIMED_OUT). A topic with cleanup.policy=compact alone is POLICY_VIOLATION, an internal topic
+    INVALID_TOPIC_EXCEPTION. Of a partition named twice the last offset counts; the response has one entry per topic,
+    and none for a topic without partitions.
+Versions: ListOffsets 0 answers a list of segment base offsets; 2+ isolation level; 4+ leader epochs; 7+ -3; 8+ -4; 9+
+    -5. OffsetForLeaderEpoch 0-4 (2+ the caller's leader epoch). DeleteRecords 0-2 are all alike.
 """
 
 import trio
@@ -43,7 +43,7 @@ from barnabas.wire.topics import TopicPartition
 MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 CONSUMER_REPLICA_ID = -1
-DEBUGGING_REPLICA_ID = -2  # a tool that compares replicas: every replica answers it
+DEBUGGING_REPLICA_ID = -2  # Kafka's replica verification tool: followers answer it, too
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
 OFFSET_NOT_AVAILABLE_VERSION = 5
@@ -55,14 +55,14 @@ DeletionRow = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 EpochRow = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
-NOTHING = RecordTime(-1, -1, -1)
+NOTHING = RecordTime(-1, -1, -1)  # no such record: Kafka answers this without an error
 
 
 # -- ListOffsets
 
 
 async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
-    """One offset (in version 0 several) for each asked partition."""
+    """One offset (in version 0 a list) for each requested partition; errors stand at the partition."""
     named = await counted((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
     async for topic in paced(request.topics):
@@ -72,8 +72,10 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
             rows.append(row)
             if not call.authorize("Describe", "Topic", topic.name):
                 row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            # Kafka checks for duplicates in the handler of versions 1+ only; version 0 answers each entry.
             elif named[topic.name, asked.partition_index] > 1 and call.version >= ONE_OFFSET_VERSION:
                 row.error_code = ErrorCode.INVALID_REQUEST
+            # An unknown negative timestamp counts as one of a later version.
             elif asked.timestamp < 0 and SINCE_VERSION.get(asked.timestamp, call.version + 1) > call.version:
                 row.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
@@ -108,8 +110,9 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
+    # What the log holds is uncertain until the truncation ends; Fetch answers the same error.
     if log.is_being_cut:
-        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # what it holds is uncertain, as for a Fetch
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return
     end_offset = _end_offset(partition, log, request)
     if call.version < ONE_OFFSET_VERSION:
@@ -119,6 +122,7 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
         else:
             row.old_style_offsets = offsets
         return
+    # Taken before the search, together with `end_offset`: both describe the moment at which the request came.
     uncertain = _uncertain(partition, request, call.version)
     found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     if isinstance(found, ErrorCode):
@@ -132,11 +136,14 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
 def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsRequest) -> int:
     if request.replica_id != CONSUMER_REPLICA_ID:
         return log.log_end_offset
+    # A consumer must not get an offset that its own isolation level does not let it fetch up to.
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
 
 
 def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
-    """The error instead of a log end that may lie before one that an earlier leader answered."""
+    """The error to answer instead of the high watermark while that may lie before the previous leader's; or NONE."""
+    # KIP-207: a follower learns the high watermark with a delay. Until a new leader has committed up to its log end
+    # offset at election, consumers would see offsets go backwards.
     if request.replica_id != CONSUMER_REPLICA_ID or partition.high_watermark >= partition.epoch_start_offset:
         return ErrorCode.NONE
     known = version >= OFFSET_NOT_AVAILABLE_VERSION
@@ -146,20 +153,24 @@ def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int
 async def _find_several(
     broker: Broker, partition: Partition, log: PartitionLog, asked: Asked, end_offset: int
 ) -> list[int] | ErrorCode:
-    """The answer of version 0: only for a time does it ask the disk, about every segment."""
+    """The answer of version 0. Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
+    # Only a real timestamp needs the disk. The checkpoint bounds the time on the event loop: each call visits all
+    # segments, and version 0 may name one partition any number of times.
     if asked.timestamp in (LATEST, EARLIEST):
-        await trio.lowlevel.checkpoint()  # it looks at every segment, and one partition may be named often
+        await trio.lowlevel.checkpoint()
         return complete_inline(_offsets_before(broker, log, asked, end_offset))
+    # Retention or compaction may change the segment files meanwhile; the search then starts over.
     steps = log.segments.undisturbed(lambda: _offsets_before(broker, log, asked, end_offset))
     return await broker.replicas.logs.gate.search(partition, log, steps)
 
 
 def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset: int) -> Steps[list[int]]:
-    """Version 0: where segments start, and the end, the largest first; at most as many as the client wants.
+    """Version 0: segment base offsets and the end offset, descending, at most `max_num_offsets`.
 
-    A time, as this version means it, leaves out the segments that were written to after it.
+    A timestamp leaves out the segments whose file was modified after it: version 0 is older than record timestamps.
     """
     segments = list(log.segments)
+    # DeleteRecords may have raised the log start offset into the first segment.
     starts = [max(segment.base_offset, log.log_start_offset) for segment in segments]
     offsets = [*starts, end_offset] if end_offset > starts[-1] else starts
     if asked.timestamp == EARLIEST:
@@ -170,6 +181,7 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
             written.append(broker.world.disk.modified_ms(segment.path))
             if number % SEGMENTS_AT_A_TIME == 0:
                 yield None
+        # The time of the end offset. An empty active segment has no such entry; `zip` then drops the surplus time.
         written.append(broker.world.now_ms())
         offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
     return [offset for offset in reversed(offsets) if offset <= end_offset][: max(0, asked.max_num_offsets)]
@@ -185,6 +197,7 @@ async def _find(
         return RecordTime(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp == LATEST_TIERED:
         return NOTHING
+    # Both searches go up to the log end offset, as in Kafka; the result is compared with `end_offset` below.
     if timestamp == MAX_TIMESTAMP:
         steps = log.offset_of_largest_timestamp()
     else:
@@ -194,6 +207,8 @@ async def _find(
         return NOTHING
     if isinstance(found, ErrorCode):
         return found
+    # A record at or above the end offset is not visible to this client. While the high watermark is uncertain it may
+    # have been visible under the previous leader, so the client must retry.
     return found if found.offset < end_offset else uncertain or NOTHING
 
 
@@ -203,9 +218,10 @@ async def _find(
 async def offset_for_leader_epoch(
     broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
-    """Where each asked leader epoch ended."""
+    """The end offset of each requested leader epoch; errors stand at the partition."""
     topics = []
     async for topic in paced(request.topics):
+        # Followers send this request before they truncate, consumers to detect truncation (KIP-320).
         may_ask = call.authorize("ClusterAction", "Cluster") or call.authorize("Describe", "Topic", topic.topic)
         rows = []
         async for asked in paced(topic.partitions):
@@ -248,7 +264,7 @@ def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.
 
 
 async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsRequest) -> m.DeleteRecordsResponse:
-    """Let each partition start where it is asked to, and wait until its replicas have followed."""
+    """Raise the log start offset of each partition, and wait until its live replicas have it (KIP-107)."""
     deadline = trio.current_time() + request.timeout_ms / 1000
     offsets = {
         TopicPartition(topic.name, asked.partition_index): asked.offset
@@ -264,8 +280,10 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
         if isinstance(partition, ErrorCode) or isinstance(asked, ErrorCode):
             row.error_code = asked
         else:
+            # This value is answered if the request times out.
             row.low_watermark = partition.low_watermark(broker.metadata.brokers)
             waiting.append((partition, asked, row))
+    # Before the wait: no response may report a deletion that a crash of this broker would undo.
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
     return m.DeleteRecordsResponse(topics=list(topics.values()))
@@ -285,7 +303,7 @@ def refuse_delete_records(request: m.DeleteRecordsRequest, version: int, code: E
 
 
 def _deletion_row(topics: dict[str, DeletionTopic], key: TopicPartition) -> DeletionRow:
-    """A row for this partition, below its topic in the answer."""
+    """Add a row for this partition under its topic."""
     if key.topic not in topics:
         topics[key.topic] = DeletionTopic(name=key.topic, partitions=[])
     row = DeletionRow(partition_index=key.partition, low_watermark=-1)
@@ -298,14 +316,16 @@ def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Par
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.metadata.partition(*key) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # After the existence check, as in Kafka: an internal topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
     if key.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.replicas.get(*key)
 
 
 async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]]) -> None:
-    """Write down where the logs start, so that no crash brings back what was deleted."""
+    """Write the log start checkpoint of each directory; its rows get KAFKA_STORAGE_ERROR where that fails."""
     logs = broker.replicas.logs
+    # One checkpoint file holds all partitions of a directory, so it is written once per directory.
     rows: dict[LogDirectory, list[DeletionRow]] = {}
     for partition, _, row in waiting:
         if partition.log is not None:
@@ -323,10 +343,12 @@ async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, Del
         partition, offset, row = waiting[index]
         if row.error_code:
             return ErrorCode(row.error_code)
+        # Dead brokers are not waited for: a replica takes over the leader's log start offset when it fetches again.
         return partition.deletion_outcome(offset, broker.metadata.brokers)
 
     outcomes = await await_decisions([partition for partition, _, _ in waiting], outcome_of, deadline)
     for outcome, (_, _, row) in zip(outcomes, waiting, strict=True):
+        # A timed-out row keeps the low watermark from before the wait, as in Kafka.
         if outcome is None:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT
         elif isinstance(outcome, ErrorCode):

@@ -1,11 +1,11 @@
 """Produce: appends record batches of clients to partition logs.
 
-`server/dispatch.py` calls `produce`, and `refuse_produce` when the whole request fails before or in the handler.
+`server/dispatch.py` calls `produce`, and `refuse_produce` when `produce` fails as a whole.
 
 Behaviour: each partition succeeds or fails on its own. A batch is validated (CRC, lengths, counts, timestamps, keys)
     before anything is written. acks=1 answers after the append. acks=all answers when the high watermark has passed the
-    batch; the connection handles its next Produce meanwhile (`DelayedResponse`). acks=0 has no response; an error closes
-    the connection. Clients may not write to internal topics (INVALID_TOPIC_EXCEPTION).
+    batch; the connection handles its next Produce meanwhile (`DelayedResponse`). acks=0 has no response; an error
+    closes the connection. Clients may not write to internal topics (INVALID_TOPIC_EXCEPTION).
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
     batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
 Not done: transactional batches. There is no transaction coordinator yet, so every transactional id is unknown
@@ -88,6 +88,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 await pause_after(PARTITION_COST)
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
+            # As in Kafka: one transactional or unreadable batch fails all partitions of the request.
             if refused:
                 row.error_code, row.error_message = refused, message
                 continue
@@ -129,7 +130,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
-    """The response with the same error for every partition. acks=0: None, or ProtocolViolation to close the connection."""
+    """The same error for every partition. acks=0: ProtocolViolation to close the connection, or None without rows."""
     topics = [
         m.ProduceResponse.TopicProduceResponse(
             name=topic.name,
@@ -172,7 +173,7 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
 def _refuse_request(
     call: Call, request: m.ProduceRequest, records: memoryview | None
 ) -> tuple[ErrorCode, str | None] | None:
-    """Why these records of one partition fail the whole request."""
+    """Why these records of one partition fail the whole request: (error, message), or None."""
     if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
         return None
     header = read_batch_header(records) if len(records) >= BATCH_OVERHEAD_BYTES else None
@@ -182,7 +183,12 @@ def _refuse_request(
 
 
 def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
-    """Kafka looks whether the request is transactional before anything else, and fails it when it cannot tell."""
+    """The error of records whose first entry has no readable header of format 2; None where the entry may be valid.
+
+    Kafka iterates over all batches before it appends, to see whether one is transactional. An entry that it cannot
+    iterate over fails the whole request.
+    """
+    # All formats have the size of an entry at byte 8 and its magic at byte 16.
     size, magic = int.from_bytes(records[8:12], "big", signed=True), records[16] if len(records) > 16 else BATCH_MAGIC
     if size < SMALLEST_ENTRY_BYTES:
         message = f"Record size {size} is less than the minimum record overhead ({SMALLEST_ENTRY_BYTES})"
@@ -190,6 +196,7 @@ def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
     if magic > BATCH_MAGIC:
         signed = magic - 256 if magic > 127 else magic
         return ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {signed}"
+    # Kafka adds the overhead to the size in an int; the overflow raises an exception without an error code of its own.
     return None if _is_entry_size(size) else (ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
@@ -206,18 +213,24 @@ def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
 async def _append(
     broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
 ) -> AppendedUpTo | None:
-    """Check and append one partition's batch, filling its row; what to wait for, or None when it was refused."""
+    """Validate and append one partition's batch, and fill its row.
+
+    Returns what the acknowledgement waits for; None when the row has its final state (an error, or no message).
+    """
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
     batch = await _checked_batch(broker, call, partition, data)
+    # Kafka's order of checks: KafkaApis validates the request's form (`at_the_door`), ReplicaManager.appendRecords
+    # validates acks, and the log validates the records.
     if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.at_the_door):
-        row.error_code = ErrorCode.INVALID_REQUIRED_ACKS  # asked on the way from the door to the log, as in Kafka
+        row.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return None
     if isinstance(batch, RecordsRefused):
         logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, batch.reason)
         row.error_code = batch.code
+        # Kafka refuses "at the door" before it looks at the log, so that row has no log start offset.
         if not batch.at_the_door:
             _name_first_offset(partition, row)
         if call.version >= 8:
@@ -237,36 +250,54 @@ async def _append(
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
+    # No checkpoint since the append: `leading_since` is still that of the leadership in which the batch was appended.
     return AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
 
 
 async def _append_in_order(broker: Broker, partition: Partition, batch: "Batch", acks: int) -> "Appended | ErrorCode":
-    """Append the batch, or find it where it was appended before, unless it comes too early."""
+    """Append the batch, or return where it was appended before.
+
+    Errors: those of `Partition.append_as_leader`, and the error of an earlier batch of the same producer that was
+    refused.
+    """
     refused_batches = broker.replicas.refused_batches
+    # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
+    # the same error, so that the client resends both in order (`replication/refused_batches.py`).
     too_early = refused_batches.code_for(partition, batch.header)
     if too_early is not None:
         return too_early
+    # Validation may have run in a thread while roles changed: this call checks role and epoch in the step that writes.
     appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
     if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         appended = await _find_original(broker, partition, batch)
+    # Also after a success: it ends the refusals that an earlier failure of this producer caused.
     refused_batches.note(partition, batch.header, appended)
     return appended
 
 
 async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -> "Appended | ErrorCode":
-    """What is out of order may be the retry of a batch that is in the log, and too old to be remembered."""
+    """Search the log for a batch that was refused as out of order; OUT_OF_ORDER_SEQUENCE_NUMBER where it is not there.
+
+    Kafka keeps the last five batches of each producer and refuses older retries. Here a retry that is byte for byte in
+    the log gets its original offset (`storage/duplicate_search.py`).
+    """
     log, leader_epoch = partition.log, partition.leader_epoch
+    # A sequence ahead of the producer's last one cannot be a retry.
     if log is None or not log.producers.is_behind(batch.header):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     gate = broker.replicas.logs.gate
+    # Some clients resend a refused batch without end, and each search reads up to 16 MiB. The leader epoch is part of
+    # the key because a new epoch may bring another log content.
     question = (partition.topic_partition, leader_epoch, fingerprint_of(batch))
     if gate.was_fruitless(question):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # The gate refuses logs that are being truncated, and runs the search in slices in request threads.
     found = await gate.search(partition, log, find_batch(log, batch))
     if isinstance(found, ErrorCode):
         return found
+    # The search ran in threads: if the role changed meanwhile, a truncation may have removed the batch that it found.
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # what was found may have been cut off meanwhile
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if found is None:
         gate.note_fruitless(question)
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -274,7 +305,7 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
 
 
 def _name_first_offset(partition: Partition, row: Row) -> None:
-    """Kafka names the first offset beside the errors that it does not expect on the way to a log."""
+    """Set log_start_offset beside an append error that is not in EXPECTED_ERRORS, as Kafka does."""
     if row.error_code not in EXPECTED_ERRORS and partition.log is not None:
         row.log_start_offset = partition.log.log_start_offset
 
@@ -282,6 +313,7 @@ def _name_first_offset(partition: Partition, row: Row) -> None:
 def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> Partition | ErrorCode:
     if not call.authorize("Write", "Topic", topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # An internal topic that does not exist yet is UNKNOWN_TOPIC_OR_PARTITION: Kafka checks existence first.
     if topic in INTERNAL_TOPICS and broker.metadata.partition(topic, index) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.replicas.get(topic, index)
@@ -290,7 +322,10 @@ def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> P
 async def _checked_batch(
     broker: Broker, call: Call, partition: Partition, data: m.ProduceRequest.PartitionProduceData
 ) -> "Batch | RecordsRefused | None":
-    """The batch to append; None where an old version brings no whole message, which Kafka takes for success."""
+    """The validated batch, or why it is refused.
+
+    None where a request of version 0-2 has no complete message: Kafka answers success with offset -1.
+    """
     records = data.records
     if records is None:
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", at_the_door=True)
@@ -298,6 +333,8 @@ async def _checked_batch(
     rules, name = partition.config, partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
         return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
+    # The usual batch is validated without the generator of `complete`. None: it needs several steps, a rebuild, or the
+    # index of each invalid record.
     checked = check_small(records, rules, now_ms, call.version)
     if checked is not None:
         return checked
@@ -305,7 +342,7 @@ async def _checked_batch(
 
 
 async def _close_if_refused(topics: Sequence[m.ProduceResponse.TopicProduceResponse]) -> None:
-    """acks=0: no answer; closing the connection is the only way to tell of an error."""
+    """acks=0 has no response, so closing the connection is the only way to report an error (ProtocolViolation)."""
     for topic in topics:
         for rows in portions(topic.partition_responses, ROWS_AT_A_TIME):
             _close_if_any_is_refused(topic.name, rows)
@@ -321,7 +358,7 @@ def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
 
 
 def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
-    """Beside NOT_LEADER_OR_FOLLOWER, say who leads now and where it is reached, so that the client need not ask."""
+    """Set the current leader and its address beside NOT_LEADER_OR_FOLLOWER: it saves the client a Metadata request."""
     hints = LeaderHints(broker, call.listener)
     for topic, row in rows:
         leader = hints.leader_of(topic, row.index)

@@ -1,10 +1,10 @@
-"""DescribeClientQuotas and AlterClientQuotas: limits of users, client ids and addresses (KIP-546).
+"""DescribeClientQuotas and AlterClientQuotas: quotas of users, client ids and IP addresses (KIP-546).
 
-Behaviour: quotas lie in the store where Kafka has them, so that any broker of a cluster, and Kafka's tools, see them;
-    every change is notified. Each entity of a request succeeds or fails by itself; one that is named twice is altered
-    twice and answered once. A filter that is not strict also finds entities with further names; without components it
-    finds all. The entities without any rate are not described.
-Versions: 0-1, which differ in their form alone.
+Behaviour: quotas are stored at Kafka's paths in the metadata store, with a change notification, so that every broker of
+    the cluster and Kafka's tools see them. Each entity of a request succeeds or fails on its own. An entity that is
+    named twice is altered twice and answered once. A non-strict filter also matches entities with further names; a
+    filter without components matches all. Entities without any rate are not described.
+Versions: 0-1, which differ only in their encoding.
 Not done: quotas are not enforced.
 """
 
@@ -36,10 +36,12 @@ from barnabas.wire.errors import ErrorCode, Refuse
 
 logger = logging.getLogger(__name__)
 
-KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order where it answers an alteration
+KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order of an entity's names in the response to an alteration
 
-PARTS_MAX = 1000  # of a filter, or of what is said of one entity: there are three kinds of names, and few rates
-ENTITY_COST = 20  # rows that take as long as to alter one
+# Components of a filter, or names and rates of one entity. Valid ones are few: three kinds of names, five rates. A row
+# is handled in one step of the event loop, so its size needs a limit.
+PARTS_MAX = 1000
+ENTITY_COST = 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to alter one entity
 
 Asked = m.AlterClientQuotasRequest.EntryData
 AlteredRow = m.AlterClientQuotasResponse.EntryData
@@ -51,7 +53,10 @@ AlteredRow = m.AlterClientQuotasResponse.EntryData
 async def describe_client_quotas(
     broker: Broker, call: Call, request: m.DescribeClientQuotasRequest
 ) -> m.DescribeClientQuotasResponse:
-    """Every entity that fits the filter, with its rates."""
+    """Every entity that matches the filter, with its rates.
+
+    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
+    """
     if not call.authorize("DescribeConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if len(request.components) > PARTS_MAX:
@@ -64,6 +69,7 @@ async def describe_client_quotas(
     entries = []
     async for entity in _entities(broker.store):
         if wanted.fits(entity):
+            # A user's node may hold SCRAM credentials alone, and a parent node only client ids.
             rates = read_rates(await read_entity(broker.store, entity.path))
             if rates:
                 entries.append(_described(entity, rates))
@@ -73,12 +79,12 @@ async def describe_client_quotas(
 def refuse_describe_client_quotas(
     request: m.DescribeClientQuotasRequest, version: int, code: ErrorCode
 ) -> m.DescribeClientQuotasResponse:
-    """One error and no entries."""
+    """An error without entries."""
     return m.DescribeClientQuotasResponse(error_code=code, error_message=code.message, entries=None)
 
 
 async def _entities(store: MetadataStore) -> AsyncIterator[Entity]:
-    """Everything in the store that may have quotas."""
+    """All entities in the store that may have quotas: users, client ids of users, client ids, IP addresses."""
     for part in await list_entities(store, USERS):
         user = from_path(part)
         yield Entity(user=user)
@@ -106,10 +112,14 @@ def _described(entity: Entity, rates: Mapping[str, float]) -> m.DescribeClientQu
 async def alter_client_quotas(
     broker: Broker, call: Call, request: m.AlterClientQuotasRequest
 ) -> m.AlterClientQuotasResponse:
-    """Alter the quotas of each entity."""
+    """Alter the quotas of each entity; errors stand at the entity.
+
+    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST for an entity with too many parts.
+    """
     if not call.authorize("AlterConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
+    # In a pass of its own: Refuse fails the whole request, so nothing may have been written before.
     async for asked in paced(request.entries):
         if len(asked.entity) + len(asked.ops) > PARTS_MAX:
             raise Refuse(ErrorCode.INVALID_REQUEST)
@@ -122,7 +132,7 @@ async def alter_client_quotas(
             row.error_code, row.error_message = refused.code, refused.message
         except DataTooLarge as error:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, str(error)
-        except ValueError:  # no node can have this name; as Kafka
+        except ValueError:  # the name makes no valid node path; Kafka answers the same
             row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         except StoreError as error:
             logger.warning("quotas cannot be altered: %s", error, extra={"peer": "metadata store"})
@@ -142,6 +152,7 @@ def refuse_alter_client_quotas(
 
 async def _alter(broker: Broker, asked: Asked, *, validate_only: bool) -> None:
     entity = parse_entity([(each.entity_type, each.entity_name) for each in asked.entity])
+    # Kafka accepts host names as addresses if they resolve.
     if entity.ip and not await resolves(in_path(entity.ip)):
         message = f"{in_path(entity.ip)} is not a valid IP or resolvable host."
         raise QuotaRefused(ErrorCode.INVALID_REQUEST, message)
@@ -154,6 +165,7 @@ async def _alter(broker: Broker, asked: Asked, *, validate_only: bool) -> None:
 
 def _names(asked: Asked) -> dict[str, str | None]:
     names = {each.entity_type: each.entity_name for each in asked.entity}
+    # An unknown kind is refused, and its row must still name the entity as the request did.
     unknown = [kind for kind in names if kind not in FOLDERS]
     return {kind: names[kind] for kind in (*unknown, *KINDS_IN_ANSWER) if kind in names}
 

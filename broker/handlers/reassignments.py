@@ -1,8 +1,8 @@
 """AlterPartitionReassignments and ListPartitionReassignments: moving partitions to other brokers (KIP-455).
 
-Behaviour: only the active controller serves them (NOT_CONTROLLER otherwise, for the whole request). A reassignment is
-    answered when it has begun, whatever `timeout_ms` says, as in Kafka; a partition that is named twice is moved to
-    where the last entry wants it. What is listed are those of the asked partitions that are on their way.
+Behaviour: only the active controller serves them (otherwise top-level NOT_CONTROLLER). AlterPartitionReassignments
+    answers when the reassignment has begun, whatever `timeout_ms` says, as in Kafka. Of a partition that is named twice
+    the last entry counts. ListPartitionReassignments answers the requested partitions that have a reassignment.
 Versions: 0 of both.
 """
 
@@ -17,10 +17,10 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
-PARTITIONS_AT_A_TIME = 100  # the controller looks at these in one step
-REPLICAS_MAX = 1000  # of a partition; so many brokers no cluster has
+PARTITIONS_AT_A_TIME = 100  # partitions in one request to the controller, which handles them in one step
+REPLICAS_MAX = 1000  # replicas of one partition: bounds that step; no cluster has so many brokers
 TOO_MANY_REPLICAS = PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"More than {REPLICAS_MAX} replicas.")
-NO_MESSAGE = ""  # of an answer without error: Kafka leaves the field at its default
+NO_MESSAGE = ""  # top-level message without an error: Kafka leaves the field at its default, which is not null
 
 Target = Sequence[int] | None
 Outcome = PartitionRefused | None
@@ -33,16 +33,21 @@ OngoingRow = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 async def alter_partition_reassignments(
     broker: Broker, call: Call, request: m.AlterPartitionReassignmentsRequest
 ) -> m.AlterPartitionReassignmentsResponse:
-    """Begin, change or cancel reassignments."""
+    """Begin, change or (null replicas) cancel reassignments; errors stand at the partition.
+
+    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER.
+    """
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # A dict, so that of a repeated partition the last target remains.
     targets = {
         TopicPartition(topic.name, row.partition_index): row.replicas
         async for topic in paced(request.topics)
         async for row in paced(topic.partitions)
     }
     topics: dict[str, list[AlteredRow]] = {}
-    for portion in list(portions(list(targets.items()), PARTITIONS_AT_A_TIME)) or [()]:  # none is a question, too
+    # A request without partitions still asks the controller once: an inactive one must answer NOT_CONTROLLER.
+    for portion in list(portions(list(targets.items()), PARTITIONS_AT_A_TIME)) or [()]:
         outcomes = await _begin(broker, dict(portion))
         for topic_partition, _ in portion:
             code, message = outcomes[topic_partition] or PartitionRefused(ErrorCode.NONE)
@@ -55,8 +60,11 @@ async def alter_partition_reassignments(
 
 
 async def _begin(broker: Broker, targets: Mapping[TopicPartition, Target]) -> dict[TopicPartition, Outcome]:
+    # Refused here, so that the controller's step stays short.
     too_many = {key for key, replicas in targets.items() if len(replicas or ()) > REPLICAS_MAX}
     asked = {key: replicas for key, replicas in targets.items() if key not in too_many}
+    # If the controller changes between two portions, NOT_CONTROLLER fails the whole request. A client that retries it
+    # sets the same targets again.
     outcomes = await broker.candidate.ask(ReassignmentsAsked(asked))
     if isinstance(outcomes, ErrorCode):
         raise Refuse(outcomes)
@@ -66,7 +74,7 @@ async def _begin(broker: Broker, targets: Mapping[TopicPartition, Target]) -> di
 async def list_partition_reassignments(
     broker: Broker, call: Call, request: m.ListPartitionReassignmentsRequest
 ) -> m.ListPartitionReassignmentsResponse:
-    """What is on its way."""
+    """The ongoing reassignments of the requested partitions. Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER."""
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     outcome = await broker.candidate.ask(OngoingReassignmentsAsked(await _asked_partitions(request)))
@@ -84,19 +92,19 @@ async def list_partition_reassignments(
 def refuse_alter_partition_reassignments(
     request: m.AlterPartitionReassignmentsRequest, version: int, code: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
-    """One error for the whole request."""
+    """A top-level error without partitions."""
     return m.AlterPartitionReassignmentsResponse(error_code=code, error_message=_message(code))
 
 
 def refuse_list_partition_reassignments(
     request: m.ListPartitionReassignmentsRequest, version: int, code: ErrorCode
 ) -> m.ListPartitionReassignmentsResponse:
-    """One error for the whole request."""
+    """A top-level error without partitions."""
     return m.ListPartitionReassignmentsResponse(error_code=code, error_message=_message(code))
 
 
 async def _asked_partitions(request: m.ListPartitionReassignmentsRequest) -> Iterable[TopicPartition] | None:
-    """None asks for all."""
+    """The named partitions; None means all."""
     if request.topics is None:
         return None
     return [
@@ -116,4 +124,5 @@ def _ongoing(index: int, assignment: Assignment) -> OngoingRow:
 
 
 def _message(code: ErrorCode) -> str | None:
+    # Kafka sets a top-level message for this error only.
     return code.message if code == ErrorCode.NOT_CONTROLLER else None

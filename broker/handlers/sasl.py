@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate, on a listener without authentication.
 
-Behaviour: every listener is PLAINTEXT, so a connection need not authenticate, and both get ILLEGAL_SASL_STATE: what
-    Apache Kafka answers on such a listener, and on any other once the client is authenticated.
+Behaviour: every listener is PLAINTEXT, so connections do not authenticate. Both requests get ILLEGAL_SASL_STATE, as
+    from Apache Kafka on a PLAINTEXT listener, and on a SASL listener after authentication.
 Versions: SaslHandshake 0-1, SaslAuthenticate 0-2.
 Not done: listeners that authenticate.
 """
@@ -14,10 +14,10 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 
 def sasl_handshake(broker: Broker, call: Call, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
-    """A client names the mechanism that it wants to log in with."""
+    """Choose a SASL mechanism: always Refuse(ILLEGAL_SASL_STATE)."""
     raise Refuse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def sasl_authenticate(broker: Broker, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
-    """A client's part of the login."""
+    """One step of the authentication: always ILLEGAL_SASL_STATE with a message."""
     return m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE)

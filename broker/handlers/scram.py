@@ -1,11 +1,11 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: which passwords users may log in with.
+"""DescribeUserScramCredentials and AlterUserScramCredentials: SCRAM credentials of users (KIP-554).
 
-Behaviour: credentials are kept in the configuration of users in the metadata store, whether or not a listener asks for
-    them. Any broker describes them, never the keys; the controller alone alters them. An alteration of one user is done
-    as a whole or not at all; that of one user does not hinder another's. The answer names users that are refused first,
-    then those who are altered.
+Behaviour: credentials are stored in the configuration of users in the metadata store, whether or not a listener uses
+    SASL. Any broker describes them, without the keys; only the active controller alters them. All alterations of one
+    user are applied or none. A refused user does not affect the others. The response lists refused users first, then
+    altered ones.
 Versions: 0 of both.
-Not done: no listener asks for credentials yet.
+Not done: no listener authenticates with them yet.
 """
 
 import logging
@@ -36,7 +36,7 @@ NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
 DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
 
-USER_COST = 20  # rows that take as long as to read or write one user's credentials
+USER_COST = 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read or write one user's credentials
 
 DescribedUser = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -49,7 +49,10 @@ AlteredUser = m.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResul
 async def describe_user_scram_credentials(
     broker: Broker, call: Call, request: m.DescribeUserScramCredentialsRequest
 ) -> m.DescribeUserScramCredentialsResponse:
-    """Mechanisms and iterations of some users, or of all that have a credential."""
+    """Mechanisms and iterations of the named users, or of all users that have a credential.
+
+    Raises Refuse(CLUSTER_AUTHORIZATION_FAILED); other errors stand at the user.
+    """
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.users:
@@ -59,6 +62,7 @@ async def describe_user_scram_credentials(
         nodes = await broker.store.children(paths.config_entities(USERS))
         users = sorted([paths.desanitize(node) async for node in paced(nodes) if node != paths.DEFAULT_ENTITY])
         described = [await _describe(broker, user) async for user in paced(users, USER_COST)]
+        # A user may have quotas alone. That is an error only for a user that was named (`_describe_named`).
         rows = [row for row in described if row.error_code or row.credential_infos]
     return m.DescribeUserScramCredentialsResponse(results=rows)
 
@@ -82,7 +86,8 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
             for number, mechanism in MECHANISMS.items()
             if mechanism.name in config
         ]
-    except (StoreError, ValueError) as error:  # the store is away, no node can have this name, or holds something else
+    # ValueError: the name makes no valid node path, or the node holds no valid credential.
+    except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be read: %s", error, extra={"peer": "metadata store"})
         return _undescribed(user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
     return DescribedUser(user=user, credential_infos=credentials)
@@ -98,12 +103,16 @@ def _undescribed(user: str, refusal: Refusal) -> DescribedUser:
 async def alter_user_scram_credentials(
     broker: Broker, call: Call, request: m.AlterUserScramCredentialsRequest
 ) -> m.AlterUserScramCredentialsResponse:
-    """Delete and set credentials; one answer a user."""
+    """Delete and set credentials; one result per user.
+
+    Raises Refuse: NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR (the store failed for a user).
+    """
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    in_thread = broker.world.in_request_thread  # the rules look at all alterations at once, of which there may be many
+    # The rules compare all alterations of the request with each other, so this work cannot be split into steps.
+    in_thread = broker.world.in_request_thread
     refused, left = await in_thread(_look_at, request)
     try:
         deleting = await counted(deletion.user for deletion in left.deletions)
@@ -121,7 +130,8 @@ async def alter_user_scram_credentials(
             }
         else:  # what cannot be computed hinders all, as in Kafka
             outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
-    except (StoreError, ValueError) as error:  # the store is away, or no node can have such a name: of all users
+    # ValueError: a user's name makes no valid node path. The error stands at every user, also at users written before.
+    except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None
     rows = [_row(user, refusal) async for user, refusal in paced((refused | outcomes).items())]
@@ -129,7 +139,7 @@ async def alter_user_scram_credentials(
 
 
 def _look_at(request: m.AlterUserScramCredentialsRequest) -> tuple[dict[str, Refusal], Alterations]:
-    """Which users are refused, and what is asked about the others."""
+    """The refused users, and the alterations of all others."""
     asked = _asked(request)
     refused = refuse_alterations(asked)
     return refused, asked.without(refused)
@@ -146,7 +156,8 @@ def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
 
 
 async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
-    """Write what is asked about a user."""
+    """Write all alterations of one user; StoreError, ValueError."""
+    # One write of the user's node, so they are applied together.
     await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
     return Refusal(ErrorCode.NONE, "")
 

@@ -1,9 +1,8 @@
-"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken.
+"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken and DescribeDelegationToken (KIP-48).
 
-Behaviour: a token stands for an authenticated user, and a PLAINTEXT listener has none. So all four are
-    answered with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, whatever they ask; Create says whose token it would have been.
-Versions: Create and Describe 0-3, Renew and Expire 0-2. Create 3 names an owner beside the requester; an owner with a
-    name and no type is UNKNOWN_SERVER_ERROR, as in Kafka.
+Behaviour: a delegation token belongs to an authenticated user, and a PLAINTEXT listener has none. So all four requests
+    get DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. The response to Create also names the owner of the refused token.
+Versions: Create and Describe 0-3, Renew and Expire 0-2. Create 3 names an owner beside the requester.
 Not done: tokens, which need authenticated listeners and `delegation.token.secret.key`.
 """
 
@@ -18,10 +17,12 @@ OWNER_VERSION = 3
 def create_delegation_token(
     broker: Broker, call: Call, request: m.CreateDelegationTokenRequest
 ) -> m.CreateDelegationTokenResponse:
-    """A new token."""
+    """Create a token: always an error, with owner and requester."""
+    # Without an owner in the request (KIP-373, version 3) the token belongs to its requester.
     requester = owner = _principal(call.principal)
     code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     if call.version >= OWNER_VERSION and request.owner_principal_name:
+        # Kafka answers this code for an owner with a name and no type.
         if request.owner_principal_type is None:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         else:
@@ -32,26 +33,26 @@ def create_delegation_token(
 def renew_delegation_token(
     broker: Broker, call: Call, request: m.RenewDelegationTokenRequest
 ) -> m.RenewDelegationTokenResponse:
-    """A token is to be valid for longer."""
+    """Extend the lifetime of a token: always Refuse."""
     raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def expire_delegation_token(
     broker: Broker, call: Call, request: m.ExpireDelegationTokenRequest
 ) -> m.ExpireDelegationTokenResponse:
-    """A token is to end sooner."""
+    """Change the expiry time of a token: always Refuse."""
     raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def describe_delegation_token(
     broker: Broker, call: Call, request: m.DescribeDelegationTokenRequest
 ) -> m.DescribeDelegationTokenResponse:
-    """The tokens of some owners, or of all."""
+    """The tokens of some owners, or of all: always Refuse."""
     raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def _principal(text: str) -> tuple[str, str]:
-    """Type and name of "User:ANONYMOUS"."""
+    """(type, name) of a principal such as "User:ANONYMOUS"."""
     kind, _, name = text.partition(":")
     return kind, name
 
@@ -60,7 +61,7 @@ def _not_created(
     version: int, code: ErrorCode, owner: tuple[str, str], requester: tuple[str, str]
 ) -> m.CreateDelegationTokenResponse:
     if version < OWNER_VERSION:
-        requester = "", ""  # these versions have no place for it
+        requester = "", ""  # these versions have no field for it
     return m.CreateDelegationTokenResponse(
         error_code=code,
         principal_type=owner[0],
@@ -76,7 +77,7 @@ def _not_created(
 def refuse_create_delegation_token(
     request: m.CreateDelegationTokenRequest, version: int, code: ErrorCode
 ) -> m.CreateDelegationTokenResponse:
-    """One error and no token."""
+    """An error without a token."""
     return _not_created(version, code, ("", ""), ("", ""))
 
 

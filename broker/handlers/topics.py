@@ -1,13 +1,14 @@
 """CreateTopics, DeleteTopics and CreatePartitions.
 
-Behaviour: only the active controller serves them (NOT_CONTROLLER otherwise, and clients ask the right one). A created
-    or grown topic is answered when every partition has a leader in this broker's metadata cache, a deleted one
-    when it is gone from it, or with REQUEST_TIMED_OUT when `timeout_ms` passes first, though the work goes on. A topic
-    that is created or grown twice in one request is INVALID_REQUEST, one that is deleted twice is deleted.
-Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of them, though clients may say so from 4 on;
-    1+ validate_only; 5+ the answer tells counts and configuration; 7 the topic id. DeleteTopics 0-6: 6 by name or topic
-    id; before 3 a broker with delete.topic.enable=false answers INVALID_REQUEST instead of TOPIC_DELETION_DISABLED.
-    CreatePartitions 0-3, all alike.
+Behaviour: only the active controller serves them; for NOT_CONTROLLER clients look up the controller and ask it. The
+    handler writes the change to the metadata store (`broker.topics`), and the controller acts on it. A created or grown
+    topic is answered when every partition has a leader in this broker's metadata cache, a deleted one when it is gone
+    from the cache. REQUEST_TIMED_OUT when `timeout_ms` passes first; the change goes on. A topic that is created or
+    grown twice in one request is INVALID_REQUEST; one that is deleted twice is deleted.
+Versions: CreateTopics 0-7: counts of -1 mean the broker's defaults in all of them, although clients may send them from
+    4 on only (KIP-464); 1+ validate_only; 5+ the response has counts and configuration (KIP-525); 7 the topic id.
+    DeleteTopics 0-6: 6 by name or topic id; before 3 a broker with delete.topic.enable=false answers INVALID_REQUEST
+    instead of TOPIC_DELETION_DISABLED. CreatePartitions 0-3, all alike.
 """
 
 from collections.abc import Iterable
@@ -30,7 +31,7 @@ TELLS_CONFIG_VERSION = 5
 TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
 UNKNOWN = -1
-TOPIC_COST, PROPERTY_COST = 10, 10  # rows that take as long as to plan a topic, or to describe a property
+TOPIC_COST, PROPERTY_COST = 10, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time to plan a topic, describe a property
 
 Asked = m.CreateTopicsRequest.CreatableTopic
 CreateRow = m.CreateTopicsResponse.CreatableTopicResult
@@ -42,7 +43,11 @@ GrowRow = m.CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    """Create each topic that can be, and wait for their leaders."""
+    """Create topics and wait for their leaders; each topic has its own error.
+
+    Raises Refuse(NOT_CONTROLLER).
+    """
+    # The deadline counts from the arrival of the request: writing to the store takes part of `timeout_ms`.
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
@@ -57,11 +62,13 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
         if isinstance(outcome, TopicRefused):
             rows.append(_refused(asked.name, outcome.code, outcome.message))
             continue
+        # `validate_only` returns the plan alone: no topic id, and no leaders to wait for.
         plan = outcome.plan if isinstance(outcome, CreatedTopic) else outcome
         rows.append(await _created(broker, call, plan, outcome))
         if isinstance(outcome, CreatedTopic):
             waiting[asked.name] = len(plan.assignment)
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
+    # In Kafka, too, timeout_ms <= 0 answers REQUEST_TIMED_OUT at once for topics that are being created.
     return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row async for row in paced(rows)])
 
 
@@ -73,8 +80,10 @@ def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: Err
 async def _create(
     broker: Broker, call: Call, asked: Asked, *, validate_only: bool
 ) -> CreatedTopic | TopicPlan | TopicRefused:
+    # Create on the cluster allows every topic name.
     if not (call.authorize("Create", "Cluster") or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    # Checking takes time per property, even for unknown names, and a client may send any number.
     if len(asked.configs) > CHANGES_MAX:
         return TopicRefused(ErrorCode.INVALID_REQUEST, f"{len(asked.configs)} properties are more than {CHANGES_MAX}.")
     new = NewTopic(
@@ -82,6 +91,7 @@ async def _create(
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
         assignment={row.partition_index: row.broker_ids async for row in paced(asked.assignments)},
+        # Of a property that is named twice the last value counts.
         configs={config.name: config.value for config in asked.configs},
     )
     return await broker.topics.create(new, validate_only=validate_only)
@@ -99,7 +109,7 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> CreateRow:
 
 
 def _timed_out(row: CreateRow) -> CreateRow:
-    """A topic that is being created and has no leaders yet."""
+    """The row of a topic that is being created and has no leaders yet; it keeps the topic id."""
     late = _refused(row.name, ErrorCode.REQUEST_TIMED_OUT, None)
     late.topic_id, late.error_message = row.topic_id, None
     return late
@@ -111,6 +121,7 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
         row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
+    # KIP-525: who may create a topic may still not see its configuration.
     if not call.authorize("DescribeConfigs", "Topic", plan.name):
         row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return row
@@ -133,23 +144,31 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
 
 
 async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsRequest) -> m.DeleteTopicsResponse:
-    """Mark each topic for deletion, and wait until they are gone."""
+    """Mark topics for deletion and wait until they are gone; each topic has its own error.
+
+    Raises Refuse: NOT_CONTROLLER, TOPIC_DELETION_DISABLED, INVALID_REQUEST.
+    """
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
+    # TOPIC_DELETION_DISABLED came with version 3; older clients do not know it.
     if not broker.config.delete_topic_enable:
         disabled = call.version >= DELETION_DISABLED_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
         raise Refuse(code)
     rows = [_look_up(broker, call, *asked) async for asked in paced(_asked_topics(request, call.version))]
+    # A topic may be named several times, also once by name and once by id. It is marked once, and all its rows have the
+    # same outcome.
     waiting: dict[str, list[DeleteRow]] = {}
     async for row in paced(rows):
         if row.name is not None and not row.error_code:
             waiting.setdefault(row.name, []).append(row)
+    # A copy: topics that cannot be marked leave `waiting`, and the wait below leaves them out.
     for name in list(waiting):
         refused = await broker.topics.mark_for_deletion(name)
         if refused is not None:
             _refuse_rows(waiting.pop(name), refused.code)
+    # All topics are marked before the first wait: the controller deletes them together.
     for name in await broker.topics.await_gone(set(waiting), deadline):
         _refuse_rows(waiting[name], ErrorCode.REQUEST_TIMED_OUT)
     return m.DeleteTopicsResponse(responses=rows)
@@ -169,7 +188,7 @@ def _asked_topics(request: m.DeleteTopicsRequest, version: int) -> Iterable[tupl
 
 
 def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> DeleteRow:
-    """The row of one asked topic, with its name where an id is known, and an error where it cannot be deleted."""
+    """The row of one requested topic: with its name if the id is known, with an error if it cannot be deleted."""
     if name is not None and topic_id != ZERO_TOPIC_ID:
         raise Refuse(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
     row = DeleteRow(name=name, topic_id=topic_id)
@@ -178,15 +197,16 @@ def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> D
         if row.name is None:
             row.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return row
+    # Authorization before existence: otherwise the error would reveal which topics exist.
     if row.name is None or not call.authorize("Delete", "Topic", row.name):
-        row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also when neither name nor id is given
+        row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also without a name and an id
     elif row.name not in broker.metadata.topics:
         row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return row
 
 
 def _refuse_rows(rows: list[DeleteRow], code: ErrorCode) -> None:
-    """The error alone: Kafka gives no messages here."""
+    """Set the error of these rows, without a message, as in Kafka."""
     for row in rows:
         row.error_code = code
 
@@ -197,11 +217,15 @@ def _refuse_rows(rows: list[DeleteRow], code: ErrorCode) -> None:
 async def create_partitions(
     broker: Broker, call: Call, request: m.CreatePartitionsRequest
 ) -> m.CreatePartitionsResponse:
-    """Add partitions to each topic that can have them, and wait for their leaders."""
+    """Add partitions to topics and wait for their leaders; each topic has its own error.
+
+    Raises Refuse(NOT_CONTROLLER).
+    """
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     named = await counted(asked.name for asked in request.topics)
+    # By name: a topic that is named twice gets one row, with INVALID_REQUEST.
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
     async for asked in paced(request.topics, TOPIC_COST):
@@ -211,6 +235,7 @@ async def create_partitions(
         elif not call.authorize("Alter", "Topic", asked.name):
             row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         else:
+            # Null lets the controller choose the replicas; an empty list is an assignment, and a wrong one.
             assignments = None
             if asked.assignments is not None:
                 assignments = [each.broker_ids async for each in paced(asked.assignments)]

@@ -1,16 +1,15 @@
-"""Producers: their ids (InitProducerId, AllocateProducerIds), who writes where (DescribeProducers), transactions.
+"""Producer ids (InitProducerId, AllocateProducerIds), producer states of partitions (DescribeProducers), and admin
+requests about transactions (DescribeTransactions, ListTransactions).
 
-Behaviour: a producer without transactional id gets a fresh producer id with epoch 0 from this broker's block; blocks
-    of a thousand come from the controller (reference E.5). A client that asks again with its own id and epoch
-    (KIP-360) gets a fresh id as well, as in Kafka; with only one of the two it gets INVALID_REQUEST.
-    DescribeProducers tells of each replica here, leader or not, which producers it knows, with their last sequence
-    number, time, and open transaction; who has not written for `producer.id.expiration.ms` is forgotten.
-    No transactional id is known: each is described as by an Apache Kafka that has seen none, NOT_COORDINATOR until this
-    broker leads its partition of `__transaction_state`, and TRANSACTIONAL_ID_NOT_FOUND from then on; an empty one is
-    INVALID_REQUEST. The list of transactions is empty, and names the states asked for that do not exist.
+Producer ids: an idempotent producer gets a new id with epoch 0 from this broker's block. The controller hands out
+    blocks of 1000 ids (reference E.5).
+DescribeProducers: every replica here, leader or follower, answers its producer states: last sequence number, last
+    timestamp, and start of the open transaction. A producer that has not written for `producer.id.expiration.ms` is
+    removed from them.
+Transactions: there is no transaction coordinator, so the answers are those of an Apache Kafka that has seen no
+    transactional id. ListTransactions has no transactions, and names the state filters that Kafka does not know.
 Versions: InitProducerId 0-5, AllocateProducerIds 0, DescribeProducers 0, DescribeTransactions 0, ListTransactions 0-1.
-Not done: transactional ids, whose coordinator does not exist yet. InitProducerId answers them with UNSUPPORTED_VERSION,
-    which ends a client's attempt.
+Not done: transactional ids.
 """
 
 from barnabas.broker.call import Broker, Call
@@ -24,9 +23,10 @@ from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import partition_for, why_invalid_topic_name
 
 NO_PRODUCER_EPOCH = -1
-PARTITION_COST = 3  # rows that take as long as to look for a partition
-ID_COST = 5  # rows that take as long as to look for a transactional id
+PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition
+ID_COST = 5  # the same, for a transactional id
 
+# Kafka's names of transaction states, which the filter of ListTransactions uses (KIP-664).
 TRANSACTION_STATES = frozenset(
     {
         "Empty",
@@ -48,7 +48,12 @@ ProducersRow = m.DescribeProducersResponse.PartitionResponse
 
 
 async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
-    """A producer id of its own for an idempotent producer."""
+    """A new producer id with epoch 0 for an idempotent producer.
+
+    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, the errors of a request for the next block of ids; for
+    a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (empty) or UNSUPPORTED_VERSION.
+    """
+    # UNSUPPORTED_VERSION is fatal for a transactional producer; a coordinator error would be retried until its timeout.
     if request.transactional_id is not None:
         if request.transactional_id == "":
             raise Refuse(ErrorCode.INVALID_REQUEST)
@@ -57,6 +62,8 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
         raise Refuse(ErrorCode.UNSUPPORTED_VERSION)
     if not call.authorize("IdempotentWrite", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # KIP-360: a client sends its current id and epoch, or neither. Without a transactional id Kafka ignores both and
+    # assigns a new id.
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise Refuse(ErrorCode.INVALID_REQUEST)
     producer_id = await broker.producer_ids.next_id()
@@ -68,7 +75,7 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
 async def allocate_producer_ids(
     broker: Broker, call: Call, request: m.AllocateProducerIdsRequest
 ) -> m.AllocateProducerIdsResponse:
-    """The next block of ids for a broker; only the active controller gives them out."""
+    """The next block of producer ids for a broker, from the active controller (Refuse: NOT_CONTROLLER and others)."""
     if not call.authorize("ClusterAction", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     block = await broker.candidate.allocate_producer_ids(request.broker_id, request.broker_epoch)
@@ -80,7 +87,7 @@ async def allocate_producer_ids(
 def refuse_init_producer_id(
     request: m.InitProducerIdRequest, version: int, code: ErrorCode
 ) -> m.InitProducerIdResponse:
-    """One error and no id."""
+    """An error without a producer id."""
     return m.InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
 
 
@@ -90,13 +97,18 @@ def refuse_init_producer_id(
 async def describe_producers(
     broker: Broker, call: Call, request: m.DescribeProducersRequest
 ) -> m.DescribeProducersResponse:
-    """The producers that each asked partition knows."""
+    """The producer states of each requested partition (KIP-664); errors stand at the partition.
+
+    Raises Refuse(INVALID_REQUEST) for too many repeats.
+    """
     topics = []
+    # A partition may have many thousands of producers, and a request repeats its index with four bytes.
     repeats = Repeats()
     async for topic in paced(request.topics, PARTITION_COST):
         refused = _refuse_describing(broker, call, topic.name)
         rows = []
         async for index in paced(topic.partition_indexes, PARTITION_COST):
+            # A refused row is as small as its entry in the request, so it may be repeated freely.
             if refused is not None:
                 rows.append(_refused_row(index, *refused))
             else:
@@ -140,6 +152,7 @@ async def _describe_producers(broker: Broker, topic: str, index: int) -> Produce
     partition = broker.replicas.get(topic, index)
     if isinstance(partition, ErrorCode):
         return _refused_row(index, partition)
+    # Any replica has producer states, so no leader check; without a log there are none.
     if partition.log is None:
         return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     described = [_describe_producer(producer) async for producer in paced(partition.log.producers)]
@@ -164,7 +177,7 @@ def _describe_producer(producer: Producer) -> m.DescribeProducersResponse.Produc
 async def describe_transactions(
     broker: Broker, call: Call, request: m.DescribeTransactionsRequest
 ) -> m.DescribeTransactionsResponse:
-    """The state of each transactional id, in the order and as often as asked."""
+    """The state of each transactional id, in the order and as often as requested: always an error (KIP-664)."""
     rows = [
         DescribedTransaction(transactional_id=name, error_code=_why_not_described(broker, call, name))
         async for name in paced(request.transactional_ids, ID_COST)
@@ -177,9 +190,11 @@ def _why_not_described(broker: Broker, call: Call, transactional_id: str) -> Err
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if transactional_id == "":
         return ErrorCode.INVALID_REQUEST
+    # As in Kafka, this request does not create the topic.
     topic = broker.metadata.topics.get(TRANSACTION_TOPIC)
     if topic is None:
         return ErrorCode.NOT_COORDINATOR
+    # The coordinator would be the leader of the id's partition. It knows no id; any other broker redirects the client.
     leader = broker.metadata.leader_of(TRANSACTION_TOPIC, partition_for(transactional_id, len(topic.partitions)))
     return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if leader == broker.broker_id else ErrorCode.NOT_COORDINATOR
 
@@ -187,7 +202,8 @@ def _why_not_described(broker: Broker, call: Call, transactional_id: str) -> Err
 async def list_transactions(
     broker: Broker, call: Call, request: m.ListTransactionsRequest
 ) -> m.ListTransactionsResponse:
-    """The transactions that this broker coordinates: none."""
+    """No transactions; the state filters that Kafka does not know are named in the response."""
+    # A dict instead of a set: each unknown state once, in the order of the request.
     unknown = {state: None async for state in paced(request.state_filters) if state not in TRANSACTION_STATES}
     return m.ListTransactionsResponse(unknown_state_filters=list(unknown))
 

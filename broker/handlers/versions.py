@@ -1,10 +1,8 @@
-"""ApiVersions: what this broker serves.
+"""ApiVersions: the APIs and versions that this broker serves.
 
-Behaviour: the table of `wire/apis.py`, the same on every broker, so that a client may talk to any of them. No features
-    are sent: clients then stay on the transaction protocol that a 3.9 broker in ZooKeeper mode speaks. The epoch 0 says
-    that this is so on purpose, where -1 would mean that the broker does not know.
-Versions: 0-4; a version above is answered before it gets here, in `dispatch.py`. From 3 on the client names its
-    software, and a malformed name is INVALID_REQUEST (KIP-511).
+Behaviour: the response is the table of `wire/apis.py`, the same on every broker, so that a client may use any of them.
+Versions: 0-4; `dispatch.py` answers higher versions itself. From 3 on the client sends the name and version of its
+    software, and a malformed one is INVALID_REQUEST (KIP-511).
 """
 
 import re
@@ -20,7 +18,7 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
 def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
-    """Every served key with its version range."""
+    """Every served API key with its version range. Raises Refuse(INVALID_REQUEST)."""
     if call.version >= CLIENT_SOFTWARE_VERSION and not (
         _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
     ):
@@ -29,4 +27,6 @@ def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in served_apis()
     ]
+    # Without finalized features, clients use the transaction protocol of a 3.9 broker in ZooKeeper mode. Epoch 0 states
+    # that there are none; -1 would mean that the broker does not know.
     return m.ApiVersionsResponse(api_keys=rows, finalized_features_epoch=NO_FEATURES_EPOCH)
