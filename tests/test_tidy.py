@@ -240,6 +240,7 @@ def test_no_file_imports_itself_by_a_detour(folder):
     assert left == {}, "these files form a circle, or import one"
 
 
+@pytest.mark.thorough
 def test_folders_are_imported_as_barnabas():
     def bare(name):
         for line, module in imported_by(name):
@@ -467,6 +468,7 @@ def installed_command(installed, *arguments):
     return [sys.executable, str(installed / "bin" / "barnabas"), *arguments], environment
 
 
+@pytest.mark.thorough
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -476,6 +478,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert names >= {f"barnabas/{name}" for name in types}
 
 
+@pytest.mark.thorough
 def test_the_installed_wheel_runs_from_another_folder(installed, tmp_path):
     command, environment = installed_command(installed, "version")
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
@@ -508,6 +511,7 @@ def test_the_installed_wheel_serves_from_another_folder(installed, tmp_path):
     assert (tmp_path / "barnabas-data" / "meta.properties").is_file()
 
 
+@pytest.mark.thorough
 def test_a_type_error_across_two_folders_is_reported(copied_tree):
     planted = copied_tree / "storage" / "planted.py"
     planted.write_text(

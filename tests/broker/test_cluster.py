@@ -1,5 +1,6 @@
 """Three brokers in one process: they find each other, follow the controller, and hand over to each other."""
 
+import pytest
 import trio
 
 from barnabas.wire import messages as m
@@ -81,6 +82,7 @@ async def test_a_stop_while_there_is_no_controller_waits_for_the_next_one(autoju
 # -- control requests
 
 
+@pytest.mark.thorough
 async def test_a_thousand_partitions_get_their_leaders(autojump_clock, nursery):
     async with cluster(nursery, 3) as machines:
         client = await machines[0].connect()

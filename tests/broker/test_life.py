@@ -106,6 +106,7 @@ class Life:
         client.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(8))
 async def test_every_acknowledged_record_is_there_once_and_in_order_after_an_eventful_life(
     nursery, autojump_clock, seed

@@ -135,6 +135,7 @@ async def test_a_high_watermark_that_was_seen_does_not_go_back_in_a_crash_of_the
     assert (await (await (await machine.start()).connect()).list_offset("t", -1)).offset == seen == 3
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(moments=st.sets(st.integers(0, 129), min_size=1, max_size=5), seed=st.integers(0, 2**32))
 def test_after_a_power_cut_a_broker_starts_with_a_beginning_of_each_log(moments, seed):

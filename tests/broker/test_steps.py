@@ -105,6 +105,7 @@ EVERY_LIST = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("api_key", "path"), EVERY_LIST)
 async def test_a_long_list_in_a_request_is_gone_through_in_many_steps(nursery, autojump_clock, api_key, path):
     machine = await Machine(nursery).start()

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=120, deadline=None)
 @given(seed=st.integers(0, 1000), steps=STEPS)
 def test_brokers_do_what_the_store_says_and_the_next_controller_knows_it(open_cluster, seed, steps):

@@ -10,6 +10,7 @@ from barnabas.testing.simulation.bugs import planted
 HISTORIES, HISTORIES_A_TEST = 300, 50
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", range(1, HISTORIES, HISTORIES_A_TEST))
 def test_what_is_promised_survives_power_failures_shortages_and_failing_disks(first):
     for seed in range(first, first + HISTORIES_A_TEST):

@@ -35,6 +35,7 @@ def test_the_example_in_the_readme_passes_as_it_is_written(run_pytest):
     assert "1 passed" in run_pytest(example, "--durations=0")
 
 
+@pytest.mark.thorough
 def test_the_example_passes(run_pytest):
     assert " passed" in run_pytest((ROOT / "examples" / "test_orders.py").read_text())
 
@@ -55,6 +56,7 @@ def test_after_them():
     assert "4 passed" in run_pytest(source)
 
 
+@pytest.mark.thorough
 def test_workers_of_xdist_each_have_a_broker(run_pytest, tmp_path):
     source = """
 import os, pytest

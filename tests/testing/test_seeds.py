@@ -65,6 +65,7 @@ def test_a_planted_bug_is_taken_out_again(bug):
     assert all(getattr(owner, name) is not wrong for owner, name, wrong in inside)
 
 
+@pytest.mark.thorough
 def test_a_seed_is_one_history_whatever_the_hashes():
     code = "from barnabas.testing.simulation.run import run_seed; print(run_seed(5, 8.0).trace)"
     traces = [

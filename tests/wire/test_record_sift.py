@@ -193,6 +193,7 @@ def long_pairs(length: int) -> list[tuple[bytes, bytes | None]]:
     return [(b"a", b"1"), (b"k" * 500, bytes(length)), (b"b", b"2"), (b"old", bytes(length)), (b"none", None)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS[1:])
 @pytest.mark.parametrize("horizon_ms", [None, HORIZON])
 def test_long_records_stay_or_go_without_being_held(codec, horizon_ms):
@@ -213,6 +214,7 @@ def test_a_record_with_millions_of_headers_is_compacted_in_little_memory():
         assert sifted(data, {b"k": 1}, drop_tombstones=False).record_count == 0
 
 
+@pytest.mark.thorough
 def test_millions_of_records_that_go_by_turns_are_not_listed():
     records = b"".join(raw_record(index, b"", b"ab"[index % 2 : index % 2 + 1]) for index in range(40_000))
     data = bytes(bomb(iter([records]), Codec.ZSTD, 40_000))

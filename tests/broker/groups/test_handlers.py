@@ -340,6 +340,7 @@ def commit_of_many(count):
     return m.OffsetCommitRequest(group_id="g", topics=topics, generation_id_or_member_epoch=-1)
 
 
+@pytest.mark.thorough
 async def test_an_answer_about_many_offsets_takes_the_memory_of_its_bytes(house, autojump_clock):
     house.know_topic("t", 3500)
     await house.ask(commit_of_many(3500))

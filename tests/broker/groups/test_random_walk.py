@@ -9,6 +9,7 @@
 
 from functools import partial
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -213,6 +214,7 @@ def facts_of(group):
     return members, volatile, recorded.metadata, recorded.offsets
 
 
+@pytest.mark.thorough
 def test_a_group_keeps_its_promises_whatever_happens(make_scene):
     walk = settings(max_examples=100, stateful_step_count=40, deadline=None)
     run_state_machine_as_test(partial(Walk, make_scene), settings=walk)

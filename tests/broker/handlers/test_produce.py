@@ -454,6 +454,7 @@ async def test_a_failed_sync_acknowledges_nothing_that_waited_for_it(nursery, au
 # -- crashes
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(
     moments=st.sets(st.integers(0, 250), min_size=1, max_size=4),

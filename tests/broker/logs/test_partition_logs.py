@@ -492,6 +492,7 @@ async def test_flush_ms_alone_does_nothing_as_in_kafka(autojump_clock, nursery):
     assert scene.logs.get(T0).recovery_point == 0
 
 
+@pytest.mark.thorough
 async def test_silent_producers_are_forgotten(autojump_clock, nursery):
     scene = await Scene(directories="/d1").start(nursery)
     await scene.create(T0)
@@ -504,6 +505,7 @@ async def test_silent_producers_are_forgotten(autojump_clock, nursery):
     assert len(log.producers) == 0
 
 
+@pytest.mark.thorough
 async def test_the_producers_of_one_log_are_looked_at_a_portion_at_a_time(autojump_clock, nursery, monkeypatch):
     scene = await Scene(directories="/d1").start(nursery)
     await scene.create(T0)

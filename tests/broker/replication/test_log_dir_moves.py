@@ -358,6 +358,7 @@ async def test_a_partition_that_leaves_this_broker_takes_its_move_along(nursery,
 # -- power
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_power_cut_at_any_step_of_a_move_loses_nothing_that_was_promised(nursery, autojump_clock, seed):
     promised = []

@@ -107,6 +107,7 @@ def test_a_controller_may_speak_of_three_hundred_thousand_partitions(kind):
     assert size_when_decoded(*OF_CONTROLLERS[kind]()) * 300 <= decoding.CONTROLLER_BYTES_MAX
 
 
+@pytest.mark.thorough
 async def test_one_that_holds_much_and_only_waits_makes_room_for_the_next(nursery, autojump_clock, monkeypatch):
     machine = await Machine(nursery).start()
     monkeypatch.setattr(decoding, "LARGE_BYTES", SMALL)
@@ -153,6 +154,7 @@ def windows(monkeypatch):
     return held
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("compression_type", "log"), [("producer", 23), ("producer", 24), ("lz4", 23)])
 async def test_many_clients_with_large_windows_hold_a_few_of_them(
     nursery, autojump_clock, windows, compression_type, log

@@ -117,6 +117,7 @@ def test_a_process_that_is_cancelled_while_paused_ends_when_it_goes_on():
     assert simulate(1, main)[0] == 6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_seed_is_one_history_in_every_process(seed):
     code = (
