@@ -1,28 +1,23 @@
-"""The log of one partition: append, read, roll, flush, truncate, forget (reference C.3, C.7, D.4-D.7).
+"""The log of one partition: append, read, roll, flush, delete, truncate (reference C.3, C.7, D.4-D.7).
 
-Theory of operation. A log is a row of segments, of which only the last is written. Offsets in rising order:
+A log is a row of segments (`segments.py`); only the last one is written. Its offsets keep this order:
 
     log start offset <= recovery point <= acknowledgeable offset <= log end offset
 
-Below the *recovery point* everything was synced; after a crash only what follows is checked. Below the *acknowledgeable
-offset* the broker may answer, advance the high watermark and report to a leader; it equals the log end offset except
-while a flush that `flush.messages` demands is outstanding.
+Everything below the *recovery point* is synced; recovery after a crash checks only what follows it. Below the
+*acknowledgeable offset* the broker may answer Produce, advance the high watermark and report its log end offset to the
+leader. The acknowledgeable offset equals the log end offset, except while a flush that `flush.messages` demands is
+outstanding.
 
-An append is one write of one batch, all checks before it and nothing that can fail behind it: if it raises, memory and
-file are as they were. Indexes and leader epochs change in memory; they reach the disk when a segment is sealed, with a
-flush, and at close. Leader epochs are written before the recovery point passes the batches that carry them, so a crash
-finds each epoch in the file or in a batch that recovery reads.
+A flush has three steps, and only the second one needs a thread: `flush_plan` runs on the event loop and lists what has
+to be synced; `FlushPlan.sync` runs in a worker thread; `flushed` runs on the event loop and moves the offsets. Appends,
+rolls and deletions may happen between the steps. A plan changes no state of the log before `flushed`; whatever a
+dropped plan should have synced is part of the next plan.
 
-A *flush* has three steps, so that only the middle one needs a thread: `flush_plan` notes on the loop what has to be
-synced and retains the files; `FlushPlan.sync` touches nothing else; `flushed` moves the offsets. Appends, rolls and
-deletions may happen in between; a truncation makes a plan that is under way worthless. A plan changes nothing until it
-is `flushed`: bytes, leader epochs and names of a plan that was dropped are in the next one.
-
-Who may call what. Everything is for the event loop, one step at a time, except the methods marked "Blocking: long",
-which run in a worker thread. Of these `offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may
-run beside the loop; during the others no other code may use the log.
-
-There are no locks here, no clock (`now_ms` comes with the call), and no trio.
+Threads: every method belongs to the event loop, except those marked "Blocking: long", which run in a worker thread.
+`offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may run while the event loop uses the log
+("beside the loop"); during the other ones no other code may use the log. This file has no locks, no clock (callers pass
+`now_ms`) and no trio.
 """
 
 from dataclasses import dataclass
@@ -59,16 +54,16 @@ from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Read", "open_log"]
 
-DELETIONS_AT_A_TIME = 8  # segments, each with its renames
+DELETIONS_AT_A_TIME = 8  # segments in one call on the event loop; each costs up to five renames
 
 
 @dataclass(slots=True)
 class Appended:
-    """Where a batch went; of a duplicate, where its original lies."""
+    """The offsets of an appended batch; for a duplicate, the offsets of the original batch."""
 
     base_offset: int
     last_offset: int
-    append_time_ms: int  # -1 unless the topic has LogAppendTime
+    append_time_ms: int  # -1 unless message.timestamp.type is LogAppendTime
     log_start_offset: int
     duplicate: bool
 
@@ -110,16 +105,19 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.acknowledgeable_offset = loaded.log_end_offset
-        self.flush_demanded = False  # a flush should follow soon: flush.messages asks for it, or a segment was sealed
+        self.flush_demanded = False  # a flush is due now: flush.messages was reached, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
-        self.first_dirty_offset: int | None = None  # up to where compaction has come; None if it never did
-        self.is_being_cleaned = False  # segments are being read in a thread: none may be removed
-        self.is_being_cut = False  # a truncation has the log for itself: nothing is read, flushed or deleted meanwhile
-        self.is_being_renamed = False  # its directory gets another name: no flush begins, and no segment goes
-        self._now_ms = now_ms  # the time last heard of
-        self._names_version = 1  # rises when a file is made that a flush must find again
-        self._names_saved = 0  # the version of the last directory sync
+        self.first_dirty_offset: int | None = None  # the cleaner's checkpoint; None if the log was never compacted
+        # The next three are set by the callers of long operations; the methods below refuse what would conflict.
+        self.is_being_cleaned = False  # the cleaner reads segments in a thread: no segment may be removed
+        self.is_being_cut = False  # a truncation runs in a thread: no read, flush or deletion
+        self.is_being_renamed = False  # the directory gets another name: no flush begins, no segment is deleted
+        self._now_ms = now_ms  # the last time passed in, for truncations, which get none
+        # A flush compares versions instead of clearing a flag: a change that comes while a sync is under way has a
+        # version above the plan's, so it stays due after `flushed`.
+        self._names_version = 1  # rises with each new segment: its file names need a directory sync
+        self._names_saved = 0  # the version that the last directory sync covered
         self._epochs_version = 1 if loaded.epochs_changed else 0
         self._epochs_saved = 0
 
@@ -132,7 +130,7 @@ class PartitionLog:
         return self.segments.size_bytes
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Note which topic this is a partition of, durably. Blocking: long."""
+        """Write the topic id to `partition.metadata` (KIP-516), durably. Blocking: long."""
         write_partition_metadata(self.segments.store.disk, f"{self.directory}/{PARTITION_METADATA}", topic_id)
         self.topic_id = topic_id
 
@@ -142,9 +140,10 @@ class PartitionLog:
     # -- append
 
     def append_as_leader(self, batch: Batch, *, leader_epoch: int, origin: Origin, now_ms: int) -> Appended | ErrorCode:
-        """Append one checked batch at the log end; StorageError leaves the log as it was. Blocking: short.
+        """Append one validated batch at the log end. Blocking: short.
 
-        Errors: those of `ProducerStates.check`. Afterwards look at `flush_demanded`.
+        Errors: those of `ProducerStates.check`. A StorageError leaves the log, in memory and on disk, as it was. The
+        caller looks at `flush_demanded` afterwards.
         """
         header = batch.header
         control = None
@@ -159,12 +158,16 @@ class PartitionLog:
         size_bytes = ENTRY_PREFIX_BYTES + header.batch_length
         timestamp = header.max_timestamp
         active = self._segment_for(size_bytes, base_offset, last_offset, timestamp, now_ms)
+        # `_is_new_epoch` raises for a past epoch, so it has to run before the write.
         is_new_epoch = leader_epoch != self.epochs.latest_epoch and self._is_new_epoch(leader_epoch)
+        # Base offset and leader epoch lie outside the batch's checksum, so the checksum stays valid.
         stamp(batch, base_offset, leader_epoch)
         position = active.size_bytes
         active.file.write(position, batch.data)
-        # It is in the log. Nothing below can fail.
+        # The batch is in the log now. Nothing below can fail, or memory and file would contradict each other.
         active.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
+        # The epoch changes only in memory. A flush writes the epoch file before the recovery point passes this batch,
+        # so after a crash each epoch is either in the file or in a batch that recovery reads.
         if is_new_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._epochs_version += 1
         if header.producer_id >= 0:
@@ -174,19 +177,20 @@ class PartitionLog:
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> Appended | ErrorCode:
-        """Append what a leader sent: any number of batches, as they are; a partial one at the end is left out.
+        """Append the batches of a leader's fetch response unchanged; a partial batch at the end is left out.
 
-        Errors, before anything was written: CORRUPT_MESSAGE (checksum, nonsense, also in a marker),
-        OFFSET_OUT_OF_RANGE (the offsets do not rise from our log end offset on). A StorageError leaves
-        the log as it was, or with whole pieces of a segment's size appended. Blocking: short, in proportion to the
-        records.
+        Errors, returned before anything is written: CORRUPT_MESSAGE (checksum, malformed batch or control record),
+        OFFSET_OUT_OF_RANGE (the offsets do not rise from this log's end offset on). A StorageError leaves the log
+        as it was, or with some of the pieces (one per segment) appended. Blocking: short, in proportion to the records.
         """
         entries: list[tuple[EntrySpan, memoryview]] = []
         end_offset = first_offset = self.log_end_offset
         try:
+            # Check everything before the first write: a bad batch must not leave half of a fetch response in the log.
             for span, data in walk_buffer(records):
                 if not is_intact(data):
                     return ErrorCode.CORRUPT_MESSAGE
+                # A gap is legal, for the leader's log may be compacted; an overlap is not.
                 if span.base_offset < end_offset:
                     return ErrorCode.OFFSET_OUT_OF_RANGE
                 check_marker(span, data)
@@ -201,7 +205,10 @@ class PartitionLog:
         return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, False)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """This replica leads from here on, in this epoch. Blocking: never; the next flush writes the file."""
+        """Note that this replica becomes leader in `leader_epoch`, which starts at the log end offset (KIP-101).
+
+        Blocking: never; the next flush writes the epoch file.
+        """
         if self.epochs.assign(leader_epoch, self.log_end_offset):
             self._epochs_version += 1
 
@@ -211,13 +218,15 @@ class PartitionLog:
         return Appended(refused.base_offset, refused.last_offset, refused.append_time_ms, self.log_start_offset, True)
 
     def _append_piece(self, piece: list[tuple[EntrySpan, memoryview]], records: memoryview, now_ms: int) -> None:
-        """Entries that go into one segment with one write."""
+        """Append entries that fit into one segment, with one write."""
         first, last = piece[0][0], piece[-1][0]
         data = records[first.position : last.position + last.size_bytes]
         timestamps = [max_timestamp_of(span, entry) for span, entry in piece]
         active = self._segment_for(len(data), first.base_offset, last.last_offset, max(timestamps), now_ms)
         start, interval = active.size_bytes, self.config.index_interval_bytes
         active.file.write(start, data)
+        # From here on nothing may fail: `check_marker` has already raised for the markers that `replay_producers`
+        # would refuse.
         for (span, entry), timestamp in zip(piece, timestamps, strict=True):
             position = start + span.position - first.position
             active.note(position, span.size_bytes, span.last_offset, timestamp, interval)
@@ -231,18 +240,22 @@ class PartitionLog:
     def _segment_for(
         self, size_bytes: int, first_offset: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> ActiveSegment:
-        """The segment that records of this size, offsets and time go into: a new one if it is time to roll."""
+        """The segment to append these records to: a new one if a roll is due."""
         active = self.segments.active
         if active.roll_due(self.config, size_bytes, last_offset, max_timestamp, now_ms):
+            # Kafka begins the segment at the batch's first offset. Beginning it at the log end leaves no gap between
+            # segments, so recovery takes a gap for a lost tail (README.md, "Opening a log"). Only a gap in the leader's
+            # offsets that does not fit a 32-bit relative offset makes that impossible.
             fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
             self._roll_at(self.log_end_offset if fits else first_offset, now_ms)
             return self.segments.active
+        # Saving index entries in steps keeps the pause at the next roll short.
         if active.is_index_save_due:
             active.save_indexes()
         return active
 
     def _is_new_epoch(self, leader_epoch: int) -> bool:
-        """Whether this epoch begins with the next batch; a negative one says nothing."""
+        """Whether the next batch is the first of this leader epoch; a negative epoch means that none is known."""
         latest = self.epochs.latest_epoch
         if latest is not None and 0 <= leader_epoch < latest:
             raise InvariantBroken(f"{self} holds records of leader epoch {latest}; {leader_epoch} is over")
@@ -257,7 +270,7 @@ class PartitionLog:
             )
 
     def _advance_log_end(self, log_end_offset: int) -> None:
-        """The log grew. With `flush.messages` records unsynced, none of them is acknowledged before the next sync."""
+        """Move the log end. Once `flush.messages` records are unsynced, nothing more is acknowledged before a sync."""
         self.log_end_offset = log_end_offset
         if log_end_offset - self.recovery_point < self.config.flush_messages:
             self.acknowledgeable_offset = log_end_offset
@@ -267,30 +280,30 @@ class PartitionLog:
     # -- roll
 
     def roll(self, now_ms: int) -> None:
-        """Begin a new segment at the log end, unless the active one is empty. Blocking: short (a few small files).
-
-        Kafka would begin it at the first offset of the batch to come; beginning it where the old one ends leaves no
-        hole between them, which is what tells recovery that nothing was lost.
-        """
+        """Begin a new segment at the log end, unless the active one is empty. Blocking: short (a few small files)."""
         self._roll_at(self.log_end_offset, now_ms)
 
     def _roll_at(self, base_offset: int, now_ms: int) -> None:
         if base_offset == self.segments.active.base_offset:
             return
+        # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
+        # read at this segment starts from it.
         self.segments.roll(base_offset, self.producers.encode_snapshot(), now_ms)
         self._now_ms = now_ms
         self._names_version += 1
+        # Kafka, too, flushes a sealed segment soon: recovery then reads little, and the cleaner may take the segment.
         self.flush_demanded = True
 
     # -- read
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool = True) -> Read | ErrorCode:
-        """What to send from the batch that holds `offset` on: of one segment, below `end_offset`, up to `max_bytes`.
+        """The byte range to send: from the batch that holds `offset`, in one segment, below `end_offset`.
 
-        The first batch comes whole if `at_least_one`, whatever its size; the last one may be cut, as in Kafka. Nothing
-        at the log end. Errors: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the file is damaged; NOT_LEADER_OR_FOLLOWER
-        while the log is being cut. Blocking: short.
+        At most `max_bytes`; with `at_least_one` the first batch is complete whatever its size (KIP-74). The last batch
+        may be cut, as in Kafka. At the log end the range is empty. Errors: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the
+        file is damaged; NOT_LEADER_OR_FOLLOWER during a truncation. Blocking: short.
         """
+        # A truncation changes segments in a thread. This error makes the client refresh its metadata and retry.
         if self.is_being_cut:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         log_end_offset = self.log_end_offset
@@ -304,12 +317,14 @@ class PartitionLog:
     # -- transactions
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset that may belong to an undecided transaction; of one that is partly deleted, our first."""
+        """The first offset that may belong to an undecided transaction, None if all are decided (KIP-98)."""
+        # The transaction may begin below the log start offset, when DeleteRecords or retention removed its first
+        # records.
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         return None if first_unstable is None else max(first_unstable, self.log_start_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where a read_committed consumer stops."""
+        """The LSO: a read_committed consumer reads below it."""
         first_unstable = self.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
 
@@ -317,10 +332,10 @@ class PartitionLog:
         """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
         return self.segments.aborted_transactions(start_offset, end_offset)
 
-    # -- search by time, in a thread beside the loop, step by step; SearchDisturbed where the log does not keep still
+    # -- search by time: a worker thread runs it step by step; SearchDisturbed if segments change too often meanwhile
 
     def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Steps[RecordTime | None]:
-        """The first record as new as this, if it lies below `end_offset`. Blocking: long; beside the loop."""
+        """The first record at or after `timestamp_ms`, if below `end_offset`. Blocking: long; beside the loop."""
         found = yield from self.segments.find_time(timestamp_ms, self.log_start_offset)
         return found if found is not None and found.offset < end_offset else None
 
@@ -331,48 +346,56 @@ class PartitionLog:
     # -- flush
 
     def flush_plan(self) -> FlushPlan | None:
-        """What to sync now, None if nothing: the segments from the recovery point on. Blocking: never.
+        """What has to be synced now: the segments from the recovery point on. None if nothing. Blocking: never.
 
-        One plan at a time: until it is `flushed`, the directory must keep its name.
+        There may be one plan at a time. Until it is `flushed`, the directory must keep its name.
         """
         epochs_changed = self._epochs_version != self._epochs_saved
+        # A plan opens files by path in its thread, and a truncation or a rename of the directory invalidates the paths.
         if self.is_being_cut or self.is_being_renamed:
             return None
         names_changed = self._names_version != self._names_saved
         if self.recovery_point >= self.log_end_offset and not (names_changed or epochs_changed):
             return None
+        # Formatted here, on the loop: the epochs may change while the thread writes the file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
         return FlushPlan(self, epochs, self._epochs_version, self._names_version if names_changed else None)
 
     def flushed(self, plan: FlushPlan) -> None:
-        """The plan's sync succeeded. Blocking: never."""
+        """Take over the result of a plan whose `sync` succeeded. Blocking: never."""
         plan.release()
         self._epochs_saved = plan.epochs_version
         if plan.names_version is not None:
             self._names_saved = plan.names_version
+        # Segments were truncated, deleted or replaced during the sync: `plan.offset` may lie in other bytes than those
+        # that were synced, so the recovery point stays and the next plan syncs again.
         if plan.generation == self.segments.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
         self._settle()
 
     def _settle(self) -> None:
-        """What may be acknowledged, and whether more is to be flushed, after the recovery point moved."""
+        """Compute `acknowledgeable_offset` and `flush_demanded` after the recovery point moved."""
         if self.log_end_offset - self.recovery_point < self.config.flush_messages:
             self.acknowledgeable_offset = self.log_end_offset
+            # Below flush.messages only a sealed segment that is not synced yet demands a flush.
             self.flush_demanded = self.recovery_point < self.segments.active.base_offset
         else:
             self.acknowledgeable_offset = max(self.acknowledgeable_offset, self.recovery_point)
             self.flush_demanded = True
 
     def unsynced_segments(self) -> list[Segment]:
-        """The segments that a flush has to sync; the first one also if the recovery point is just at its end, for its
-        indexes were saved when it was sealed, which may have been since."""
+        """The segments that a flush has to sync, oldest first."""
+        # The -1 includes the segment that ends exactly at the recovery point: its records are synced, but its indexes
+        # were saved when it was sealed, which may have been after that sync.
         return self.segments.since(self.recovery_point - 1)
 
     def _sync_everything(self) -> None:
-        """The whole of a flush, in a thread, while no other code uses the log."""
+        """All three steps of a flush, in a thread, while no other code uses the log."""
         for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
         disk = self.segments.store.disk
+        # The epoch file is written before the recovery point moves: recovery learns only the epochs of batches behind
+        # it.
         if self._epochs_version != self._epochs_saved:
             path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
             disk.replace_file(path, format_leader_epochs(self.epochs).encode())
@@ -385,9 +408,9 @@ class PartitionLog:
     # -- the beginning of the log
 
     def raise_log_start(self, offset: int) -> None:
-        """Forget what lies before `offset`; whole segments go with the next retention check. Blocking: never.
+        """Raise the log start offset (KIP-107); the next retention check deletes the segments below. Blocking: never.
 
-        It lasts when the caller has written the log start checkpoint.
+        It is durable once the caller has written `log-start-offset-checkpoint`.
         """
         if offset > self.log_end_offset:
             raise InvariantBroken(f"{self} cannot start at {offset}")
@@ -397,11 +420,10 @@ class PartitionLog:
                 self._epochs_version += 1
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Let go of segments by time, size and log start offset; returns how many. Blocking: short (renames).
+        """Delete old segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
-        A few at a time: call it again until it returns 0. None while the log is being cleaned, cut or renamed.
-
-        Their files are called .deleted from now on; `remove_deleted` removes them.
+        It deletes a few segments per call, so call it until it returns 0. It returns 0 while the log is being cleaned,
+        truncated or renamed. The files are renamed to .deleted; `remove_deleted` removes them later.
         """
         if self.is_being_cleaned or self.is_being_cut or self.is_being_renamed:
             return 0
@@ -418,37 +440,41 @@ class PartitionLog:
         if count == 0:
             return 0
         count = min(count, DELETIONS_AT_A_TIME)
+        # A log always has an active segment, so a new one must exist before the last one is deleted.
         if count == len(self.segments):
             self.roll(now_ms)
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
         first_offset = self.segments[0].base_offset
         self.raise_log_start(first_offset)
+        # The recovery point may not lie below the first segment: there is nothing left there to sync.
         self.recovery_point = max(self.recovery_point, first_offset)
         return count
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files that were deleted `file.delete.delay.ms` ago. Blocking: long; beside the loop."""
+        """Remove .deleted files after `file.delete.delay.ms`; returns how many. Blocking: long; beside the loop."""
         return self.segments.remove_deleted(now_ms)
 
     @property
     def has_deleted_files(self) -> bool:
-        """Whether files of deleted segments still wait for their removal."""
+        """Whether .deleted files still wait for their removal."""
         return self.segments.has_deleted_files
 
-    # -- truncation, in a thread that has the log for itself
+    # -- truncation, in a worker thread, while no other code uses the log
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut off everything from `offset` on, durably; a batch that holds it goes as a whole. True if anything went.
+        """Remove everything from `offset` on, durably, with the whole batch that holds it. True if any record went.
 
-        No other code may use the log meanwhile. The recovery point may have fallen: it must be checkpointed before the
-        next append, or a crash would believe what was written in its place. Blocking: long; never if nothing is to go.
+        No other code may use the log meanwhile. Blocking: long; never if there is nothing to remove.
 
-        A leader epoch in which nothing was written goes in any case: the leader may never have known of it.
+        The recovery point may fall. The caller must write its checkpoint before the next append: with the old
+        checkpoint a start after a crash would skip the check of the records appended in place of the removed ones.
         """
         if offset >= self.log_end_offset:
+            # A leader epoch without records goes in any case: the current leader may have no such epoch in its history.
             if self.epochs.truncate_from_end(self.log_end_offset):
                 self._epochs_version += 1
             return False
+        # No batch of this log lies below `offset`, so there is nothing to keep.
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
@@ -456,15 +482,15 @@ class PartitionLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Delete all records and begin again at `offset`. As `truncate_to` otherwise. Blocking: long."""
+        """Delete all records and restart the log at `offset`. The rules of `truncate_to` apply. Blocking: long."""
         self.segments.start_over(offset, self._now_ms)
         self.log_start_offset = offset
         self.epochs.clear()
-        self.recovery_point = offset  # there is nothing that could be lost
+        self.recovery_point = offset  # an empty log has nothing to check after a crash
         self._end_at(offset)
 
     def _end_at(self, log_end_offset: int) -> None:
-        """After a cut: everything else that speaks of later offsets."""
+        """After a truncation: lower everything else that refers to offsets at or above the new log end."""
         self.log_end_offset = log_end_offset
         self.log_start_offset = min(self.log_start_offset, log_end_offset)
         self.recovery_point = min(self.recovery_point, log_end_offset)
@@ -473,9 +499,12 @@ class PartitionLog:
             self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
         self.epochs.truncate_from_end(log_end_offset)
         self._epochs_version += 1
+        # A snapshot above the log end describes producers whose records are gone. Its removal is synced before the next
+        # append, or a crash could bring it back beside other records with the same offsets.
         snapshots = self.segments.list_snapshots()
         snapshots = remove_snapshots(self.segments.store, snapshots, [s for s in snapshots if s > log_end_offset])
         self.segments.store.disk.sync_directory(self.directory)
+        # Producer state cannot be rolled back, so it is loaded again: newest snapshot left, then the records behind it.
         load_producers(
             self.segments.store,
             self.producers,
@@ -488,18 +517,21 @@ class PartitionLog:
         )
         self._settle()
 
-    # -- a move to another log directory
+    # -- a move to another log directory (KIP-113)
 
     def succeed(self, log: "PartitionLog") -> None:
-        """Take the place of a log that has the same end: what it knows beyond its records. Blocking: never."""
+        """Take over from `log`, whose copy this is and which ends at the same offset, the state beside the records.
+
+        Blocking: never.
+        """
         self.producers, self.epochs, self.first_dirty_offset = log.producers, log.epochs, log.first_dirty_offset
         self._epochs_version += 1
         self.raise_log_start(log.log_start_offset)
 
     def rename_directory(self, directory: str) -> None:
-        """Give the directory another name beside its old one. Blocking: short. Durable: no.
+        """Rename the log's directory within its parent directory. Blocking: short. Durable: no.
 
-        Nothing may be working on the files by their names meanwhile.
+        No thread may open files of the log by path meanwhile.
         """
         store = self.segments.store
         store.disk.rename(store.directory, directory)
@@ -509,16 +541,17 @@ class PartitionLog:
     # -- the end
 
     def close(self, now_ms: int) -> None:
-        """Write down and sync everything, so that the next start need not look at the records. Blocking: long."""
+        """Save and sync everything for a clean start, which does not read the records. Blocking: long."""
         self._now_ms = now_ms
         store = self.segments.store
         self.segments.active.finish()
+        # With a snapshot at the log end, a clean start replays no records.
         store.save(store.path(self.log_end_offset, SNAPSHOT), self.producers.encode_snapshot())
         self._sync_everything()
         self.abandon()
 
     def abandon(self) -> None:
-        """Give up all files as they are: the directory failed, or the log is deleted. Blocking: never."""
+        """Close all files without saving: the log directory failed, or the log is deleted. Blocking: never."""
         self.segments.store.open_files.drop_directory(self.directory)
 
 
@@ -535,9 +568,9 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
     now_ms: int,
     open_files: OpenFiles | None = None,
 ) -> PartitionLog:
-    """Open a log, made if it does not exist; after an unclean shutdown check, repair and sync it. Blocking: long.
+    """Open a log, creating it if needed; after an unclean shutdown, check, repair and sync it. Blocking: long.
 
-    The three offsets are those of the checkpoints (0 or None if they know nothing).
+    The three offsets come from the checkpoint files (0 or None where a file has no entry for this partition).
     """
     make_durable_directory(disk, directory)
     store = SegmentStore(disk, directory, OpenFiles(disk) if open_files is None else open_files)
@@ -554,9 +587,10 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
         log = PartitionLog(store, topic_partition, config, loaded, now_ms)
         log.first_dirty_offset = first_dirty_offset
         log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
+        # Recovery rebuilt indexes, epochs and snapshots; synced here, they let the recovery point rise to the log end.
         if not clean:
             log._sync_everything()
         return log
     except BaseException:
-        store.open_files.drop_directory(directory)  # the disk failed after the active segment was opened
+        store.open_files.drop_directory(directory)  # the active segment may already be open: do not leak its descriptor
         raise

@@ -1,23 +1,20 @@
 """What a partition knows of the producers that write to it (pure): KIP-98, reference D.5.
 
 *Idempotence.* A producer numbers its records; the partition remembers the last five batches of each producer id. A
-batch that repeats one of them was already appended: it is answered with the offsets of the original. Any other batch
-must continue the sequence, or it is refused. Sequence numbers are 31 bits and wrap from 2^31-1 to 0.
+batch that repeats one of them is a duplicate, and is answered with the offsets of the original. Any other batch must
+continue the sequence, or it is refused. Sequence numbers have 31 bits and wrap from 2^31-1 to 0.
 
-*Transactions.* The first transactional batch of a producer opens a transaction in this partition; a control batch (a
-marker, written by the transaction coordinator) completes it. Reading is stable up to the first offset that may still
-belong to an undecided transaction:
+*Transactions.* The first transactional batch of a producer opens a transaction in this partition; a control batch (the
+marker, written by the transaction coordinator) completes it. The LSO follows from:
 
     first unstable offset = min(first offset of the oldest open transaction,
                                 first offset of the oldest completed one whose marker is not below the high watermark)
 
-*Decide, then act.* `check` decides about a batch and changes nothing; `update` follows the append, and replays the log
-after a start or a truncation, beginning from a snapshot. Thus restart and fail-over run the same code as appends.
-Only appends of clients are checked for sequence; what a leader accepted, its follower takes over as it is.
+`check` decides about a batch and changes nothing; `update` takes over a batch that is in the log. Appends call both.
+Recovery, truncation and followers call only `update`: a follower stores what the leader accepted.
 
-The snapshot (`<offset>.snapshot`, reference D.4) holds what is known of each producer when the log ended at that
-offset. Of the five batches it keeps only the last, as in Kafka; `duplicate_search.py` finds older ones when they are
-sent again.
+The snapshot (`<offset>.snapshot`, reference D.4) holds the state of each producer when the log ended at that offset. Of
+the five batches it keeps only the last, as in Kafka; `duplicate_search.py` finds older ones when they are sent again.
 """
 
 import heapq
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.wire.record_reader import ControlRecord
     from barnabas.wire.records import BatchHeader
 
-BATCHES_REMEMBERED = 5  # as many requests as a client may have in flight and still be idempotent
+BATCHES_REMEMBERED = 5  # the largest max.in.flight.requests.per.connection of an idempotent producer
 NO_SEQUENCE = -1
 NO_EPOCH = -1
 ABORT_MARKER = 0
@@ -44,15 +41,15 @@ SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, CRC-32C of everything after it, number of entries
 _SNAPSHOT_CRC_START = 6
 _ENTRY = struct.Struct(">qhiqiqiq")  # the fields of a `Producer`
-_EXPIRY = struct.Struct(">26xq4xq")  # two of them: the last timestamp, the first offset of the open transaction
-# A remembered batch: first and last sequence, offset delta, last offset, timestamp.
+_EXPIRY = struct.Struct(">26xq4xq")  # of an _ENTRY: last timestamp, first offset of the open transaction
+# A remembered batch: first and last sequence, offset delta, last offset, max timestamp.
 _BATCH = struct.Struct(">iiiqq")
-_NUMBERS = struct.Struct(">ii")  # how it begins
+_NUMBERS = struct.Struct(">ii")  # of a _BATCH: first and last sequence
 _BATCHES_BYTES_MAX = BATCHES_REMEMBERED * _BATCH.size
 
 
 class Origin(Enum):
-    """Where a batch comes from; it decides what is checked."""
+    """The writer of a batch; it decides which checks apply."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -60,7 +57,7 @@ class Origin(Enum):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already: where, and the timestamp it was remembered with."""
+    """The batch is already in the log: its offsets there and its max timestamp."""
 
     base_offset: int
     last_offset: int
@@ -68,41 +65,41 @@ class Duplicate(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A marker ended a transaction that had records here; an aborted one goes into the `.txnindex`."""
+    """A marker completed a transaction with records in this partition; an aborted one goes into the `.txnindex`."""
 
     producer_id: int
     first_offset: int
     last_offset: int  # the marker's own offset
-    last_stable_offset: int  # the first offset of the oldest other open transaction, else behind the marker
+    last_stable_offset: int  # first offset of the oldest other open transaction, else the marker's offset + 1
     aborted: bool
 
 
 class SnapshotCorrupt(Exception):
-    """A `.snapshot` cannot be read; an older one and the log after it serve as well."""
+    """A `.snapshot` is damaged. The caller uses an older one and replays more of the log."""
 
 
 class Producer(NamedTuple):
-    """What is known of one producer id in one partition: the fields of a snapshot's entry, in its order."""
+    """The state of one producer id in one partition: the fields of a snapshot entry, in the order of the file."""
 
     producer_id: int
     epoch: int
-    last_sequence: int = NO_SEQUENCE  # the number of its last record, -1 before any in this epoch
-    last_offset: int = NO_OFFSET  # and its offset
+    last_sequence: int = NO_SEQUENCE  # sequence of its last record, -1 before the first one of this epoch
+    last_offset: int = NO_OFFSET  # offset of its last record
     offset_delta: int = 0  # between the first and the last record of its last batch
     last_timestamp: int = -1
     coordinator_epoch: int = NO_EPOCH
-    first_offset: int = NO_OFFSET  # of the open transaction
+    first_offset: int = NO_OFFSET  # of its open transaction, -1 without
 
     @property
     def transaction_first_offset(self) -> int | None:
-        """Where its open transaction begins; None if none is open."""
+        """The first offset of its open transaction; None if none is open."""
         return None if self.first_offset == NO_OFFSET else self.first_offset
 
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, epoch {self.epoch}, last sequence {self.last_sequence})"
 
 
-_as_producer = partial(tuple.__new__, Producer)  # as `Producer._make`, without a frame: this is done at each append
+_as_producer = partial(tuple.__new__, Producer)  # `Producer._make` without a Python frame: each append needs it
 
 
 def sequence_before(sequence: int, count: int) -> int:
@@ -116,27 +113,28 @@ def sequence_after(sequence: int, count: int) -> int:
 
 
 class ProducerStates:
-    """What is known of each producer id, and the transactions that are open or not yet replicated.
+    """The state of each producer id, and the transactions that are open or whose marker is not yet replicated."""
 
-    A partition may have hundreds of thousands of producers, so each is two strings of bytes: the snapshot's entry, and
-    the last batches.
-    """
+    # A partition may have hundreds of thousands of producers, so a producer is kept as two packed byte strings instead
+    # of objects: its snapshot entry and its last batches. A snapshot is then a plain join.
 
     __slots__ = ("_batches", "_completed", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
         self._entries: dict[int, bytes] = {}
-        self._batches: dict[int, bytes] = {}  # of its epoch: oldest first, at most five
-        self._open_transactions: dict[int, int] = {}  # first offset -> producer id; rising, for the log only grows
+        self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
+        # First offset -> producer id. Insertion order is offset order, because the log only grows: the first key is the
+        # oldest open transaction.
+        self._open_transactions: dict[int, int] = {}
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
 
     def get(self, producer_id: int) -> Producer | None:
-        """What is known of this producer."""
+        """The state of this producer; None if it is unknown or expired."""
         entry = self._entries.get(producer_id)
         return None if entry is None else _as_producer(_ENTRY.unpack(entry))
 
     def oldest_remembered(self, producer_id: int) -> int | None:
-        """The base offset of the oldest of its batches that are remembered."""
+        """The base offset of its oldest remembered batch; None without any."""
         batches = self._batches.get(producer_id)
         if not batches:
             return None
@@ -144,11 +142,11 @@ class ProducerStates:
         return int(last_offset - offset_delta)
 
     def ids(self) -> list[int]:
-        """All producers."""
+        """All producer ids."""
         return list(self._entries)
 
     def __iter__(self) -> Iterator[Producer]:
-        """All producers as they are now: for DescribeProducers, and for the cleaner, which keeps their last batch."""
+        """All producers as they are now (for DescribeProducers, and for the cleaner, which keeps their last batches)."""
         return map(_as_producer, map(_ENTRY.unpack, list(self._entries.values())))
 
     def __len__(self) -> int:
@@ -159,45 +157,51 @@ class ProducerStates:
     def check(
         self, header: "BatchHeader", origin: Origin, *, control: "ControlRecord | None" = None
     ) -> Duplicate | ErrorCode | None:
-        """Whether this batch may be appended (None); changes nothing. `control` is what a control batch says.
+        """None if this batch may be appended. Changes nothing. `control` is the record of a control batch.
 
         Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return None
         producer = self.get(header.producer_id)
-        if producer is None:  # unknown, or expired: any sequence may begin, in any epoch that there is
+        # An unknown producer may have expired, or its records may be deleted (KIP-360): any sequence is accepted.
+        if producer is None:
             return None if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
+        # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
         if origin is Origin.CLIENT and not header.is_control and header.producer_epoch == producer.epoch:
             duplicate = self._find_duplicate(header)
             if duplicate is not None:
                 return duplicate
         if header.producer_epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator since.
         if header.is_control:
             fenced = control is not None and control.coordinator_epoch < producer.coordinator_epoch
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else None
         if origin is Origin.CLIENT and not _continues(producer, header.producer_epoch, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        # A plain batch inside an open transaction would be read as part of it: an abort would drop it.
         if producer.transaction_first_offset is not None and not header.is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return None
 
     def is_behind(self, header: "BatchHeader") -> bool:
-        """Whether a batch that was refused as out of order is an old one of its epoch, which may be in the log."""
+        """Whether a batch refused as out of order lies before the last sequence, so that it may be in the log."""
         producer = self.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
+        # Sequences wrap, so "before" means: less than half of the number range behind the last sequence.
         return (producer.last_sequence - header.last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
     def _find_duplicate(self, header: "BatchHeader") -> Duplicate | None:
-        """The remembered batch with just these numbers."""
+        """The remembered batch with the same first and last sequence."""
         batches = self._batches.get(header.producer_id, b"")
         numbers = _NUMBERS.pack(header.base_sequence, header.last_sequence)
+        # One search in bytes answers the usual case, that there is no duplicate.
         if numbers not in batches:
             return None
         for position in range(0, len(batches), _BATCH.size):
-            if batches.startswith(numbers, position):  # and not by chance across two fields
+            if batches.startswith(numbers, position):  # the search above may also match across fields
                 _, _, offset_delta, last_offset, timestamp = _BATCH.unpack_from(batches, position)
                 return Duplicate(last_offset - offset_delta, last_offset, timestamp)
         return None
@@ -205,10 +209,11 @@ class ProducerStates:
     # -- act
 
     def update(self, header: "BatchHeader", *, control: "ControlRecord | None" = None) -> CompletedTransaction | None:
-        """Take over a batch that is in the log at `header.base_offset`; a marker may complete a transaction.
+        """Take over a batch that is in the log at `header.base_offset`.
 
-        A control batch without a record (compaction removed it) changes nothing.
+        Returns the transaction that a marker completed, if any.
         """
+        # Compaction may have removed the record of a control batch; then it changes nothing.
         if header.producer_id == NO_PRODUCER_ID or (header.is_control and control is None):
             return None
         producer_id = header.producer_id
@@ -219,6 +224,7 @@ class ProducerStates:
             return self._complete_transaction(producer, header, control)
         first_offset = producer.first_offset
         if header.is_transactional and first_offset == NO_OFFSET:
+            # Appends come in offset order, so this insertion keeps the dictionary sorted.
             first_offset = header.base_offset
             self._open_transactions[first_offset] = producer_id
         last_sequence, last_offset, timestamp = header.last_sequence, header.last_offset, header.max_timestamp
@@ -238,7 +244,8 @@ class ProducerStates:
         return None
 
     def _begin_epoch(self, producer: Producer | None, header: "BatchHeader") -> Producer:
-        """A batch or marker of another epoch than before was written, which forgets the batches."""
+        """The state at the first batch or marker of another epoch; an open transaction stays open."""
+        # Sequences restart with the epoch, so the batches of the old epoch no longer identify duplicates.
         self._batches.pop(header.producer_id, None)
         if producer is None:
             return Producer(header.producer_id, header.producer_epoch)
@@ -253,14 +260,17 @@ class ProducerStates:
         self, producer: Producer, header: "BatchHeader", control: "ControlRecord"
     ) -> CompletedTransaction | None:
         offset, first_offset = header.base_offset, producer.transaction_first_offset
+        # The coordinator epoch is noted even without an open transaction: it fences markers of older coordinators.
         after = producer._replace(
             last_timestamp=header.max_timestamp, coordinator_epoch=control.coordinator_epoch, first_offset=NO_OFFSET
         )
         self._entries[producer.producer_id] = _ENTRY.pack(*after)
         if first_offset is None:
-            return None  # nothing was written here, so nothing becomes stable
+            return None  # the producer wrote no record of this transaction to this partition
         if self._open_transactions.pop(first_offset, None) != producer.producer_id:
             raise InvariantBroken(f"{producer} has a transaction from {first_offset} that is not listed as open")
+        # The transaction stays unstable until its marker is below the high watermark: until then the marker may still
+        # be truncated.
         heapq.heappush(self._completed, (first_offset, offset))
         last_stable_offset = next(iter(self._open_transactions), offset + 1)
         return CompletedTransaction(
@@ -268,7 +278,7 @@ class ProducerStates:
         )
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset that may belong to an undecided transaction; None if everything is decided."""
+        """The first offset that may belong to an undecided transaction; None if all are decided."""
         self.forget_committed(high_watermark)
         completed = self._completed
         oldest_open = next(iter(self._open_transactions), None)
@@ -277,23 +287,21 @@ class ProducerStates:
         return completed[0][0] if oldest_open is None else min(oldest_open, completed[0][0])
 
     def forget_committed(self, high_watermark: int) -> None:
-        """Forget the completed transactions whose marker lies below the high watermark, which only rises.
-
-        It falls only with a truncation, after which the state is loaded again.
-        """
+        """Forget the completed transactions whose marker lies below the high watermark."""
+        # This cannot come too early: the high watermark only falls with a truncation, which loads the state again.
         completed = self._completed
         while completed and completed[0][1] < high_watermark:
             heapq.heappop(completed)
 
     @property
     def uncommitted_count(self) -> int:
-        """How many transactions are completed, and not known to be committed."""
+        """The number of completed transactions whose marker is not known to be below the high watermark."""
         return len(self._completed)
 
     def expire(self, now_ms: int, producer_id_expiration_ms: int, among: Iterable[int] | None = None) -> int:
-        """Forget who has not written for so long and has no open transaction; returns how many that were.
+        """Remove the producers without an open transaction that wrote nothing for `producer_id_expiration_ms`.
 
-        Only some are looked at where `among` says which: those of `ids`, which may have gone since.
+        Returns how many. With `among` only these ids are checked; they may be unknown by now.
         """
         entries = self._entries
         expired = [
@@ -307,7 +315,7 @@ class ProducerStates:
         return len(expired)
 
     def clear(self) -> None:
-        """Forget everything: the log was emptied, or is going to be replayed from its beginning."""
+        """Forget everything: the log was emptied, or is replayed from its start."""
         self._entries.clear()
         self._batches.clear()
         self._open_transactions.clear()
@@ -316,13 +324,14 @@ class ProducerStates:
     # -- snapshots
 
     def encode_snapshot(self) -> bytes:
-        """The content of a `.snapshot` file. Quick, for it is made whenever a log rolls."""
+        """The content of a `.snapshot` file. Blocking: never; each roll on the event loop makes one."""
         body = b"".join(self._entries.values())
         crc = _checksum(len(self._entries).to_bytes(4, "big") + body)
         return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(self._entries)) + body
 
     def load_snapshot(self, data: bytes, now_ms: int, producer_id_expiration_ms: int) -> None:
-        """Become what the snapshot says, without the producers that have expired since. SnapshotCorrupt if damaged."""
+        """Replace the state by the snapshot's, without the producers that expired since. SnapshotCorrupt if damaged."""
+        # Decode all of it first: a damaged snapshot must not leave half of its producers.
         producers = list(decode_snapshot(data))
         self.clear()
         opened = []
@@ -334,14 +343,15 @@ class ProducerStates:
             if producer.last_offset >= 0:
                 self._batches[producer.producer_id] = _last_batch(producer)
             if producer.first_offset != NO_OFFSET:
+                # A snapshot is not ordered by offset, but `_open_transactions` has to be: they are sorted below.
                 opened.append((producer.first_offset, producer.producer_id))
         self._open_transactions.update(sorted(opened))
 
 
 def _continues(producer: Producer, epoch: int, first_sequence: int) -> bool:
-    """Whether a batch of this producer may begin with this sequence number."""
+    """Whether a client's batch with this epoch and first sequence may follow the producer's last one."""
     if producer.epoch == NO_EPOCH:
-        return True  # what is known comes from nothing: the producer's records may all be deleted
+        return True  # the state comes from no record of the producer: its records may all be deleted
     if epoch != producer.epoch:
         return first_sequence == 0
     last = producer.last_sequence
@@ -356,20 +366,20 @@ def _is_expired(entry: bytes, now_ms: int, producer_id_expiration_ms: int) -> bo
 
 
 def _last_batch(producer: Producer) -> bytes:
-    """What a snapshot keeps of the last batches."""
+    """The one remembered batch that can be rebuilt from a snapshot entry."""
     _, _, last_sequence, last_offset, offset_delta, last_timestamp, _, _ = producer
     first_sequence = sequence_before(last_sequence, offset_delta)
     return _BATCH.pack(first_sequence, last_sequence, offset_delta, last_offset, last_timestamp)
 
 
 def _checksum(content: bytes | memoryview) -> int:
-    from crc32c import crc32c  # slow to import, and a start without old logs has no need of it
+    from crc32c import crc32c  # slow to import; a start without snapshots does not need it
 
     return crc32c(content)
 
 
 def decode_snapshot(data: bytes) -> Iterator[Producer]:
-    """The producers of a `.snapshot` file, in its order. SnapshotCorrupt where it is damaged."""
+    """The producers of a `.snapshot` file, in file order. SnapshotCorrupt if it is damaged."""
     if len(data) < _SNAPSHOT_HEADER.size:
         raise SnapshotCorrupt(f"{len(data)} bytes are too few")
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)

@@ -1,9 +1,11 @@
 """One segment of a log: a `.log` file that starts at a base offset, and the indexes beside it (reference D.2-D.6).
 
-Two classes. A `Segment` is sealed: its files do not change any more, and are opened on use. The last segment of a log
-is an `ActiveSegment`: its file stays open, its indexes live in memory and are saved now and then, and when it is sealed
-or closed. Until then the index files are stale but never wrong (see `index.py`), and an append costs one write. After a
-crash recovery rebuilds the indexes of every segment from the recovery point on, so nothing is lost by saving late.
+A `Segment` is sealed: its files do not change any more, and are opened on use. The last segment of a log is an
+`ActiveSegment`: its `.log` file stays open and its indexes live in memory. The index files follow in steps, and are
+complete when the segment is sealed or closed; until then they are too short but never wrong (see `index.py`), so an
+append costs one write. After a crash recovery rebuilds the indexes of every segment from the recovery point on.
+
+Methods that only read take `open_file`: `SegmentStore.shared` on the event loop, `SegmentStore.private` in a thread.
 """
 
 import struct
@@ -49,11 +51,11 @@ from barnabas.wire.sentinels import NO_TIMESTAMP
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
 
-INDEX_SAVE_STEP_BYTES = 64 * 1024  # 8192 entries, by default one for each 4 KiB of the log
+INDEX_SAVE_STEP_BYTES = 64 * 1024  # 8192 entries of the .index: 32 MiB of log at the default index.interval.bytes
 
 
 class RecordTime(NamedTuple):
-    """A record that a search by time found."""
+    """The record that a search by timestamp found (ListOffsets)."""
 
     timestamp: int
     offset: int
@@ -61,7 +63,7 @@ class RecordTime(NamedTuple):
 
 
 class RollRules(Protocol):
-    """When a segment is full: TopicConfig."""
+    """The topic settings that decide when a segment is rolled; `TopicConfig` has them."""
 
     @property
     def segment_bytes(self) -> int: ...
@@ -83,7 +85,7 @@ class RollRules(Protocol):
 
 
 class Segment:
-    """A sealed segment. `next_base_offset` is where the following one begins (None only for the active segment)."""
+    """A sealed segment. `next_base_offset` is the base offset of the following one (None for the active segment)."""
 
     __slots__ = (
         "_first",
@@ -109,7 +111,10 @@ class Segment:
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
         self.has_transactions = has_transactions
-        self.is_removed = False  # set before its files are renamed or removed; a thread may be looking for them
+        # Set before the files are renamed or removed: a sync in a thread that misses a file then knows why.
+        self.is_removed = False
+        # Cached by the two methods below: retention and the cleaner ask for them at every check, and they cannot
+        # change.
         self._first: int | None = None
         self._largest: TimeEntry | None = None
 
@@ -118,13 +123,13 @@ class Segment:
         return self.store.path(self.base_offset, LOG)
 
     def start_position(self, offset: int, open_file: Opener) -> int:
-        """From where to walk to find `offset`. Blocking: short."""
+        """The file position from which to walk to `offset`, by the offset index. Blocking: short."""
         with open_file(self.store.path(self.base_offset, INDEX)) as file:
             found = find_in_file(file, OFFSET_ENTRY, offset - self.base_offset)
         return found[1] if found else 0
 
     def entry_position(self, position: int, open_file: Opener) -> int:
-        """Where an entry begins, at this position or not far before it. Blocking: short (segment.index.bytes)."""
+        """The position of the last indexed entry at or before `position`; 0 without. Blocking: short."""
         with open_file(self.store.path(self.base_offset, INDEX)) as file:
             return position_at_most(read_entries(file, OFFSET_ENTRY), position)
 
@@ -135,41 +140,45 @@ class Segment:
             return find_entry(file, position, self.size_bytes, offset)
 
     def largest(self, open_file: Opener) -> TimeEntry:
-        """The largest timestamp, and the last offset of the batch that has it; (-1, base) without. Blocking: short."""
+        """The largest timestamp and the last offset of its batch; (-1, base offset) without any. Blocking: short."""
         if self._largest is None:
+            # `finish` wrote the segment's largest timestamp as the last entry, so no record needs to be read.
             with open_file(self.store.path(self.base_offset, TIME_INDEX)) as file:
                 timestamp, relative = last_in_file(file, TIME_ENTRY) or (NO_TIMESTAMP, 0)
             self._largest = TimeEntry(timestamp, self.base_offset + relative)
         return self._largest
 
     def largest_timestamp_ms(self) -> int:
-        """What retention by time goes by: the newest record, or the file's time if records bear none."""
+        """The time that retention.ms counts from: the largest timestamp, or the file's mtime if records have none."""
         timestamp = self.largest(self.store.shared).timestamp
         return timestamp if timestamp >= 0 else self.store.disk.modified_ms(self.path)
 
     def first_timestamp_ms(self) -> int:
-        """The largest timestamp of the first batch: what compaction after a time counts from; -1 without."""
+        """The max timestamp of the first batch, from which max.compaction.lag.ms counts (KIP-354); -1 without."""
         if self._first is None:
             with self.store.shared(self.path) as file:
                 self._first = _first_timestamp(file)
         return self._first
 
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
-        """An offset before which no record is as new as `timestamp`. Blocking: short."""
+        """An offset below which no record has `timestamp` or a later one. Blocking: short."""
         with open_file(self.store.path(self.base_offset, TIME_INDEX)) as file:
             found = find_in_file(file, TIME_ENTRY, timestamp)
         return self.base_offset + (found[1] if found else 0)
 
     def aborted_transactions(self, open_file: Opener) -> Sequence[AbortedTransaction]:
-        """The aborted transactions whose marker lies here. Blocking: short."""
+        """The aborted transactions whose marker lies in this segment. Blocking: short."""
         if not self.has_transactions:
             return ()
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
             return list(parse_transactions(file.read(0, file.size_bytes())))
 
     def find_time(self, timestamp: int, start_offset: int, open_file: Opener) -> Steps[RecordTime | None]:
-        """The first record from `start_offset` on that is as new as `timestamp`. Blocking: long, step by step."""
-        end_position = self.size_bytes
+        """The first record from `start_offset` on that has `timestamp` or a later one. Blocking: long, step by step.
+
+        Each `yield` ends a step, so that the caller may pause or give up the search there.
+        """
+        end_position = self.size_bytes  # noted once: an active segment may grow during the search
         first = max(self.start_offset_for_time(timestamp, open_file), start_offset)
         stepped_at = position = self.start_position(first, open_file)
         with open_file(self.path) as file:
@@ -177,7 +186,9 @@ class Segment:
                 if span.position - stepped_at >= SEARCH_WINDOW_BYTES:
                     stepped_at = span.position
                     yield None
+                # The header is enough to skip a batch; only a batch that can match is decompressed.
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
+                    # Decompressing may take several steps, too: `read_times` yields what is no (offset, timestamp).
                     for found in read_times(data):
                         if not isinstance(found, tuple):
                             yield found
@@ -186,7 +197,7 @@ class Segment:
         return None
 
     def sync(self, log_end_offset: int) -> None:
-        """Sync its files, with the snapshot of its end. Does nothing if it was removed meanwhile. Blocking: long."""
+        """Sync its files and the producer snapshot at its end, unless it was removed meanwhile. Blocking: long."""
         end_offset = log_end_offset if self.next_base_offset is None else self.next_base_offset
         paths = [self.store.path(self.base_offset, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         for path in (*paths, self.store.path(end_offset, SNAPSHOT)):
@@ -195,6 +206,7 @@ class Segment:
                     with self.store.private(path) as file:
                         file.sync()
             except StorageError:
+                # The event loop may rename or remove the files during the sync; then there is nothing left to sync.
                 if not self.is_removed:
                     raise
 
@@ -203,7 +215,7 @@ class Segment:
 
 
 class ActiveSegment(Segment):
-    """The segment at the end of a log, which is being written."""
+    """The last segment of a log: the one that is being written."""
 
     __slots__ = (
         "bytes_since_entry",
@@ -225,17 +237,19 @@ class ActiveSegment(Segment):
         self.offsets = OffsetIndex(base_offset)
         self.times = TimeIndex(base_offset)
         self.transactions = TransactionIndex()
-        self.first_timestamp = NO_TIMESTAMP  # of the first batch: what rolling by time counts from
+        self.first_timestamp = NO_TIMESTAMP  # max timestamp of the first batch; segment.ms counts from it
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
-        self.bytes_since_entry = 0
+        self.bytes_since_entry = 0  # of the log, since the last entry of the offset index
+        # Seed of the roll jitter, from directory name and offset: a restarted broker rolls at the same time as before.
         self.seed = zlib.crc32(f"{store.directory.rpartition('/')[2]}/{base_offset}".encode())
 
     @classmethod
     def create(cls, store: SegmentStore, base_offset: int, now_ms: int) -> "ActiveSegment":
-        """A new, empty segment. Blocking: short. Durable: when the directory and the file are synced."""
+        """Create an empty segment. Blocking: short. Durable once the directory and the file are synced."""
         path = store.path(base_offset, LOG)
         file = store.disk.open(path, create=True)
+        # Appending here would overwrite records from position 0 on.
         if file.size_bytes():
             file.release()
             raise InvariantBroken(f"{path} exists and holds records, but a new segment begins there")
@@ -245,7 +259,7 @@ class ActiveSegment(Segment):
 
     @classmethod
     def open(cls, store: SegmentStore, base_offset: int, now_ms: int) -> "ActiveSegment":
-        """A segment that exists, with its indexes. IndexCorrupt if they contradict its size. Blocking: long."""
+        """Open an existing segment with its indexes. IndexCorrupt if they do not fit its size. Blocking: long."""
         path = store.path(base_offset, LOG)
         file = store.disk.open(path)
         try:
@@ -254,17 +268,17 @@ class ActiveSegment(Segment):
             segment.first_timestamp = _first_timestamp(segment.file)
             segment._note_tail_timestamps()
         except BaseException:
-            file.release()
+            file.release()  # `OpenFiles` does not own it yet
             raise
         store.open_files.pin(path, file)
         return segment
 
     @classmethod
     def unread(cls, store: SegmentStore, base_offset: int, now_ms: int) -> "ActiveSegment":
-        """A segment that exists, as if it were empty: who scans it calls `note` for every entry. Blocking: short."""
+        """Open an existing segment as if it were empty; the caller scans it and calls `note`. Blocking: short."""
         path = store.path(base_offset, LOG)
         segment = cls(store, base_offset, store.disk.open(path), now_ms)
-        segment.size_bytes = 0
+        segment.size_bytes = 0  # `note` raises it entry by entry, up to the last entry that the scan accepts
         store.open_files.pin(path, segment.file)
         return segment
 
@@ -273,36 +287,45 @@ class ActiveSegment(Segment):
     def roll_due(
         self, rules: RollRules, incoming_bytes: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> bool:
-        """Whether a batch of this size and times belongs into a new segment. An empty segment takes what fits its
-        offsets, however large."""
+        """Whether a batch of `incoming_bytes` with this last offset and max timestamp needs a new segment.
+
+        An empty segment takes a batch of any size, as long as its offsets fit.
+        """
+        # Index entries hold relative offsets of 32 bits.
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if self.size_bytes == 0:
             return False
         if self.size_bytes > rules.segment_bytes - incoming_bytes:
             return True
+        # As in Kafka (KIP-33), segment.ms is measured between the timestamps of the first batch and of the incoming
+        # one; the clock decides only where the first batch has no timestamp.
         waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
         limit_ms, jitter_ms = rules.segment_ms, rules.segment_jitter_ms
         if rules.compacted:
-            limit_ms = min(limit_ms, rules.max_compaction_lag_ms)  # only what is sealed can be cleaned (KIP-354)
+            limit_ms = min(limit_ms, rules.max_compaction_lag_ms)  # only sealed segments can be cleaned (KIP-354)
+        # The jitter is limited by the interval itself, so that `limit_ms` stays positive.
         if jitter_ms > 0:
-            limit_ms -= self.seed % min(jitter_ms, limit_ms)  # so that not all logs of a broker roll at one moment
+            limit_ms -= self.seed % min(jitter_ms, limit_ms)  # spreads the rolls of the broker's logs over time
         if waited_ms > limit_ms:
             return True
+        # Kafka rolls when a preallocated index file is full; its capacity is a whole number of entries.
         index_bytes = rules.segment_index_bytes
         return (
             len(self.offsets.entries) >= index_bytes - index_bytes % 8
-            or len(self.times.entries) >= index_bytes - index_bytes % 12 - 12  # the last slot is for `finish`
+            or len(self.times.entries) >= index_bytes - index_bytes % 12 - 12  # one slot is left for `finish`
         )
 
     def note(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """An entry was written at `position`, the end of the segment. Indexes come before counting (reference D.4):
-        so the first batch never has an entry, and each points to the first batch past the interval."""
+        """Account for an entry written at `position`, the end of the segment, and index it if due. Blocking: never."""
+        # `>`, not `>=`: the time index refers to the first batch that has the largest timestamp.
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
+        # As in Kafka (reference D.4) the batch is counted after this check: the first batch never gets an entry, and an
+        # entry points to the first batch after more than index.interval.bytes.
         if self.bytes_since_entry > index_interval_bytes:
             self.offsets.append(last_offset, position)
             self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
@@ -314,23 +337,25 @@ class ActiveSegment(Segment):
 
     @property
     def is_index_save_due(self) -> bool:
-        """Whether so much of the index is only in memory that saving it all at the end would take long."""
+        """Whether enough index entries are unsaved; saving them all at the roll would pause the event loop."""
         return len(self.offsets.entries) - self.offsets.saved_bytes >= INDEX_SAVE_STEP_BYTES
 
     def save_indexes(self) -> None:
-        """Write the entries that are only in memory. Blocking: short. Durable: no."""
+        """Write the unsaved entries to the index files. Blocking: short. Durable: no."""
         self._save(INDEX, self.offsets)
         self._save(TIME_INDEX, self.times)
 
     def finish(self) -> None:
-        """Bring the index files up to date: before sealing and closing. Blocking: short. Durable: no."""
+        """Complete the index files, before sealing and closing. Blocking: short. Durable: no."""
+        # The last time entry must hold the largest timestamp: `Segment.largest` reads no other, and retention uses it.
         self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
+        # Without aborted transactions there is no .txnindex, but one left by a truncation has to become empty.
         if self.transactions.entries or self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
             self._save(TRANSACTION_INDEX, self.transactions)
 
     def sealed(self, next_base_offset: int) -> Segment:
-        """What this segment is from now on, after `finish`: one that a new segment follows."""
+        """The sealed segment that this one becomes; `finish` must have run."""
         segment = Segment(
             self.store, self.base_offset, self.size_bytes, next_base_offset, bool(self.transactions.entries)
         )
@@ -340,16 +365,15 @@ class ActiveSegment(Segment):
     # -- cutting
 
     def truncate(self, position: int, offset: int) -> None:
-        """Cut off everything from `position` on, which is where the entries from `offset` on begin. Blocking: long.
-
-        The index files are cut first: they may be too short, but never point to what is no longer there.
-        """
+        """Remove everything from `position` on, where the entry with `offset` begins. Blocking: long."""
         self.offsets.cut_at(position)
         self.times.cut_at(offset)
         self.transactions.cut_at(offset)
         self.max_timestamp, self.max_timestamp_offset = self.times.last()
         self.size_bytes = position
         self._note_tail_timestamps()
+        # The index files shrink before the log: a crash in between leaves indexes that are too short, which is
+        # harmless, but none that point behind the end of the log.
         self.finish()
         self.file.truncate(position)
         self.bytes_since_entry = 0
@@ -357,7 +381,8 @@ class ActiveSegment(Segment):
             self.first_timestamp = NO_TIMESTAMP
 
     def _note_tail_timestamps(self) -> None:
-        """The entries behind the last one that is indexed may hold the largest timestamp."""
+        """Find the largest timestamp, which may lie in an entry behind the last indexed one."""
+        # Up to the last indexed entry the time index is complete, so the walk starts there.
         entries = self.offsets.entries
         position = OFFSET_ENTRY.unpack_from(entries, len(entries) - 8)[1] if entries else 0
         for span, data in walk_file(self.file, position, self.size_bytes, SEARCH_WINDOW_BYTES):
@@ -365,7 +390,7 @@ class ActiveSegment(Segment):
             if timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = timestamp, span.last_offset
 
-    # -- lookups, from memory
+    # -- lookups: the indexes are in memory, so `open_file` stays unused
 
     def start_position(self, offset: int, open_file: Opener) -> int:
         return self.offsets.lookup(offset)
@@ -386,6 +411,7 @@ class ActiveSegment(Segment):
 
     def _save(self, suffix: str, index: OffsetIndex | TimeIndex | TransactionIndex) -> None:
         path = self.store.path(self.base_offset, suffix)
+        # A cached read-only handle would go on with the size that the file had when it was opened.
         self.store.open_files.drop(path)
         file = self.store.disk.open(path, create=True)
         try:
@@ -404,6 +430,7 @@ class ActiveSegment(Segment):
         if store.disk.exists(store.path(base_offset, TRANSACTION_INDEX)):
             with store.private(store.path(base_offset, TRANSACTION_INDEX)) as file:
                 self.transactions = TransactionIndex(list(parse_transactions(file.read(0, file.size_bytes()))))
+        # An index for a longer log means that the log lost its tail; lookups would lead behind its end.
         entries = self.offsets.entries
         if entries and OFFSET_ENTRY.unpack_from(entries, len(entries) - 8)[1] >= self.size_bytes:
             raise IndexCorrupt(f"{store.path(base_offset, INDEX)} points behind the end of its log")
@@ -411,7 +438,7 @@ class ActiveSegment(Segment):
 
 
 def _first_timestamp(file: File) -> int:
-    """The largest timestamp of the first entry of a file; -1 for one that is damaged, too."""
+    """The max timestamp of the first entry of a file; -1 if it has none or is damaged."""
     head = file.read(0, RECORD_COUNT_AT + 4)
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
     if span is None or (span.magic == BATCH_MAGIC and len(head) < RECORD_COUNT_AT + 4):
@@ -420,6 +447,6 @@ def _first_timestamp(file: File) -> int:
 
 
 def check_index_size(file: File, entry: struct.Struct) -> None:
-    """IndexCorrupt if the file does not consist of whole entries."""
+    """IndexCorrupt unless the file size is a multiple of the entry size."""
     if not has_whole_entries(file.size_bytes(), entry):
         raise IndexCorrupt(f"{file.path} is not made of entries of {entry.size} bytes")

@@ -76,6 +76,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 commits[key] = _commit(request, row, now_ms)
+    # Version 0 has no group members and no generation: each offset is a node of its own, and may fail on its own.
     if commits and call.version == STORE_VERSION:
         async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
@@ -88,12 +89,11 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key in paced(answer.too_large):
             errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
     known = broker.metadata.topics
-    # Kafka repeats an unknown topic in the response even if the request names no partition of it; a known one is left
-    # out then.
+    # A topic without partitions is left out, unless it does not exist.
     topics: dict[str, list[CommitRow]] = {
         topic.name: []
         async for topic in paced(request.topics)
-        if topic.partitions or topic.name not in known
+        if topic.partitions or topic.name not in known  # as Kafka does
     }
     async for (name, index), code in paced(errors.items()):
         topics[name].append(CommitRow(partition_index=index, error_code=code))

@@ -134,7 +134,7 @@ async def _place(broker: Broker, key: TopicPartition, path: str) -> ErrorCode:
     # A valid topic name may have 249 characters; with the suffix the directory name exceeds the file system's limit.
     if len(str(key)) + FUTURE_SUFFIX_LENGTH > DIRECTORY_NAME_BYTES_MAX:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    # LOG_DIR_NOT_FOUND, or KAFKA_STORAGE_ERROR while any directory is offline.
+    # Only the target is checked here. `place` checks the partition's own directory and starts the move.
     directory = broker.replicas.logs.placement.find(path)
     if isinstance(directory, ErrorCode):
         return directory

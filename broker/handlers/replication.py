@@ -171,7 +171,7 @@ def _roles_taken(
         )
         for topic in request.topic_states
     ]
-    # Topic ids replace names from version 5 on, so the rows leave the name empty.
+    # From version 5 on the response names topics by id, so the rows leave the name empty.
     return m.LeaderAndIsrResponse(topics=topics)
 
 

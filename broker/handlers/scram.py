@@ -122,13 +122,14 @@ async def alter_user_scram_credentials(
         }
         async for user in paced(await in_thread(left.missing, configs)):
             refused[user] = Refusal(ErrorCode.RESOURCE_NOT_FOUND, NOTHING_TO_DELETE)
+        # A deletion of a missing credential refuses all alterations of its user.
         left = await in_thread(left.without, refused)
         by_user = await in_thread(left.by_user)
         if left.can_be_prepared:
             outcomes = {
                 user: await _alter(broker, user, asked) async for user, asked in paced(by_user.items(), USER_COST)
             }
-        else:  # what cannot be computed hinders all, as in Kafka
+        else:  # an empty password: Kafka's exception fails all users that are not refused yet
             outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
     # ValueError: a user's name makes no valid node path. The error stands at every user, also at users written before.
     except (StoreError, ValueError) as error:
@@ -170,6 +171,7 @@ def refuse_alter_user_scram_credentials(
     request: m.AlterUserScramCredentialsRequest, version: int, code: ErrorCode
 ) -> m.AlterUserScramCredentialsResponse:
     """The same error for every user."""
+    # Each user once, however many alterations the request has for it.
     users = sorted(_asked(request).by_user())
     return m.AlterUserScramCredentialsResponse(
         results=[AlteredUser(user=user, error_code=code, error_message=None) for user in users]
