@@ -249,11 +249,16 @@ def make_durable_directory(disk: Disk, path: str) -> None:
 
 
 class FileSlice:
-    """A range of a file that is going to be sent: a read plan's unit. Holds a reference until released."""
+    """A range of a file that is going to be sent: a read plan's unit. Holds a reference until released.
+
+    A slice that is dropped gives its reference back, too: a request can be cancelled at any checkpoint between reading
+    and sending, and a descriptor that it kept would be lost until the broker stops.
+    """
 
     __slots__ = ("_held", "file", "position", "size_bytes")
 
     def __init__(self, file: File, position: int, size_bytes: int) -> None:
+        self._held = False  # for `__del__`, if the file cannot be retained
         file.retain()
         self._held = True
         self.file = file
@@ -269,6 +274,9 @@ class FileSlice:
         if self._held:
             self._held = False
             self.file.release()
+
+    def __del__(self) -> None:
+        self.release()
 
     def __repr__(self) -> str:
         return f"FileSlice({self.file.path}, {self.position}+{self.size_bytes})"

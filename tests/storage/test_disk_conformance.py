@@ -158,6 +158,16 @@ def test_releasing_a_slice_twice_releases_it_once(disk, root):
     assert file.read(0, 1) == b""  # the opener's reference is still there
 
 
+def test_a_slice_that_is_dropped_gives_its_reference_back(disk, root):
+    file = disk.open(root + "/a", create=True)
+    pieces = [FileSlice(file, 0, 0), FileSlice(file, 0, 0)]
+    pieces[0].release()
+    file.release()
+    pieces.clear()
+    with pytest.raises(InvariantBroken, match="retained after it was closed"):
+        file.retain()
+
+
 def test_releasing_a_closed_file_is_our_own_mistake(disk, root):
     file = disk.open(root + "/a", create=True)
     file.release()
