@@ -131,7 +131,7 @@ async def alter_user_scram_credentials(
             }
         else:  # an empty password: Kafka's exception fails all users that are not refused yet
             outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
-    # ValueError: a user's name makes no valid node path. The error stands at every user, also at users written before.
+    # ValueError: a user's name makes no valid node path. Nothing is written yet.
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None
@@ -157,9 +157,13 @@ def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
 
 
 async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
-    """Write all alterations of one user; StoreError, ValueError."""
-    # One write of the user's node, so they are applied together.
-    await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
+    """Write all alterations of one user; an error is this user's alone."""
+    try:
+        # One write of the user's node, so they are applied together.
+        await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
+    except (StoreError, ValueError) as error:
+        logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED)
     return Refusal(ErrorCode.NONE, "")
 
 

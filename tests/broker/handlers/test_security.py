@@ -181,6 +181,13 @@ async def test_an_empty_password_hinders_all_who_are_left(nursery, autojump_cloc
     assert await described(client) == {}
 
 
+async def test_an_error_in_writing_one_user_is_no_error_of_those_written(nursery, autojump_clock):
+    client = await connected(nursery)
+    told = await alter(client, to_set("a"), to_set(".."), to_set("b"))
+    assert {user: code for user, (code, _) in told.items()} == {"a": 0, "..": -1, "b": 0}
+    assert await described(client) == {"a": [(1, 4096)], "b": [(1, 4096)]}
+
+
 async def test_a_name_that_no_node_can_have_hinders_all(nursery, autojump_clock):
     client = await connected(nursery)
     assert await alter(client, to_set("a"), delete=[("..", 1)]) == {"a": (-1, None), "..": (-1, None)}
