@@ -1,16 +1,15 @@
-"""Whether a data directory holds what it should: `barnabas log check`. Reads everything, changes nothing.
+"""Check of a log directory: `barnabas log check`. Reads all of it and changes nothing.
 
-Each log is walked once; its indexes are read beside it, in the same order, and must agree with what is found:
+Each log is walked once; its indexes are read beside it, in the same order, and must agree with the log:
 
     .log        lengths, checksums, rising offsets, no entry that reaches into the next segment
     .index      an entry's position is where a batch begins, and that batch ends at or before the entry's offset
-    .timeindex  a batch ends at the entry's offset and has its timestamp; none before it is newer
+    .timeindex  a batch ends at the entry's offset and has its timestamp; no earlier batch has a later one
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, checkpoints
-                can be read, and do not contradict the log
+                are readable, and do not contradict the log
 
-A broker may be running meanwhile. Then, and after a crash, the end of the last segment and its indexes may be behind
-what is in memory; a shorter index is correct, so only contradictions are findings. Kafka writes one index entry for a
-whole chunk of batches that it replicated, which names the chunk's last offset: hence "at or before".
+A broker may be running meanwhile. Then, and after a crash, the files of the last segment may be behind the broker's
+memory. A shorter index is correct, so only contradictions are findings.
 """
 
 import struct
@@ -49,7 +48,7 @@ __all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
 
 
 class Finding(NamedTuple):
-    """Something that should not be so: in which file, at which byte (0 where that says nothing), and what."""
+    """A defect: its file, its byte position (0 where a position has no meaning), and a description."""
 
     file: str
     position: int
@@ -60,20 +59,21 @@ class Finding(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What was found of a log: its first and its next offset."""
+    """The first offset of a log and the offset after its last record."""
 
     base_offset: int
     log_end_offset: int
 
 
 def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
-    """Check a log directory with all its partitions. Blocking: long, in proportion to the data."""
+    """Check a log directory with all of its partitions. Blocking: long, in proportion to the data."""
     found: dict[TopicPartition, Ends] = {}
     for name in disk.list(data_dir):
         path = f"{data_dir}/{name}"
         if not disk.is_directory(path):
             continue
         topic, dash, number = name.rpartition("-")
+        # A topic name may contain dashes, so the last one separates the partition.
         if dash and number.isdigit():
             found[TopicPartition(topic, int(number))] = yield from check_partition(disk, path)
         elif not name.endswith(("-delete", "-future", "-stray")):
@@ -102,7 +102,7 @@ def _check_checkpoint(disk: Disk, path: str, found: dict[TopicPartition, Ends]) 
 
 
 def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends]:
-    """Check the directory of one log; returns where it begins and ends."""
+    """Check the directory of one log; returns its first and its log end offset."""
     names = disk.list(directory)
     epochs = LeaderEpochs()
     try:
@@ -112,6 +112,7 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
         yield Finding(error.path, 0, error.cause)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     log_end_offset = bases[0] if bases else 0
+    # The base offset of the next segment bounds the offsets of this one; the last segment is unbounded.
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
         checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs)
         yield from checked.run()
@@ -119,6 +120,7 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
     for name in names:
         if name.endswith(SNAPSHOT):
             yield from _check_snapshot(disk, f"{directory}/{name}")
+    # An epoch may start exactly at the log end: a new leader notes its epoch before its first append.
     latest = epochs.entries[-1:]
     if latest and latest[0][1] > log_end_offset:
         where = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
@@ -130,6 +132,7 @@ def _check_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
     try:
         for producer in decode_snapshot(disk.read_file(path)):
             offset = offset_of_name(path.rpartition("/")[2]) or 0
+            # The snapshot describes the producers when the log ended at the offset in its name.
             if producer.last_offset >= offset:
                 yield Finding(path, 0, f"{producer} has written offset {producer.last_offset} already")
     except SnapshotCorrupt as error:
@@ -137,7 +140,7 @@ def _check_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
 
 
 class _SegmentCheck:
-    """One segment: a walk over the log, with both indexes beside it."""
+    """The check of one segment: a walk over the log, with both indexes beside it."""
 
     def __init__(self, disk: Disk, stem: str, base: int, next_base: int | None, epochs: LeaderEpochs) -> None:
         self.disk = disk
@@ -153,6 +156,7 @@ class _SegmentCheck:
         for index in (self.offsets, self.times):
             if self.disk.exists(index.path):
                 yield from index.load(self.disk)
+            # Only a sealed segment must have index files; the active segment's are saved late.
             elif self.next_base is not None:
                 yield Finding(index.path, 0, "is missing; the next start rebuilds it")
         yield from self._walk()
@@ -185,7 +189,7 @@ class _SegmentCheck:
         if self.next_base is not None and span.last_offset >= self.next_base:
             yield f"offset {span.last_offset} belongs to the next segment, which begins at {self.next_base}"
         epoch, known, latest = leader_epoch_of(span, data), self.epochs.epoch_for(span.base_offset), self.latest_epoch
-        if known is not None and known != epoch and 0 <= epoch <= latest:  # later epochs may not be in the file yet
+        if known is not None and known != epoch and 0 <= epoch <= latest:  # the file may not have the later epochs yet
             yield f"the batch at offset {span.base_offset} is of epoch {epoch}, the epoch file says {known}"
 
     def _check_transactions(self) -> Iterator[Finding]:
@@ -201,7 +205,7 @@ class _SegmentCheck:
 
 
 class _IndexCheck:
-    """The entries of an index, one after the other."""
+    """The check of one index; `number` counts the entries that were compared with the log."""
 
     ENTRY: struct.Struct
 
@@ -220,6 +224,7 @@ class _IndexCheck:
         finally:
             file.release()
         self.entries = list(self.ENTRY.iter_unpack(data))
+        # Both columns of an index rise strictly; searches bisect the first one.
         for number, (before, after) in enumerate(pairwise(self.entries), start=1):
             if before[0] >= after[0] or before[1] >= after[1]:
                 yield Finding(self.path, number * self.ENTRY.size, f"entry {after} does not rise after {before}")
@@ -236,11 +241,13 @@ class _OffsetIndexCheck(_IndexCheck):
     ENTRY = OFFSET_ENTRY
 
     def see(self, span: EntrySpan) -> Iterator[Finding]:
-        """The walk has come to this batch."""
+        """Compare the entries up to this batch, which the walk has reached."""
         while self.number < len(self.entries) and self.entries[self.number][1] <= span.position:
             relative, position = self.entries[self.number]
             if position != span.position:
                 yield self.finding(self.number, "points into a batch")
+            # An entry may name a later offset than its batch has: Kafka writes one entry for a whole chunk of
+            # replicated batches, with the position of its first batch and the last offset of the chunk.
             elif self.base + relative < span.last_offset:
                 yield self.finding(self.number, f"points to the batch that ends with offset {span.last_offset}")
             self.number += 1
@@ -254,7 +261,7 @@ class _TimeIndexCheck(_IndexCheck):
         self.largest = -1
 
     def see(self, span: EntrySpan, timestamp: int) -> Iterator[Finding]:
-        """The walk has come to this batch."""
+        """Compare the entries up to this batch, which the walk has reached."""
         self.largest = max(self.largest, timestamp)
         while self.number < len(self.entries) and self.base + self.entries[self.number][1] <= span.last_offset:
             if self.base + self.entries[self.number][1] != span.last_offset:

@@ -5,9 +5,9 @@
     partition.metadata          `version: 0` / `topic_id: <22 characters>`
     meta.properties             Java properties: version=0, broker.id, cluster.id
 
-`parse_` and `format_` are pure, text <-> value; `read_` and `write_` add the disk. A file that is not there reads as
-empty (None where a value is wanted). One that cannot be understood raises `CheckpointCorrupt`: guessing would mean
-wrong offsets, so the log directory goes offline, as with any other `StorageError`.
+`parse_` and `format_` are pure and convert between text and value; `read_` and `write_` add the disk. A missing file
+reads as empty, or as None. A file that breaks its format raises `CheckpointCorrupt`: a guess could mean wrong offsets,
+so the log directory goes offline, as with any other `StorageError`.
 """
 
 import re
@@ -20,7 +20,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_te
 
 CHECKPOINT_VERSION = 0
 PARTITION_METADATA_VERSION = 0
-META_PROPERTIES_VERSION = "0"  # 1 is that of a KRaft node, with node.id; there is no way back from it
+META_PROPERTIES_VERSION = "0"  # version 1, with node.id, belongs to a KRaft node, which cannot go back to ZooKeeper
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -37,7 +37,7 @@ _PLAIN_PROPERTY = re.compile(r"[A-Za-z.]+=[A-Za-z0-9._-]*\Z")
 
 
 class Malformed(ValueError):
-    """The text of a small file breaks its format at this line (1 is the first)."""
+    """The text of a small file breaks its format at `line`, counted from 1."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(line, why)
@@ -49,7 +49,7 @@ class Malformed(ValueError):
 
 
 class CheckpointCorrupt(StorageError):
-    """A small file cannot be understood."""
+    """A small file breaks its format; as a StorageError it takes the log directory offline."""
 
     def __init__(self, path: str, line: int, why: str) -> None:
         super().__init__(path, "parse", f"line {line}: {why}")
@@ -57,7 +57,7 @@ class CheckpointCorrupt(StorageError):
 
 
 class MetaProperties(NamedTuple):
-    """What a log directory says of whom it belongs to; `others` are kept when the file is written again."""
+    """The owner of a log directory. `others` holds unknown properties, which a rewrite keeps."""
 
     broker_id: int | None = None
     cluster_id: str | None = None
@@ -68,7 +68,7 @@ class MetaProperties(NamedTuple):
 
 
 def parse_checkpoint(text: str) -> dict[TopicPartition, int]:
-    """The offsets of an offset checkpoint. Malformed if it is none."""
+    """The offsets of an offset checkpoint. Malformed if the text breaks the format."""
     offsets = {}
     for line, (topic, partition, offset) in _parse_table(text, 3):
         offsets[TopicPartition(topic, _number(line, partition))] = _number(line, offset)
@@ -81,7 +81,7 @@ def format_checkpoint(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The offsets of this checkpoint; none if there is no such file. Blocking: long."""
+    """The offsets of this checkpoint; empty if there is no such file. Blocking: long."""
     return _read(disk, path, parse_checkpoint) or {}
 
 
@@ -94,7 +94,7 @@ def write_checkpoint(disk: Disk, path: str, offsets: Mapping[TopicPartition, int
 
 
 def parse_leader_epochs(text: str) -> LeaderEpochs:
-    """The epochs of a leader-epoch-checkpoint. Malformed if it is none."""
+    """The epochs of a leader-epoch-checkpoint. Malformed if the text breaks the format."""
     entries = []
     for line, (epoch, start_offset) in _parse_table(text, 2):
         entry = (_number(line, epoch), _number(line, start_offset))
@@ -110,7 +110,7 @@ def format_leader_epochs(epochs: LeaderEpochs) -> str:
 
 
 def read_leader_epochs(disk: Disk, path: str) -> LeaderEpochs:
-    """The epochs of this checkpoint; none if there is no such file. Blocking: long."""
+    """The epochs of this checkpoint; empty if there is no such file. Blocking: long."""
     return _read(disk, path, parse_leader_epochs) or LeaderEpochs()
 
 
@@ -118,7 +118,7 @@ def read_leader_epochs(disk: Disk, path: str) -> LeaderEpochs:
 
 
 def parse_partition_metadata(text: str) -> bytes:
-    """The topic id. Malformed if the text holds none, or one that no topic can have."""
+    """The topic id (KIP-516). Malformed if there is none, or if it is zero, which no topic has."""
     lines = text.splitlines()
     _check_version(lines[0].partition("version: ")[2] if lines else "", PARTITION_METADATA_VERSION)
     name, _, value = lines[1].partition(": ") if len(lines) > 1 else ("", "", "")
@@ -148,11 +148,11 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: bytes) -> None:
     disk.replace_file(path, format_partition_metadata(topic_id).encode())
 
 
-# -- whose log directory it is
+# -- the owner of a log directory
 
 
 def parse_meta_properties(text: str) -> MetaProperties:
-    """The content of meta.properties. Malformed if it belongs to a KRaft node, or is nonsense."""
+    """The content of meta.properties. Malformed if it belongs to a KRaft node, or breaks the format."""
     properties = _parse_properties(text)
     version = properties.pop("version", None)
     if version != META_PROPERTIES_VERSION:
@@ -174,7 +174,7 @@ def format_meta_properties(meta: MetaProperties) -> str:
 
 
 def read_meta_properties(disk: Disk, path: str) -> MetaProperties | None:
-    """Whose directory it is; None if there is no such file. Blocking: long."""
+    """The owner of a log directory; None if there is no such file. Blocking: long."""
     return _read(disk, path, parse_meta_properties)
 
 
@@ -198,10 +198,8 @@ def _read(disk: Disk, path: str, parse: Callable[[str], Value]) -> Value | None:
 
 
 def _parse_table(text: str, columns: int) -> list[tuple[int, list[str]]]:
-    """(line number, fields) of each row; the first two lines are the version and the number of rows.
-
-    An empty text is an empty table: Kafka creates its checkpoints so.
-    """
+    """(line number, fields) of each row; the first two lines are the version and the number of rows."""
+    # Kafka creates its checkpoints as empty files: an empty text is an empty table.
     lines = text.splitlines()
     if not lines:
         return []
@@ -213,6 +211,7 @@ def _parse_table(text: str, columns: int) -> list[tuple[int, list[str]]]:
     for number, fields in rows:
         if len(fields) != columns:
             raise Malformed(number, f"{columns} fields expected, not {len(fields)}")
+    # A file that was cut at the end of a line would otherwise look whole.
     if len(rows) != expected:
         raise Malformed(2, f"{expected} entries announced, {len(rows)} there")
     return rows
@@ -236,7 +235,8 @@ def _number(line: int, text: str) -> int:
 
 
 def _parse_properties(text: str) -> dict[str, str]:
-    """Java properties. What a broker writes is `key=value` without escapes, and the library takes 60 ms to import."""
+    """The entries of a Java properties file."""
+    # What a broker writes is `key=value` without escapes; the library, which takes 60 ms to import, is for other files.
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     if all(_PLAIN_PROPERTY.match(line) for line in lines):
         return dict(line.split("=", 1) for line in lines)
@@ -249,7 +249,7 @@ def _parse_properties(text: str) -> dict[str, str]:
 
 
 def _escape(value: str) -> str:
-    """A property's value: what would end or continue it is escaped."""
+    """A property's value, escaped where a character would end or continue the line."""
     if _PLAIN_PROPERTY.match(f"key={value}"):
         return value
     from javaproperties import escape
@@ -258,6 +258,6 @@ def _escape(value: str) -> str:
 
 
 def _line_of(text: str, key: str) -> int:
-    """Where a property stands, for the message; 1 if nowhere."""
+    """The line of a property, for error messages; 1 if it is missing."""
     lines = enumerate(text.splitlines(), start=1)
     return next((number for number, line in lines if line.lstrip().startswith(key)), 1)

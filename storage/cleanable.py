@@ -1,21 +1,15 @@
-"""Which part of a log compaction may clean, whether it is worth it, and in which portions (pure; reference D.8).
+"""Which part of a log compaction may clean, whether a pass is due, and in which portions (pure; reference D.8).
 
     log start          first dirty offset           first uncleanable offset      log end
     |-- clean: one record a key --|-- dirty: to be cleaned --|-- not yet --|-- active segment --|
 
-What is *dirty* begins where the last pass ended (`cleaner-offset-checkpoint`). A pass takes whole segments, and none
+The *dirty* part begins where the last pass ended (`cleaner-offset-checkpoint`). A pass takes whole segments up to the
+first uncleanable offset; `find_cleanable` lists what limits it. It is due when the dirty share of the clean and
+cleanable bytes exceeds `min.cleanable.dirty.ratio`, or when a dirty segment began longer ago than
+`max.compaction.lag.ms` (KIP-354).
 
-- that is being written;
-- that is not synced to its end (Kafka cleans those, too): a power failure could take a newer value of a key after the
-  pass has taken the older one;
-- that reaches beyond the last stable offset: those records may yet be truncated, or belong to an undecided transaction;
-- from the first one on that has a record younger than `min.compaction.lag.ms` (KIP-58).
-
-It is due when the dirty share of all that is clean or cleanable exceeds `min.cleanable.dirty.ratio`, or when a dirty
-segment began longer ago than `max.compaction.lag.ms` (KIP-354).
-
-The result of a pass is written in portions: neighbouring segments that together are no larger than one, by the bytes of
-log and indexes and by the range of offsets, become one. As in Kafka they may begin small and grow together over several
+The output is written in portions: neighbouring segments that together are no larger than one segment, by the bytes of
+log and indexes and by the range of offsets, become one. As in Kafka, small segments may grow together over several
 passes.
 """
 
@@ -29,15 +23,15 @@ from barnabas.storage.index import MAX_RELATIVE_OFFSET
 if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
 
-# A portion takes the place of its segments in one step of the event loop, with a few renames for each of them; Kafka
-# has no such limit. What is left apart grows together in later passes.
+# A portion replaces its segments in one step on the event loop, with a few renames per segment, so its size is limited.
+# Kafka has no such limit. Segments that stay separate grow together in later passes.
 PORTION_SEGMENTS_MAX = 32
 
 _base_offset = attrgetter("base_offset")
 
 
 class CompactionRules(Protocol):
-    """The topic's settings that decide when it is cleaned."""
+    """The topic settings that decide when it is cleaned."""
 
     @property
     def min_cleanable_dirty_ratio(self) -> float: ...
@@ -50,7 +44,7 @@ class CompactionRules(Protocol):
 
 
 class SegmentFacts(Protocol):
-    """What a decision needs to know of one segment. The methods cost a look into a file, so they are asked last."""
+    """The facts about one segment. The two methods may read a file, so they are called last."""
 
     @property
     def base_offset(self) -> int: ...
@@ -59,40 +53,40 @@ class SegmentFacts(Protocol):
     def size_bytes(self) -> int: ...
 
     def largest_timestamp_ms(self) -> int:
-        """The newest record's timestamp, or the file's time when records bear none."""
+        """The largest timestamp, or the file's mtime if records have none."""
 
     def first_timestamp_ms(self) -> int:
-        """The largest timestamp of the first batch; -1 without."""
+        """The max timestamp of the first batch; -1 without."""
 
 
 class Sized(NamedTuple):
-    """A segment on its way into a portion."""
+    """The sizes of a segment, for `portions`."""
 
     base_offset: int
-    end_offset: int  # where the next one begins
+    end_offset: int  # base offset of the next segment
     size_bytes: int
     index_bytes: int
     time_index_bytes: int
 
 
 class Cleanable(NamedTuple):
-    """What a pass would clean of a log."""
+    """The part of a log that a pass would clean."""
 
     first_dirty_offset: int
-    end_offset: int  # of the last segment that it may take
+    end_offset: int  # end of the last segment that the pass may take
     clean_bytes: int
     dirty_bytes: int
     is_overdue: bool
-    is_misplaced: bool  # the checkpoint named an offset that the log does not have
+    is_misplaced: bool  # the checkpoint lies outside the log, so the pass begins at the log start
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share; the log with the largest is cleaned first."""
+        """The share of dirty bytes, 0.0 to 1.0; the log with the largest one is cleaned first."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, rules: CompactionRules) -> bool:
-        """Whether it should be cleaned now."""
+        """Whether the log should be cleaned now."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > rules.min_cleanable_dirty_ratio)
 
 
@@ -107,13 +101,21 @@ def find_cleanable(  # the facts of one log, by keyword
     recovery_point: int,
     now_ms: int,
 ) -> Cleanable:
-    """What of these segments, the last of which is the active one, may be cleaned."""
+    """The part of these segments that may be cleaned; the last segment must be the active one."""
     first_dirty_offset = log_start_offset if checkpoint is None else checkpoint
+    # The checkpoint may be behind after retention or DeleteRecords, or ahead after a truncation that a crash followed.
     is_misplaced = not log_start_offset <= first_dirty_offset <= log_end_offset
     if is_misplaced:
         first_dirty_offset = log_start_offset
     dirty = segments[number_of(segments, first_dirty_offset) : -1]
+    # A pass stops before
+    # - the last stable offset: later records may still be truncated, or belong to an undecided transaction;
+    # - the recovery point: after a power failure a newer value of a key could be lost although the pass has dropped the
+    #   older one. (Kafka cleans unsynced segments, too.)
+    # - the active segment, which is being written;
+    # - the first segment with a record younger than min.compaction.lag.ms (KIP-58).
     limit = min(last_stable_offset, recovery_point, segments[-1].base_offset, _first_young(dirty, rules, now_ms))
+    # A pass takes whole segments, so the limit is rounded down to a base offset.
     end_offset = segments[number_of(segments, max(limit, first_dirty_offset))].base_offset
     return Cleanable(
         first_dirty_offset,
@@ -126,7 +128,7 @@ def find_cleanable(  # the facts of one log, by keyword
 
 
 def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cleanable:
-    """What a pass over this log would clean."""
+    """`find_cleanable` for this log as it is now."""
     return find_cleanable(
         list(log.segments),
         log.config,
@@ -140,24 +142,25 @@ def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cle
 
 
 def number_of(segments: Sequence[SegmentFacts], offset: int) -> int:
-    """Which segment holds this offset; the first one for offsets before it."""
+    """The number of the segment that holds this offset; 0 for offsets before the first one."""
     return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
 
 
 def _first_young(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: int) -> int:
-    """Where the first segment begins that has a record within the lag; far away if none has."""
+    """Base offset of the first segment with a record within min.compaction.lag.ms; 2^63 if there is none."""
     lag_ms = rules.min_compaction_lag_ms
+    # A generator: the segments behind the first young one are not asked. Without a lag none is.
     young = (segment for segment in dirty if segment.largest_timestamp_ms() > now_ms - lag_ms) if lag_ms > 0 else ()
     return next((segment.base_offset for segment in young), 1 << 63)
 
 
 def _is_overdue(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: int) -> bool:
-    clean_until_ms = now_ms - max(rules.max_compaction_lag_ms, 0)
+    clean_until_ms = now_ms - max(rules.max_compaction_lag_ms, 0)  # negative with the default lag 2^63-1
     return clean_until_ms > 0 and any(0 < segment.first_timestamp_ms() < clean_until_ms for segment in dirty)
 
 
 def portions(segments: Sequence[Sized], segment_bytes: int, index_bytes: int) -> Iterator[int]:
-    """How many segments, one after the other, each portion consists of."""
+    """The number of segments in each portion, in the order of the segments."""
     number = 0
     while number < len(segments):
         base_offset = segments[number].base_offset
@@ -166,7 +169,9 @@ def portions(segments: Sequence[Sized], segment_bytes: int, index_bytes: int) ->
         for segment in segments[number : number + PORTION_SEGMENTS_MAX]:
             sums = [sums[0] + segment.size_bytes, sums[1] + segment.index_bytes, sums[2] + segment.time_index_bytes]
             fits = sums[0] <= segment_bytes and max(sums[1:]) <= index_bytes
+            # Relative offsets in the indexes have 32 bits. An empty segment adds no entry, so it always fits.
             is_within_reach = segment.size_bytes == 0 or segment.end_offset - 1 - base_offset <= MAX_RELATIVE_OFFSET
+            # A portion has at least one segment, even one that is larger than segment.bytes.
             if count and not (fits and is_within_reach):
                 break
             count += 1

@@ -1,22 +1,23 @@
-"""Compaction at work: segments are read, cleaned into new files, and these put in the place of the old (D.8).
+"""A compaction pass over one log: read segments, write clean ones, and put these in their place (reference D.8).
 
-Theory of operation. A `Cleaning` is one pass over one log. `steps` is a generator whose steps are short, so that who
-runs them, in a worker thread, can pace them and give up between any two. After some of them a portion of the log is
-clean, and its files wait to be put in place. That is done on the event loop, by `Replacement.apply`, for readers must
-see the old segments until one moment, and the new one from then on. No other code may remove or truncate segments of
-the log while a pass is under way.
+`Cleaning` is one pass. A worker thread runs its generator `steps`; the steps are short, so that the caller can throttle
+them, and stop between any two. Some steps carry a `Replacement`: a finished clean segment. The caller applies it on the
+event loop, so that readers see either all old segments or the new one. While a pass is under way no other code may
+delete or truncate segments of the log.
 
-The files of a portion go this way; what a crash leaves is made good by the next start (`recovery.sweep`):
+The files of a portion (the segments that become one) go through these stages; `recovery.sweep` repairs what a crash
+leaves:
 
-    1. written and synced as *.cleaned                the log is as it was; they are removed
-    2. renamed to *.swap, directory synced            while a .cleaned is left as before, then the swap is completed
-    3. old ones renamed to *.deleted                  the swap is completed
-    4. *.swap renamed to their names, .log first      the swap is completed; without a .log.swap the rest is renamed
+    stage                                               after a crash in it
+    1. written and synced as *.cleaned                  the .cleaned files are removed; the log is unchanged
+    2. renamed to *.swap, directory synced              removed while a .cleaned is left, else the swap is completed
+    3. old files renamed to *.deleted                   the swap is completed
+    4. *.swap renamed to their final names, .log first  the swap is completed; without a .log.swap the rest is renamed
     5. directory synced
 
-"Completed" means that the old segments within the offsets of the new one are removed and it takes its name. Old ones
-beyond its last offset, all of whose records were dropped, may then be back. That does no harm: each of their records is
-hidden by a newer one, which is elsewhere, or is a tombstone that has nothing left to hide.
+To complete a swap means to remove the old segments within the offset range of the new one, and to rename the new one.
+Old segments beyond its last offset (all of their records were dropped) may come back. This is harmless: each of their
+records is hidden by a newer one elsewhere in the log, or is a tombstone that has nothing left to hide.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -46,12 +47,12 @@ from barnabas.wire.records import CorruptRecords
 
 __all__ = ["Cleaning", "Replacement", "Step", "keys_within"]
 
-SEGMENT_BYTES_MAX = 2**31 - 1  # positions in an index are 32 bits wide
+SEGMENT_BYTES_MAX = 2**31 - 1  # index entries hold positions as i32
 WINDOW_BYTES_MIN = 4096
 
 
 class Replacement:
-    """A clean segment, and those whose place it is to take."""
+    """A clean segment, and the old segments that it replaces."""
 
     __slots__ = ("_clean", "_cleaning", "_old", "is_begun")
 
@@ -62,18 +63,19 @@ class Replacement:
         self.is_begun = False
 
     def apply(self, now_ms: int) -> bool:
-        """Put it in place, on the event loop. False if the log is not what it was. Blocking: short (renames)."""
+        """Put the clean segment in place, on the event loop. False if the log changed. Blocking: short (renames)."""
         log, segments = self._cleaning.log, self._cleaning.log.segments
         if segments.generation != self._cleaning.generation:
-            return False  # it was cut: what hid a record may be gone
+            return False  # a truncation may have removed the newer record for which an older one was dropped
+        # Set before the first rename: from here on the files belong to the log, whether the rest succeeds or not.
         self.is_begun = True
         segments.replace(self._old, self._clean, now_ms, log.config.file_delete_delay_ms)
-        self._cleaning.generation = segments.generation
+        self._cleaning.generation = segments.generation  # this change is the pass's own one
         return True
 
 
 class Step(NamedTuple):
-    """What one step of a pass did, and what is to be put in place now."""
+    """The input and output of one step, and a clean segment if one is ready to be applied."""
 
     read_bytes: int
     written_bytes: int
@@ -86,8 +88,8 @@ class Cleaning:
     def __init__(self, log: PartitionLog, part: Cleanable, *, keys_max: int, window_bytes: int, now_ms: int) -> None:
         self.log = log
         self.part = part
-        self.end_offset = part.first_dirty_offset  # up to where the log is clean after the last step
-        self.generation = log.segments.generation  # of the log as this pass knows it
+        self.end_offset = part.first_dirty_offset  # the new cleaner checkpoint, after the last step
+        self.generation = log.segments.generation  # of the segments that this pass reads
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
@@ -101,14 +103,17 @@ class Cleaning:
         )
 
     def steps(self) -> Generator[Step, None, None]:
-        """The pass, for a worker thread; closing the generator before its end undoes what is not in place.
+        """Run the pass, in a worker thread. Closing the generator early removes the files that are not in place yet.
 
         CorruptRecords if the log is damaged, StorageError. Blocking: long, each step in proportion to a window.
         """
         store = self.log.segments.store
+        # An earlier pass that failed may have left files, which the next start would complete or mix with those of this
+        # one.
         _remove_unfinished(store)
         try:
             yield from self._note_keys()
+            # A full offset map ends the dirty part early: the next pass goes on from there.
             end_offset = self._offsets.latest_offset + 1
             todo = [segment for segment in self._segments if segment.base_offset < end_offset]
             config = self.log.config
@@ -122,7 +127,7 @@ class Cleaning:
             self._offsets.release()
 
     def _note_keys(self) -> Iterator[Step]:
-        """Fill the offset map from the dirty segments, until it is full."""
+        """Fill the offset map from the dirty segments, until their end or until it is full."""
         if not self._segments:
             return
         first_dirty_offset = self.part.first_dirty_offset
@@ -132,40 +137,47 @@ class Cleaning:
             with closing(self._read(segment, position, self._note)) as reading:
                 for step in reading:
                     yield step
+                    # `latest_offset` stays at the last batch that was noted as a whole.
                     if self._offsets.is_full:
                         return
             position = 0
-            self._offsets.latest_offset = _next_base(segment) - 1  # records may be missing at the end
+            # An earlier pass may have removed the segment's last records; it is still clean up to the next base offset.
+            self._offsets.latest_offset = _next_base(segment) - 1
 
     def _clean(self, portion: Sequence[Segment]) -> Iterator[Step]:
-        """Write one clean segment, and let it take the place of these."""
+        """Write one clean segment from these, and yield its replacement."""
         log_store = self.log.segments.store
         store = _CleanedStore(log_store)
         replacement: Replacement | None = None
         clean = ActiveSegment.create(store, portion[0].base_offset, self._now_ms)
         try:
+            # Batches are not merged across segments, so the old segments are simply written one after the other.
             for segment in portion:
                 yield from self._read(segment, 0, partial(self._write, clean))
                 clean.transactions.entries += self._aborted_in(segment)
             replacement = self._prepare(clean, portion)
             yield Step(0, 0, replacement)
         finally:
+            # Reached when the caller resumes the generator after `apply`, and when it closes it instead.
             store.open_files.drop_directory(store.directory)
             if replacement is None or not replacement.is_begun:
                 _remove_unfinished(log_store)
             else:
+                # Stage 5. The caller writes the cleaner checkpoint only after the pass, so it never precedes the
+                # renames.
                 log_store.disk.sync_directory(log_store.directory)
 
     def _read(
         self, segment: Segment, position: int, consume: Callable[[bytes], tuple[int, int]]
     ) -> Generator[Step, None, None]:
-        """Feed a segment to `consume`, a window at a time; it says how many bytes it consumed, and wrote."""
+        """Feed a segment to `consume` in windows; it returns the bytes consumed and the bytes written."""
         window_bytes = self._window_bytes
         self._compaction.begin_segment(segment.base_offset, _next_base(segment))
         with self.log.segments.store.private(segment.path) as file:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position
                 window = file.read(position, min(window_bytes, left))
+                # The segment is sealed, so a short read means that its file was cut behind the log's back.
                 if len(window) < min(window_bytes, left):
                     raise CorruptRecords(f"{segment.path} ends before its {segment.size_bytes} bytes")
                 consumed, written = consume(window)
@@ -174,14 +186,17 @@ class Cleaning:
                     window_bytes = self._window_bytes
                     yield Step(consumed, written)
                 else:
+                    # The window holds no whole entry: read again with the entry's size, then go back to the usual
+                    # window. A size that does not exceed the window, or the segment, would loop or read past the end.
                     window_bytes = _entry_bytes(window)
                     if not len(window) < window_bytes <= left:
                         raise CorruptRecords(f"{segment.path}: no whole entry at position {position}")
 
     def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
-        """The aborted transactions of a segment, found in the log if their index is damaged."""
+        """The aborted transactions of a segment; if its .txnindex is damaged, they are found in the log."""
         if not segment.has_transactions:
             return []
+        # Segments before this one give the producers' state at its start; those already replaced no longer exist.
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
         base, end_offset = segment.base_offset, _next_base(segment)
         return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, end_offset)
@@ -190,12 +205,14 @@ class Cleaning:
         return self._compaction.note(window), 0
 
     def _write(self, clean: ActiveSegment, window: bytes) -> tuple[int, int]:
-        """Append to the clean segment what stays of a window."""
+        """Append the retained part of a window to the clean segment."""
         consumed, output, kept = self._compaction.sift(window)
         position = clean.size_bytes
+        # A rewritten batch may be larger than before (recompression), so the sizes that `portions` added up guarantee
+        # nothing.
         if position + len(output) > SEGMENT_BYTES_MAX:
             raise CorruptRecords(f"{clean.path} would become larger than {SEGMENT_BYTES_MAX} bytes")
-        if output:
+        if output:  # a window may lose all of its records
             clean.file.write(position, output)
         interval_bytes = self.log.config.index_interval_bytes
         for entry in kept:
@@ -204,15 +221,17 @@ class Cleaning:
         return consumed, len(output)
 
     def _prepare(self, clean: ActiveSegment, portion: Sequence[Segment]) -> Replacement:
-        """Make a clean segment durable and give it the name under which a crash will find it finished."""
+        """Sync a clean segment and rename it to .swap, after which a restart completes the swap."""
         store, last = self.log.segments.store, portion[-1]
+        # Records and indexes reach the disk before the rename: a restart trusts a .swap without reading it.
         clean.finish()
         clean.sync(_next_base(last))
-        store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention may go by it
+        store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention.ms without timestamps
         for suffix in SWAPPED_SUFFIXES:
             path = store.path(clean.base_offset, suffix)
             if store.disk.exists(path + CLEANED):
                 store.disk.rename(path + CLEANED, path + SWAP)
+        # The .swap names must be durable before the first old file is renamed: otherwise a crash could leave neither.
         store.disk.sync_directory(store.directory)
         has_transactions = bool(clean.transactions.entries)
         sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, has_transactions)
@@ -220,27 +239,30 @@ class Cleaning:
 
 
 class _CleanedStore(SegmentStore):
-    """The same directory, where the files that are being cleaned have names of their own."""
+    """The log's directory, with .cleaned appended to every file name and its own set of open files."""
 
     __slots__ = ()
 
     def __init__(self, store: SegmentStore) -> None:
-        super().__init__(store.disk, store.directory, OpenFiles(store.disk))
+        super().__init__(store.disk, store.directory, OpenFiles(store.disk))  # the broker's `OpenFiles` is the loop's
 
     def path(self, offset: int, suffix: str) -> str:
         return super().path(offset, suffix) + CLEANED
 
 
 def _remove_unfinished(store: SegmentStore) -> None:
-    """Remove what a pass has left that did not come to its end, durably, and so that no crash completes it."""
+    """Durably remove the files of an unfinished pass; a crash in between never lets a restart complete the swap."""
     disk, directory = store.disk, store.directory
     names = [name for name in disk.list(directory) if name.endswith((CLEANED, SWAP))]
     if not names:
         return
     for name in names:
-        if name.endswith(LOG + SWAP):  # first of all it is unfinished again
+        # Back to .cleaned first: next to a .cleaned file of its offset a .swap counts as unfinished
+        # (`recovery._is_partial`).
+        if name.endswith(LOG + SWAP):
             disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}{CLEANED}")
             names.append(name.removesuffix(SWAP) + CLEANED)
+    # The .cleaned files mark the .swap files as unfinished, so they go last, after the removal of those is synced.
     for last in (SWAP, CLEANED):
         for name in names:
             if name.endswith(last) and disk.exists(f"{directory}/{name}"):
@@ -249,7 +271,7 @@ def _remove_unfinished(store: SegmentStore) -> None:
 
 
 def _last_offsets(log: PartitionLog) -> Mapping[int, int]:
-    """Producer id -> where its last record is."""
+    """Producer id -> offset of its last record."""
     return {producer.producer_id: producer.last_offset for producer in log.producers if producer.last_offset >= 0}
 
 
@@ -268,6 +290,6 @@ def _sized(segment: Segment) -> Sized:
 
 
 def _entry_bytes(window: bytes) -> int:
-    """How large the entry is that the window begins with, by its own word."""
+    """The size that the first entry of the window claims to have."""
     length = int.from_bytes(window[8:LENGTH_OVERHEAD_BYTES], "big", signed=True)
     return LENGTH_OVERHEAD_BYTES + length

@@ -1,22 +1,19 @@
 """What compaction keeps of a log's bytes (pure): KIP-58 (compaction lag), KIP-534 (tombstones), reference D.8.
 
-A pass has two halves. First `note` reads the dirty part of the log and remembers for each key the offset of its last
-record, in as many keys as the memory allows; `latest_offset` is as far as it came. Then `sift` goes over the log from
-its beginning to there, and leaves out
+A pass has two phases. `note` reads the dirty part of the log and remembers for each key the offset of its last record,
+as far as the memory allows; `latest_offset` is how far it came. Then `sift` goes over the log from its beginning to
+there, and drops
 
-- records of which a newer one with the same key is known, and records without a key;
-- tombstones whose batch was given a delete horizon by an earlier pass, once that is over;
-- batches of which nothing is left, except the last one of a producer that the broker still knows: it stays as a header,
+- records with a newer one of the same key, and records without a key;
+- tombstones in a batch with a delete horizon, set by an earlier pass, that is over;
+- batches without a remaining record, except the last batch of a producer that the broker still knows: its header stays,
   so that the producer's sequence continues after a restart.
 
-Everything else is carried over byte by byte. So are control batches, the data of transactions, messages of old formats
-(magic 0 and 1), and batches that cannot be read in bounded memory, for one such batch must not end the compaction of
-its log. Which records of a transaction count is not looked at here. What is carried over is not in the map either, so
-it hides nothing; but it may hold a value that a tombstone behind it hides. Therefore a pass that has carried such data
-drops no tombstone from there on.
+Everything else is carried over byte by byte. So are control batches, the data of transactions, messages of magic 0
+and 1, and batches that cannot be read in bounded memory (`_rewritten` explains the consequences for tombstones).
 
-Both halves take windows of a file, consume whole entries and say how many bytes that were. Checksums are verified: a
-damaged batch must not be copied with a new checksum. CorruptRecords ends the pass.
+Both phases take windows of a file, consume whole entries and return how many bytes that were. Checksums are verified,
+because a damaged batch must not be copied with a new checksum. CorruptRecords ends the pass.
 """
 
 import struct
@@ -49,7 +46,7 @@ from barnabas.wire.records import (
 )
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
-KEY_COST_BYTES = 192  # in a map of the usual keys it is 150 to 200, table, key and offset together
+KEY_COST_BYTES = 192  # table, key and offset of one entry of the map: 150 to 200 for keys of usual size
 NOTHING = b""
 NEVER_MS = 2**63 - 1
 
@@ -58,13 +55,13 @@ _OFFSET = struct.Struct(">q")
 
 
 def keys_within(memory_bytes: int, load_factor: float) -> int:
-    """How many keys may be remembered in so much memory, of which this share may be filled: any number, or none."""
-    share = load_factor if load_factor < 1 else 1.0  # also for what is not a number
+    """How many keys fit into `load_factor` of this memory; at least 1. `load_factor` may be any float."""
+    share = load_factor if load_factor < 1 else 1.0  # 1.0 also for NaN
     return max(int(memory_bytes * max(share, 0.0)) // KEY_COST_BYTES, 1)
 
 
 class OffsetMap:
-    """Key -> offset of its last record, of the part of the log up to `latest_offset`."""
+    """Key -> offset of its last record, for the part of the log up to `latest_offset`."""
 
     __slots__ = ("keys_max", "latest_offset", "newest")
 
@@ -75,18 +72,19 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further batch may be noted. The last one may have gone beyond the limit by its own keys."""
+        """Whether no further batch may be noted. The last batch may exceed the limit by its own keys."""
         return len(self.newest) >= self.keys_max
 
     def release(self) -> None:
-        """Give the memory back key by key: to free millions of objects in one step would hold up all other threads."""
+        """Free the memory."""
+        # Key by key: to free millions of objects in one step would hold the GIL, and so stop the event loop.
         newest = self.newest
         while newest:
             newest.popitem()
 
 
 class Kept(NamedTuple):
-    """An entry that goes into the cleaned segment."""
+    """An entry of the cleaned segment."""
 
     size_bytes: int
     last_offset: int
@@ -94,7 +92,7 @@ class Kept(NamedTuple):
 
 
 class Compaction:
-    """One pass over one log."""
+    """The decisions of one pass over one log."""
 
     def __init__(
         self,
@@ -111,33 +109,37 @@ class Compaction:
         self._now_ms = now_ms
         self._horizon_ms = min(now_ms + delete_retention_ms, NEVER_MS)
         self._next_offset = self._end_offset = 0
-        self._keeps_tombstones = False  # values were carried over unseen, which a tombstone may hide
+        self._keeps_tombstones = False  # see `_rewritten`
 
     def begin_segment(self, base_offset: int, end_offset: int) -> None:
-        """The next windows are of this segment, whose entries lie between these offsets."""
+        """Begin a segment: the next windows hold its entries, all within [base_offset, end_offset)."""
         self._next_offset = base_offset
         self._end_offset = end_offset
 
     def note(self, window: bytes) -> int:
-        """Remember the keys of the entries in this window, as far as there is room."""
+        """Note the keys of the entries in this window, as far as the map has room; returns the bytes consumed."""
         offsets, consumed = self.offsets, 0
         for position, end, header in _walk(window):
             if offsets.is_full:
                 break
             last_offset = self._pass_over(window, position, header)
             if last_offset >= self._first_dirty_offset:
+                # Neither a marker nor an aborted record may hide an older record, and aborts are not looked up here.
                 if header is not None and not header.attributes & _OPAQUE:
-                    with suppress(BeyondLimits):  # it stays, so what was noted of it may hide what is older
+                    # A batch that cannot be read to its end is carried over whole, so the keys noted of it may hide
+                    # older records.
+                    with suppress(BeyondLimits):
                         note_keys(header, window, position, offsets.newest)
                 offsets.latest_offset = last_offset
             consumed = end
         return consumed
 
     def sift(self, window: bytes) -> tuple[int, bytes | bytearray, list[Kept]]:
-        """What stays of the entries in this window: bytes consumed, bytes kept, and the entries in them."""
+        """Compact the entries of this window: bytes consumed, bytes to write, and the entries in these."""
         kept: list[Kept] = []
         output = bytearray()
-        start = consumed = 0  # window[start:consumed] is carried over and not yet in the output
+        # Neighbouring entries that stay unchanged are copied together: window[start:consumed] is not in the output yet.
+        start = consumed = 0
         for position, end, header in _walk(window):
             self._pass_over(window, position, header)
             rewritten = self._rewritten(window, position, header)
@@ -154,7 +156,8 @@ class Compaction:
         return consumed, output, kept
 
     def _pass_over(self, window: bytes, position: int, header: BatchHeader | None) -> int:
-        """The last offset of an entry. CorruptRecords if it does not follow the one before; no checksum covers that."""
+        """The last offset of an entry. CorruptRecords if it does not follow the previous entry."""
+        # The base offset lies outside the checksum, so it is checked here.
         if header is None:
             base_offset = last_offset = _offset_of(window, position)
         else:
@@ -167,24 +170,32 @@ class Compaction:
         return last_offset
 
     def _rewritten(self, window: bytes, position: int, header: BatchHeader | None) -> bytes | bytearray | None:
-        """What takes the place of this entry; None if it is carried over, NOTHING if it goes."""
+        """The replacement of this entry; None if it is carried over, NOTHING if it is dropped."""
+        # An entry that is carried over unread is not in the map, so it hides nothing. But it may hold a value that a
+        # later tombstone hides: from here on the pass drops no tombstone. Control batches have no values.
         if header is None or header.attributes & _OPAQUE:
             self._keeps_tombstones |= header is None or not header.is_control
             return None
+        # The map ends here, in the middle of a segment: the rest stays for the next pass.
         if header.base_offset > self.offsets.latest_offset:
             return None
+        # With a delete horizon, the base timestamp field holds it (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
         try:
             sifted = sift(header, window, position, newest, is_over)
         except BeyondLimits:
+            # One unreadable batch must not end the compaction of its log for ever.
             self._keeps_tombstones = True
             return None
         if not sifted.record_count:
+            # Only the last batch of a known producer has to stay: recovery takes its sequence from there.
             if header.producer_id < 0 or self._live_producers.get(header.producer_id) != header.last_offset:
                 return NOTHING
             return empty_batch(header) if header.record_count else None
+        # The first pass that meets a tombstone sets the horizon: readers must be able to see it for
+        # delete.retention.ms.
         horizon_ms = self._horizon_ms if sifted.has_tombstones and not has_horizon else None
         if sifted.record_count == header.record_count and horizon_ms is None:
             return None
@@ -192,14 +203,15 @@ class Compaction:
 
 
 def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
-    """Where each whole entry begins and ends, and the header of a batch; None is an older message.
+    """Begin, end and header of each whole entry; the header is None for magic 0 and 1.
 
-    CorruptRecords where there is no entry, or its checksum is wrong.
+    CorruptRecords if an entry is malformed or its checksum is wrong.
     """
     view, size_bytes = memoryview(window), len(window)
     position = 0
     while size_bytes - position >= ENTRY_HEADER_BYTES:
         header = None
+        # Batches are parsed here rather than by `walk_entries`: the header is needed anyway, and is parsed only once.
         if window[position + MAGIC_POSITION] == BATCH_MAGIC:
             if size_bytes - position < BATCH_OVERHEAD_BYTES:
                 return
@@ -227,9 +239,9 @@ def _offset_of(window: bytes | bytearray, position: int) -> int:
 
 
 def _carried(window: bytes | bytearray, position: int, end: int, header: BatchHeader | None) -> Kept:
-    """An entry that goes into the cleaned segment."""
+    """The `Kept` of an entry."""
     if header is not None:
-        timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP  # as `max_timestamp_of` has it
+        timestamp = header.max_timestamp if header.record_count else NO_TIMESTAMP  # as in `max_timestamp_of`
         return Kept(end - position, header.base_offset + header.last_offset_delta, timestamp)
     offset = _offset_of(window, position)
     span = EntrySpan(position, end - position, offset, offset, window[position + MAGIC_POSITION])

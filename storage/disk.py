@@ -1,22 +1,22 @@
-"""The disk seam (edge): the only file that sees an OSError of the operating system.
+"""The interface to the operating system's disk (edge): the only file that handles an OSError.
 
-Everything above works on two protocols, `Disk` (names) and `File` (bytes), so that a simulated world can hand in a
-disk that crashes (`memdisk.py`). Every method is synchronous and says how long it may block:
+Everything above uses two protocols, `Disk` (names) and `File` (bytes); `memdisk.py` implements them in memory, for
+tests and the simulator. Every method is synchronous and states how long it may block:
 
     never   answered from memory
-    short   the page cache: fit for the event loop
-    long    waits for the device, or grows with the size of a file or directory: run it in a worker thread
+    short   works on the page cache: may run on the event loop
+    long    waits for the device, or takes time in proportion to a file or directory: run it in a worker thread
 
-Durability has two halves, as in POSIX. Bytes of a file survive a machine crash once `File.sync` returned; the *name*
-of a file (its creation, renaming or removal) once `Disk.sync_directory` of its directory returned. A process crash
-loses neither. Only `replace_file` does both, and is atomic too.
+Durability has two halves, as in POSIX. The bytes of a file survive a machine crash once `File.sync` has returned; the
+*name* of a file (its creation, renaming or removal) once `Disk.sync_directory` of its directory has returned. A process
+crash loses neither. Only `replace_file` does both, and is atomic as well.
 
-Errors. Whatever the outside world refuses becomes `StorageError`, which takes a log directory offline;
-using a closed file is our own mistake and becomes `InvariantBroken`.
+An OSError becomes a `StorageError`, which takes a log directory offline (except a shortage). Use of a closed file is a
+bug of the caller, and becomes `InvariantBroken`.
 
-Files are counted, not closed. A `FileSlice` in a send queue holds a reference, so that a segment may be deleted under
-it: the name goes at once, the descriptor with the last reference. Closing earlier would let the operating system hand
-the same descriptor number to another file, whose bytes would then be sent to the client.
+Files are reference-counted. A `FileSlice` in a send queue holds a reference, so a segment may be deleted while it is
+being sent: the name goes at once, the descriptor with the last reference. If the file were closed earlier, the
+operating system could give its descriptor number to another file, whose bytes would then go to the client.
 """
 
 import errno
@@ -33,29 +33,29 @@ from barnabas.wire.errors import InvariantBroken
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
-BytesLike = bytes | bytearray | memoryview  # a memoryview must be one of bytes ('B'): its length is taken by len()
+BytesLike = bytes | bytearray | memoryview  # a memoryview needs format 'B': len() must count bytes
 
-RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # a probe of the page cache costs a microsecond; read-ahead loads in such steps
-SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})
+RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # one probe costs about 1 us; read-ahead loads about this much at once
+SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})  # of the process or the machine, not of the disk
 FILE_SYNCS = frozenset({"sync", "sync (again)"})
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
-SHORTAGE_PAUSE_SECONDS = 0.1  # until something is closed
+SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"
 
 _LOCK_CONTENDED = frozenset({errno.EACCES, errno.EAGAIN})
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 _READ_IF_RESIDENT: int | None = getattr(os, "RWF_NOWAIT", None)
-CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # a file system that does not know what is resident
+CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # the file system does not support RWF_NOWAIT
 
 
 class InThread(Protocol):
-    """Run a blocking function off the loop and return its result (the simulator runs it inline, after a delay)."""
+    """Run a blocking function in a thread and return its result (the simulator runs it inline, after a delay)."""
 
     async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
 
 
 class StorageError(Exception):
-    """The disk refused: `path`, the `operation` tried on it, and the `cause`, an errno's name such as "ENOSPC"."""
+    """A failed disk operation: its `path`, its `operation`, and as `cause` the name of an errno, such as "ENOSPC"."""
 
     def __init__(self, path: str, operation: str, cause: str) -> None:
         super().__init__(path, operation, cause)
@@ -65,19 +65,20 @@ class StorageError(Exception):
 
     @property
     def is_shortage(self) -> bool:
-        """The process has no descriptor or memory left: this operation failed, and the disk did not."""
+        """Whether the process lacked a descriptor or memory: the operation failed, but the disk did not."""
+        # A sync that fails for lack of memory may have dropped dirty pages like any other failed sync.
         return self.cause in SHORTAGES and not self.is_failed_sync
 
     @property
     def is_failed_sync(self) -> bool:
-        """A file could not be synced, which is final: what it held unsynced may be lost, whatever comes after."""
+        """Whether a sync of a file failed, which is final: unsynced bytes may be lost even if a later sync succeeds."""
         return self.operation in FILE_SYNCS
 
     @property
     def endangers_unsynced(self) -> bool:
-        """Whether what was written before and is not synced may be lost although a later sync succeeds.
+        """Whether bytes written earlier and not synced may be lost although a later sync succeeds.
 
-        That is what a failed sync does, and a failing device. A lack of room or of anything else refuses one operation.
+        A failed sync and a failing device have this effect. A shortage or a full disk only refuses one operation.
         """
         return self.operation.startswith("sync") or self.cause not in LACKS
 
@@ -86,7 +87,7 @@ class StorageError(Exception):
 
 
 class HalfDone(StorageError):
-    """An operation that came half way: what it leaves may not be used, even if only a descriptor was lacking."""
+    """An operation that failed half way. Its result is unusable, so it is never treated as a shortage."""
 
     is_shortage = False
 
@@ -95,7 +96,7 @@ class HalfDone(StorageError):
 
 
 class DirectoryLocked(StorageError):
-    """The lock file of a directory is held by another process."""
+    """Another process, or another broker of this process, holds the lock file of a directory."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "lock", "EAGAIN")
@@ -110,23 +111,23 @@ class File(Protocol):
     Writes come from one thread at a time; `sync`, `read`, `retain` and `release` may run in any thread.
     """
 
-    path: str  # the name it was opened by; renaming does not change it
+    path: str  # the path it was opened with; a rename does not change it
 
     def size_bytes(self) -> int:
-        """How many bytes it has. Blocking: never."""
+        """The size of the file. Blocking: never."""
 
     def write(self, position: int, data: BytesLike) -> None:
         """Write all of `data` at `position`, or raise StorageError. Blocking: short. Durable after `sync`.
 
-        A write that fails half way is cut back to the size that the file had before, so that an append leaves either
-        everything or nothing (bytes overwritten inside the old size stay overwritten).
+        If a write fails half way, the file is truncated to its size before, so an append leaves all of `data` or
+        nothing (bytes overwritten inside the old size stay overwritten).
         """
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """The bytes at `position`; fewer only where the file ends. Blocking: short if resident, else long."""
+        """The bytes at `position`; fewer only at the end of the file. Blocking: short if resident, else long."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file, or extend it with zeros that take no space. Blocking: short. Durable after `sync`."""
+        """Shorten the file, or extend it with a hole of zeros. Blocking: short. Durable after `sync`."""
 
     def sync(self) -> None:
         """Make the bytes written so far durable. Blocking: long.
@@ -136,57 +137,57 @@ class File(Protocol):
         """
 
     def retain(self) -> None:
-        """Hold one more reference. Blocking: never."""
+        """Add a reference. Blocking: never."""
 
     def release(self) -> None:
-        """Give up one reference; the last one closes the file. Who opens a file holds one. Blocking: never."""
+        """Drop a reference; the last one closes the file. `Disk.open` returns a file with one. Blocking: never."""
 
     def fileno(self) -> int | None:
-        """The descriptor for `sendfile`, or None where there is none: send what `read` returns. Blocking: never."""
+        """The descriptor for `sendfile`; None if there is none, then send the result of `read`. Blocking: never."""
 
     def resident(self, position: int, size_bytes: int) -> bool:
-        """Whether reading there is likely to find the page cache warm; True if unknown. Blocking: never."""
+        """Whether the page cache probably holds this range; True if unknown. Blocking: never."""
 
     def read_resident(self, position: int, size_bytes: int) -> bytes | bytearray | None:
-        """What `read` returns, if the page cache has all of it or that is unknown; else None. Blocking: never."""
+        """The result of `read` if the page cache holds all of it, or if that is unknown; else None. Blocking: never."""
 
     def will_need(self, position: int, size_bytes: int) -> None:
         """Start reading ahead. Blocking: short."""
 
 
 class Lock(Protocol):
-    """An exclusive lock that was taken."""
+    """A held exclusive lock."""
 
     def release(self) -> None:
-        """Give it up; once is enough. Blocking: short."""
+        """Release the lock; idempotent. Blocking: short."""
 
 
 class Disk(Protocol):
-    """Names and what they stand for. Paths are strings with "/"; StorageError on every refusal."""
+    """Directory entries and whole files. Paths are strings with "/". Every failure is a StorageError."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file, with `create` also a new and empty one. Blocking: short. A new name: `sync_directory`."""
+        """Open a file; `create` makes it if it is missing. Blocking: short. A new name needs `sync_directory`."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or directory. Blocking: short."""
+        """Whether the path exists. Blocking: short."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether there is such a directory. Blocking: short."""
+        """Whether the path is a directory. Blocking: short."""
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted. Blocking: long (by its size)."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its missing parents; fine if it is there. Blocking: short. `sync_directory`."""
+        """Make a directory and its missing parents; it may exist. Blocking: short. Needs `sync_directory`."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename within one directory, replacing a file of the new name. Blocking: long. `sync_directory`."""
+        """Rename within a directory, replacing the file `new`. Blocking: long. Needs `sync_directory`."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; open ones keep their bytes until released. Blocking: long (by its size). `sync_directory`."""
+        """Remove a file; open handles stay readable. Blocking: long (by its size). Needs `sync_directory`."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with all it holds. Blocking: long. `sync_directory` of its parent."""
+        """Remove a directory and its content. Blocking: long. Needs `sync_directory` of its parent."""
 
     def size(self, path: str) -> int:
         """The size of a file in bytes. Blocking: short."""
@@ -195,7 +196,7 @@ class Disk(Protocol):
         """When the file was last written, in wall clock milliseconds. Blocking: short."""
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Set that time, for a file that replaces an older one's content. Blocking: short."""
+        """Set the modification time, for a rewritten copy of an older file. Blocking: short."""
 
     def sync_directory(self, path: str) -> None:
         """Make all creations, renamings and removals in this directory durable. Blocking: long."""
@@ -204,19 +205,19 @@ class Disk(Protocol):
         """A whole (small) file. Blocking: long."""
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Give a (small) file this content, atomically and durably. Blocking: long.
+        """Replace the content of a (small) file, atomically and durably. Blocking: long.
 
-        Written beside it under `.tmp`, synced, renamed, directory synced: a crash leaves the old or the new content.
+        A crash leaves the old or the new content, and perhaps a `.tmp` file.
         """
 
     def lock(self, path: str) -> Lock:
-        """Take the exclusive lock on this file, made if need be; DirectoryLocked if it is held. Blocking: short."""
+        """Create the file if needed and lock it exclusively; DirectoryLocked if it is locked. Blocking: short."""
 
     def volume_bytes(self, path: str) -> tuple[int, int]:
-        """How many bytes the volume of this directory holds, and may still hold for us. Blocking: short."""
+        """Total bytes of the volume of this directory, and bytes available to this process. Blocking: short."""
 
     def absolute_path(self, path: str) -> str:
-        """The path from the root, as the outside world names it; links and ".." stay. Blocking: short."""
+        """The absolute path; links and ".." are not resolved. Blocking: short."""
 
 
 def join(directory: str, name: str) -> str:
@@ -225,7 +226,7 @@ def join(directory: str, name: str) -> str:
 
 
 def parent_of(path: str) -> str:
-    """The directory that holds this name."""
+    """The directory of this path; "." or "/" if it has none."""
     head, _, tail = path.rstrip("/").rpartition("/")
     if head:
         return head
@@ -233,7 +234,8 @@ def parent_of(path: str) -> str:
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """Make a directory and its missing parents, each entry durable; or not made. Blocking: long."""
+    """Make a directory and its missing parents, and sync each new name. Blocking: long."""
+    # One directory at a time, from the top: each parent's sync makes one name durable.
     missing = []
     while not disk.exists(path):
         missing.append(path)
@@ -243,38 +245,37 @@ def make_durable_directory(disk: Disk, path: str) -> None:
         try:
             disk.sync_directory(parent_of(made))
         except StorageError:
-            with suppress(StorageError):  # the first error says more
-                disk.remove_tree(made)  # the next try would find it, and take its name for durable
+            with suppress(StorageError):  # the first error is the informative one
+                # The next call would find the directory, and skip the sync that has just failed.
+                disk.remove_tree(made)
             raise
 
 
 class FileSlice:
-    """A range of a file that is going to be sent: a read plan's unit. Holds a reference until released.
-
-    A slice that is dropped gives its reference back, too: a request can be cancelled at any checkpoint between reading
-    and sending, and a descriptor that it kept would be lost until the broker stops.
-    """
+    """A range of a file that is to be sent. Holds a reference to the file until `release`."""
 
     __slots__ = ("_held", "file", "position", "size_bytes")
 
     def __init__(self, file: File, position: int, size_bytes: int) -> None:
         self._held = False  # for `__del__`, if the file cannot be retained
-        file.retain()
+        file.retain()  # the segment may be deleted before the range is sent
         self._held = True
         self.file = file
         self.position = position
         self.size_bytes = size_bytes
 
     def read(self) -> bytes:
-        """Its bytes. Fewer than `size_bytes` only if the file was truncated since: then nothing may be sent for it."""
+        """The bytes of the range; fewer if the file was truncated since, and then none of them may be sent."""
         return self.file.read(self.position, self.size_bytes)
 
     def release(self) -> None:
-        """Give the reference back; once is enough."""
+        """Release the reference; idempotent."""
         if self._held:
             self._held = False
             self.file.release()
 
+    # A request may be cancelled at any checkpoint between reading and sending; without this the descriptor would stay
+    # open until the broker stops.
     def __del__(self) -> None:
         self.release()
 
@@ -306,7 +307,9 @@ def _storage_error(path: str, operation: str, error: OSError) -> StorageError:
 
 
 class OsFile:
-    """A `File` over a descriptor. The size is counted here: no other process writes to a locked log directory."""
+    """A `File` over a descriptor."""
+
+    # The size is tracked here instead of by `fstat`: no other process writes to a locked log directory.
 
     __slots__ = ("_counting", "_descriptor", "_failed_sync", "_references", "_size", "path")
 
@@ -328,6 +331,8 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
+            # Left in the file, a part of a batch would be read as the beginning of the next append. If even the
+            # truncation fails, the file must not be used: HalfDone.
             failed = self._error("write", error)
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
@@ -335,6 +340,8 @@ class OsFile:
         self._size = end if end > self._size else self._size
 
     def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
+        # `pwrite` may write less than asked, for example on a nearly full disk; the rest then succeeds or gives the
+        # errno.
         rest = memoryview(data)
         while written < len(rest):
             step = os.pwrite(self._descriptor, rest[written:], position + written)
@@ -343,7 +350,7 @@ class OsFile:
             written += step
 
     def _cut_back(self) -> str | None:
-        """After a failed write: the old size again; why not, if that failed as well."""
+        """Truncate to the old size after a failed write. Returns the errno's name if that fails, too."""
         try:
             os.ftruncate(self._descriptor, self._size)
         except OSError as error:
@@ -353,6 +360,7 @@ class OsFile:
     def read(self, position: int, size_bytes: int) -> bytes:
         try:
             data = os.pread(self._descriptor, size_bytes, position)
+            # `pread` may return less than asked although the file goes on.
             if len(data) == size_bytes or position + len(data) >= self._size:
                 return data
             return self._read_rest(position, size_bytes, data)
@@ -377,6 +385,8 @@ class OsFile:
         self._size = size_bytes
 
     def sync(self) -> None:
+        # Linux reports a write-back error once and marks the pages clean, so another fsync would succeed and prove
+        # nothing.
         if self._failed_sync is not None:
             raise StorageError(self.path, "sync (again)", self._failed_sync)
         try:
@@ -387,6 +397,7 @@ class OsFile:
             raise mapped from error
 
     def retain(self) -> None:
+        # A lock, because worker threads retain and release files as well as the event loop.
         with self._counting:
             if self._references == 0:
                 raise InvariantBroken(f"{self.path} was retained after it was closed")
@@ -399,6 +410,7 @@ class OsFile:
             self._references -= 1
             if self._references:
                 return
+            # -1 before the close: a late user gets InvariantBroken instead of another file with the same number.
             descriptor, self._descriptor = self._descriptor, -1
         with _Mapped(self.path, "close"):
             os.close(descriptor)
@@ -412,6 +424,7 @@ class OsFile:
         end = min(position + size_bytes, self._size)
         if _READ_IF_RESIDENT is None or position >= end:
             return True
+        # One byte per step is read with RWF_NOWAIT, which fails with EAGAIN instead of waiting for the device.
         probe = [bytearray(1)]
         try:
             for at in (*range(position, end, RESIDENT_PROBE_STEP_BYTES), end - 1):
@@ -438,6 +451,7 @@ class OsFile:
             raise self._error("read", error) from error
         if size_read == size_bytes:
             return data
+        # A short read inside the file: the page cache holds only the first part.
         return None if position + size_read < self._size else data[:size_read]
 
     def will_need(self, position: int, size_bytes: int) -> None:
@@ -448,6 +462,7 @@ class OsFile:
                 raise self._error("read ahead", error) from error
 
     def _error(self, operation: str, error: OSError) -> StorageError:
+        # The descriptor -1 gives EBADF: that is a bug of the caller, and must not take the log directory offline.
         if self._descriptor < 0:
             raise InvariantBroken(f"{self.path} is used after it was closed") from error
         return _storage_error(self.path, operation, error)
@@ -456,14 +471,15 @@ class OsFile:
         return f"OsFile({self.path}, {self._size} bytes, {self._references} references)"
 
 
-# Which lock files this process holds, by device and inode. POSIX locks belong to the process: a second `lockf` here
-# would succeed, and closing any descriptor of the file would drop the first one's lock. So we look before we open.
+# The lock files that this process holds, by device and inode. POSIX locks belong to the process: a second `lockf` in
+# the same process would succeed, and closing any descriptor of the file would release the first lock. So `lock` checks
+# this table before it opens the file.
 _held_locks: dict[tuple[int, int], str] = {}
 _held_locks_guard = threading.Lock()
 
 
 class OsLock:
-    """A POSIX record lock on a whole file: what Java's FileLock is on Unix, so both brokers exclude each other."""
+    """A POSIX record lock on a whole file, as Java's FileLock on Unix: Kafka and this broker exclude each other."""
 
     __slots__ = ("_descriptor", "_key", "path")
 
@@ -474,6 +490,7 @@ class OsLock:
 
     def release(self) -> None:
         with _held_locks_guard:
+            # Closing the descriptor releases the POSIX lock. The table entry goes in the same guarded step.
             if _held_locks.pop(self._key, None) is not None:
                 with _Mapped(self.path, "unlock"):
                     os.close(self._descriptor)
@@ -486,6 +503,7 @@ class OsDisk:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
         with _Mapped(path, "open"):
             descriptor = os.open(path, flags, 0o644)
+            # Without an owner yet, the descriptor would leak if this failed.
             try:
                 size_bytes = os.fstat(descriptor).st_size
             except BaseException:
@@ -494,6 +512,7 @@ class OsDisk:
         return OsFile(path, descriptor, size_bytes)
 
     def exists(self, path: str) -> bool:
+        # `os.path.exists` returns False on every error; a failing device must not look like a missing file.
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -514,6 +533,7 @@ class OsDisk:
             os.makedirs(path, exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
+        # A rename across directories would need two directory syncs, and would not be atomic in a crash.
         if parent_of(old) != parent_of(new):
             raise StorageError(old, f"rename to {new}", "EXDEV")
         with _Mapped(old, f"rename to {new}"):
@@ -524,7 +544,7 @@ class OsDisk:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        from shutil import rmtree  # it loads all of Python's compressors, and start-up has no need of it
+        from shutil import rmtree  # its import loads all of Python's compressors; start-up does not need it
 
         with _Mapped(path, "remove"):
             rmtree(path)
@@ -542,6 +562,7 @@ class OsDisk:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: str) -> None:
+        # A directory is synced through a descriptor of its own; it is rare enough not to keep one open.
         with _Mapped(path, "sync directory"):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -554,6 +575,8 @@ class OsDisk:
             return file.read()
 
     def replace_file(self, path: str, data: bytes) -> None:
+        # The new content must be durable before the rename: otherwise a power failure could leave the name with an
+        # empty file.
         temporary = path + TEMPORARY_SUFFIX
         with _Mapped(path, "replace"), open(temporary, "wb") as file:
             file.write(data)
@@ -571,6 +594,7 @@ class OsDisk:
                 status = os.fstat(descriptor)
             except BaseException as error:
                 os.close(descriptor)
+                # POSIX allows either errno for a lock that another process holds.
                 if isinstance(error, OSError) and error.errno in _LOCK_CONTENDED:
                     raise DirectoryLocked(path) from None
                 raise

@@ -1,7 +1,7 @@
-"""What a file of a log directory says, line by line: `barnabas log dump`. Reads, changes nothing.
+"""The content of a file of a log directory, as rows or as text: `barnabas log dump`. Reads, changes nothing.
 
-`read_rows` gives a file as rows of named values, which `--json` prints as they are; `dump` gives the same as text. A
-file's kind follows from its name; a batch is one row, its records are further ones if asked for.
+`read_rows` returns a file as rows of named values, which `--json` prints; `dump` returns the same as lines of text. The
+kind of a file follows from its name. A batch is one row; with `records` each of its records is a further row.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +50,7 @@ CONTROL_TYPES = {0: "abort", 1: "commit"}
 
 
 class NotDumped(StorageError):
-    """The file is of no known kind, or cannot be understood."""
+    """The file has an unknown name, or breaks its format."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, "dump", why)
@@ -65,6 +65,7 @@ def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
     """The file as rows. StorageError (NotDumped); blocking: long."""
     name = path.rpartition("/")[2]
+    # Files on their way out or in keep their format.
     for suffix in (DELETED, CLEANED, SWAP):
         name = name.removesuffix(suffix)
     try:
@@ -98,6 +99,7 @@ def _log_rows(disk: Disk, path: str, records: bool) -> Iterator[Row]:
             yield _batch_row(span, data) if span.magic == BATCH_MAGIC else _message_row(span, data)
             if records:
                 yield from _record_rows(span, data)
+        # Bytes that are no whole entry, after a crash for example: recovery cuts the log there.
         if end_position < file.size_bytes():
             yield {"position": end_position, "bytes_left_over": file.size_bytes() - end_position}
     finally:

@@ -1,20 +1,17 @@
-"""Batches that are in the log, and that the producer's state does not remember any more.
+"""Search of the log's tail for a batch that the producer state does not remember any more.
 
-A client may have five batches of a partition on their way, and the last five are remembered. Two things make the
-retry of a batch that *is* in the log look like one out of sequence. A snapshot keeps only the last batch of each
-producer. And a client whose leader has changed may send new batches to the new one, while old ones, which that has too,
-are still unanswered by the old one: they come again behind more than five. Apache Kafka refuses with
-OUT_OF_ORDER_SEQUENCE_NUMBER; some clients then write the batch once more under a new epoch, others try for ever. So we
-look before we refuse, in the `SEARCHED_BYTES` before the oldest batch that is remembered of the producer.
+An idempotent client may have five batches per partition in flight, and the producer state remembers the last five.
+Still a retry of a batch that *is* in the log can look out of sequence, in two cases:
 
-A retry is recognised by its whole header from the magic on: the numbers of the producer, and the checksum, which covers
-all that the client sent and nothing that the leader stamps (base offset, leader epoch). Numbers alone do not do: a
-producer id may be given out twice, where the metadata store is put back from a backup. Where the broker itself writes
-what the checksum covers (LogAppendTime, a changed compression, compaction) a retry is not recognised, and refused as in
-Kafka.
+- A snapshot keeps only the last batch of each producer, so after a restart four of the five are unknown.
+- After a change of leader a client sends new batches to the new leader while old ones, which the new leader has
+  replicated, are still unanswered by the old leader. It then sends these again, behind more than five newer ones.
 
-The header is looked for as bytes, in windows, without a step of Python for each batch. What is found may lie inside the
-records of another batch, so the offset index has to confirm that an entry begins there.
+Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER; some clients then write the batch once more under a new epoch, others
+retry for ever. This broker first searches `SEARCHED_BYTES` of the log, before the producer's oldest remembered batch.
+
+A retry is recognised by its whole header from the magic on. A retry is not recognised, and refused as in Kafka, where
+the broker itself writes what the checksum covers: LogAppendTime, a changed compression, compaction.
 """
 
 from typing import TYPE_CHECKING
@@ -27,14 +24,17 @@ if TYPE_CHECKING:
     from barnabas.storage.segment import Segment
     from barnabas.wire.records import Batch
 
-SEARCHED_BYTES = 16 << 20  # five batches of the largest usual size (1 MiB), and what others wrote between them
-WINDOW_BYTES = 1 << 18  # in one step: reading and searching it takes a quarter of a millisecond
-LIKENESSES_MAX = 8  # inside records: confirming one costs more than a window, and a client may write many
+SEARCHED_BYTES = 16 << 20  # five batches of 1 MiB, the usual largest size, and other producers' batches between them
+WINDOW_BYTES = 1 << 18  # per step; reading and searching it takes about 0.25 ms
+# Header bytes inside the records of another batch look like a match, and a client may write many of them on purpose. To
+# check one costs more than to search a window, so their number is limited.
+LIKENESSES_MAX = 8
 MAGIC_AT = 16
 
 
 def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
-    """Where the batch that this one repeats lies. Blocking: long, step by step. StorageError, SearchDisturbed."""
+    """Find the batch in the log that `wanted` repeats. Blocking: long, step by step. StorageError, SearchDisturbed."""
+    # Later batches of the producer were compared with the remembered ones already.
     oldest = log.producers.oldest_remembered(wanted.header.producer_id)
     before = log.log_end_offset if oldest is None else oldest
     fingerprint = fingerprint_of(wanted)
@@ -42,12 +42,15 @@ def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
 
 
 def fingerprint_of(batch: "Batch") -> bytes:
-    """What is the same in a batch that a client sends again: its header without what the leader stamps."""
+    """The part of the header that does not change when a client sends a batch again."""
+    # It holds the producer's numbers, and the checksum over everything that the client sent; the leader's stamps (base
+    # offset, leader epoch) lie before it or outside the checksum. The numbers alone are not enough: after the metadata
+    # store was restored from a backup, a producer id may be assigned twice.
     return bytes(batch.data[MAGIC_AT:BATCH_OVERHEAD_BYTES])
 
 
 def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[Duplicate | None]:
-    """The search in these segments, backwards, from the entry on that holds the offset `before`."""
+    """Search these segments backwards, from the entry that holds the offset `before`."""
     left, likenesses = SEARCHED_BYTES, LIKENESSES_MAX
     for segment in reversed(segments):
         if segment.base_offset >= before:
@@ -55,12 +58,16 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
         span = segment.find(before, segment.store.private)
         end = segment.size_bytes if span is None else span.position
         with segment.store.private(segment.path) as file:
+            # The header is searched as bytes, because a Python step for each batch would cost far more.
             while end > 0 and left > 0:
                 start = max(end - min(WINDOW_BYTES, left), 0)
-                window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)  # a batch begins in it
+                # Windows overlap by one header less a byte, so that a header on the border is found whole in one of
+                # them.
+                window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)
                 at = window.find(fingerprint, MAGIC_AT)
                 while at >= 0 and likenesses:
                     header = read_batch_header(window, at - MAGIC_AT)
+                    # The match may lie inside the records of another batch; the offset index decides.
                     if _begins_at(segment, header.base_offset, start + at - MAGIC_AT):
                         return Duplicate(header.base_offset, header.last_offset, header.max_timestamp)
                     likenesses -= 1
@@ -74,7 +81,8 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
 
 
 def _begins_at(segment: "Segment", base_offset: int, position: int) -> bool:
-    """Whether the entry with this offset begins there."""
+    """Whether the entry that holds `base_offset` begins at `position`."""
+    # Bytes inside records may claim any offset, also one that this segment cannot hold.
     if base_offset < segment.base_offset:
         return False
     span = segment.find(base_offset, segment.store.private)

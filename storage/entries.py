@@ -1,6 +1,6 @@
-"""Entries: what a `.log` file, or a fetch response, consists of.
+"""Entries: the units of a `.log` file and of a fetch response.
 
-Today's entry is a record batch (magic 2); directories of older brokers also hold single messages and wrapped message
+A current entry is a record batch (magic 2). Directories of older brokers also hold single messages and wrapped message
 sets (magic 0 and 1). All begin alike:
 
     0   base offset i64     (magic 0 and 1: the offset of the message, of a wrapper's *last* message)
@@ -9,9 +9,9 @@ sets (magic 0 and 1). All begin alike:
     16  magic i8
     23  last offset delta i32                                      (magic 2 only)
 
-so the log walks by offset, length and magic, and never looks at a record. What needs more (timestamps of records,
-transactions, producers) asks the batch's header, or `wire.records`. `wire.record_batch.walk_entries` does the same over
-bytes; here the last offset is wanted too, and files are walked without holding more than a window of them.
+So the log walks by offset, length and magic, and never looks at a record. Code that needs more (timestamps of records,
+transactions, producers) reads the batch's header, or uses `wire.records`. `wire.record_batch.walk_entries` walks over
+bytes in the same way; the functions here also give last offsets, and walk files without holding more than a window.
 """
 
 import struct
@@ -29,19 +29,19 @@ SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
 FLAGS_AT = 22  # the low byte of a batch's attributes
 LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT = 12, 18, 35, 43, 57
 
-# A lookup walks at most about index.interval.bytes plus a batch; two pages hold that for usual batches.
+# A lookup walks at most about index.interval.bytes (4 KiB) plus a batch; two pages hold that for batches of usual size.
 LOOKUP_STEP_BYTES = 8 * 1024
-SCAN_WINDOW_BYTES = 1024 * 1024  # recovery reads so much at once, or one batch if that is larger
+SCAN_WINDOW_BYTES = 1024 * 1024  # of recovery, or one batch if that is larger
 SEARCH_WINDOW_BYTES = 64 * 1024
 
 _WALK = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
-_PREFIX = struct.Struct(">qi4xb")  # the part of it that a magic 0 message always has
+_PREFIX = struct.Struct(">qi4xb")  # without the last offset delta, which a magic 0 message may be too short for
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
 class EntrySpan(NamedTuple):
-    """Where an entry lies, in the file and among the offsets. For magic 0 and 1 both offsets are its own one."""
+    """The position and the offset range of an entry. For magic 0 and 1 both offsets are the entry's own offset."""
 
     position: int
     size_bytes: int
@@ -51,10 +51,11 @@ class EntrySpan(NamedTuple):
 
 
 def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | None:
-    """The entry whose head lies at `window[at:]`; None if these bytes cannot be one."""
+    """The entry that begins at `window[at:]`; None if these bytes are no valid head of one."""
     base_offset, length, magic = _PREFIX.unpack_from(window, at)
     last_offset = base_offset
     if magic == BATCH_MAGIC:
+        # 49: the rest of a batch header of 61 bytes behind the length field.
         if length < 49 or len(window) - at < 27:
             return None
         last_offset += _INT32.unpack_from(window, at + 23)[0]
@@ -66,9 +67,10 @@ def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | N
 
 
 def walk_buffer(records: memoryview) -> Iterator[tuple[EntrySpan, memoryview]]:
-    """The entries of received records, with their bytes; ends before a partial one. CorruptRecords on nonsense."""
+    """The entries of received records, with their bytes; ends before a partial one. CorruptRecords if malformed."""
     position = 0
     while position + SMALLEST_ENTRY_BYTES <= len(records):
+        # The length is compared before anything else is checked: a leader may cut the last batch of a fetch response.
         length = _PREFIX.unpack_from(records, position)[1]
         if length > len(records) - position - ENTRY_PREFIX_BYTES:
             return
@@ -82,9 +84,9 @@ def walk_buffer(records: memoryview) -> Iterator[tuple[EntrySpan, memoryview]]:
 def walk_file(
     file: File, position: int, end_position: int, window_bytes: int = SCAN_WINDOW_BYTES
 ) -> Iterator[tuple[EntrySpan, memoryview]]:
-    """Entries with their bytes, from `position` on; ends before the first thing that is not a whole entry.
+    """Entries with their bytes, from `position` on; ends at the first bytes that are no whole entry. Blocking: long.
 
-    Never holds more than a window, or one entry whose length was checked against `end_position` first. Blocking: long.
+    It holds at most a window, or one entry. Recovery relies on the end: it is where a damaged log is cut.
     """
     window, start = memoryview(b""), position
     while position + SMALLEST_ENTRY_BYTES <= end_position:
@@ -94,28 +96,32 @@ def walk_file(
         span = span_at(window, at, position) if len(window) - at >= SMALLEST_ENTRY_BYTES else None
         if span is None or position + span.size_bytes > end_position:
             return
+        # The claimed size was compared with the end of the file above: damage cannot make this allocate arbitrarily
+        # much.
         if at + span.size_bytes > len(window):
             wanted = max(min(window_bytes, end_position - position), span.size_bytes)
             window, start, at = memoryview(file.read(position, wanted)), position, 0
             if len(window) < span.size_bytes:
-                return  # the file was cut meanwhile
+                return  # the file was truncated meanwhile
         yield span, window[at : at + span.size_bytes]
         position += span.size_bytes
 
 
 def find_entry(file: File, position: int, end_position: int, offset: int) -> EntrySpan | None:
-    """The first entry at or after `position` that ends with `offset` or later. Blocking: short.
+    """The first entry at or after `position` that ends with `offset` or later; None without. Blocking: short.
 
-    The log is trusted here, it was checked when it was written. CorruptRecords where a length is nonsense all the same.
+    CorruptRecords if a length or an offset is invalid. Checksums are not verified: the append or recovery did that.
     """
     window, start = b"", position
+    # Not `span_at`: every fetch that misses the remembered positions runs this loop, over all the batches that lie
+    # between two index entries.
     unpack = _WALK.unpack_from
     while position < end_position:
         at = position - start
         if at + 27 > len(window):
             window, start, at = file.read(position, LOOKUP_STEP_BYTES), position, 0
             if len(window) < 27:
-                window += bytes(27 - len(window))  # a magic 0 message of 26 bytes ends the file
+                window += bytes(27 - len(window))  # the file may end with a magic 0 message of 26 bytes
         base_offset, length, magic, last_offset_delta = unpack(window, at)
         last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
         if length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES or last_offset < base_offset:
@@ -127,10 +133,9 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
 
 
 def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
-    """The largest timestamp that an entry claims; -1 for magic 0, which has none, and for a batch without records.
-
-    Compaction leaves the header of such a batch as it was, but a time index must not lead there.
-    """
+    """The largest timestamp of an entry, by its header; -1 for magic 0, and for a batch without records."""
+    # Compaction keeps the header of a batch that it emptied, with its old max timestamp. A time index entry for it
+    # would lead a search to a batch without a record.
     if span.magic >= BATCH_MAGIC:
         has_records: int = _INT32.unpack_from(data, RECORD_COUNT_AT)[0]
         timestamp: int = _INT64.unpack_from(data, MAX_TIMESTAMP_AT)[0] if has_records else NO_TIMESTAMP
@@ -140,7 +145,7 @@ def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
 
 
 def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
-    """The leader epoch that a batch was written in; -1 for older entries."""
+    """The leader epoch in which a batch was appended; -1 for magic 0 and 1."""
     epoch: int = _INT32.unpack_from(data, LEADER_EPOCH_AT)[0] if span.magic >= BATCH_MAGIC else -1
     return epoch
 
@@ -148,13 +153,14 @@ def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
 def divide(
     entries: list[tuple[EntrySpan, memoryview]], segment_bytes: int
 ) -> Iterator[list[tuple[EntrySpan, memoryview]]]:
-    """Divide entries so that each piece fits into a segment, by size and by offsets, if it is not a single entry."""
+    """Divide entries into pieces that fit into a segment each, by size and by offset range; an entry is never split."""
     piece: list[tuple[EntrySpan, memoryview]] = []
     for entry in entries:
         span = entry[0]
         if piece:
             first = piece[0][0]
             size_bytes = span.position + span.size_bytes - first.position
+            # The index of a segment holds offsets relative to its base as i32.
             if size_bytes > segment_bytes or span.last_offset - first.base_offset > MAX_RELATIVE_OFFSET:
                 yield piece
                 piece = []

@@ -5,11 +5,11 @@
     offsets  |---|-------|-------|
              0   40      95      120
 
-Two replicas whose logs went different ways agree exactly up to where their epoch histories agree. So a follower asks
-the leader where an epoch ended (`end_offset_for`) and cuts its log there, instead of trusting its own high watermark,
-which may be behind. Both columns rise strictly; an entry that contradicts a newer one is dropped for the newer.
+Two replicas whose logs diverged agree exactly as far as their epoch histories agree. So a follower asks the leader
+where an epoch ended (`end_offset_for`) and truncates its log there, instead of to its own high watermark, which may be
+behind. Epochs and start offsets both rise strictly; an entry that contradicts a newer one is dropped.
 
-The caller writes `entries` to the partition's `leader-epoch-checkpoint` whenever a method says that they changed.
+The caller writes `entries` to the partition's `leader-epoch-checkpoint` whenever a method returns that they changed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,11 +22,12 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Epoch -> start offset, both rising."""
+    """Leader epoch -> start offset, both strictly rising."""
 
     __slots__ = ("_epochs", "_starts")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        # Two parallel lists, so that both columns can be bisected.
         self._epochs: list[int] = []
         self._starts: list[int] = []
         for epoch, start_offset in entries:
@@ -39,15 +40,18 @@ class LeaderEpochs:
 
     @property
     def latest_epoch(self) -> int | None:
-        """The newest epoch, or None when nothing is known."""
+        """The newest epoch; None without entries."""
         return self._epochs[-1] if self._epochs else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` starts at this offset (appends call it for every batch); True if that was news."""
+        """Note that `epoch` starts at this offset. True if the entries changed."""
         if epoch < 0 or start_offset < 0:
             raise InvariantBroken(f"leader epoch {epoch} cannot start at offset {start_offset}")
+        # A later batch of the current epoch changes nothing.
         if self._epochs and epoch == self._epochs[-1] and start_offset >= self._starts[-1]:
             return False
+        # Entries at or above the new one in either column come from a diverged log, or from an epoch in which nothing
+        # was written: the new entry is the true one.
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
             self._epochs.pop()
             self._starts.pop()
@@ -56,33 +60,35 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch`, and where it ended: the answer to OffsetForLeaderEpoch.
+        """The answer to OffsetForLeaderEpoch: the largest known epoch <= `epoch`, and its end offset (KIP-279).
 
-        (-1, -1) when the question lies outside what is known. An epoch older than all that is known answers itself
-        and the first start offset: whatever it wrote lies before that.
+        (-1, -1) if `epoch` is -1 or newer than all entries, or if there are none.
         """
         if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        # The current epoch has not ended yet: it reaches to the log end.
         if epoch == self._epochs[-1]:
             return epoch, log_end_offset
+        # An epoch ends where the next higher one starts. An epoch older than all entries is answered with itself and
+        # the first start offset, for all of its records lie below that.
         higher = bisect_right(self._epochs, epoch)
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
     def divergence(self, last_epoch: int, offset: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Where this log and one that ends at `offset`, its last records written in `last_epoch`, parted (KIP-595).
+        """Where a log that ends at `offset` in `last_epoch` diverges from this one: (epoch, end offset) (KIP-595).
 
-        None if the other is a beginning of this one; (-1, -1) when `last_epoch` lies outside what is known.
+        None if the other log is a prefix of this one; (-1, -1) if `last_epoch` is newer than all entries.
         """
         epoch, end_offset = self.end_offset_for(last_epoch, log_end_offset)
         return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
 
     def epoch_for(self, offset: int) -> int | None:
-        """The epoch in which this offset was (or will be) written; None before the first that is known."""
+        """The epoch of the record at this offset, or of the next append; None before the first start offset."""
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
     def truncate_from_end(self, offset: int) -> bool:
-        """The log was cut so that it ends at `offset`: epochs that begin there or later are gone. True if changed."""
+        """Drop the epochs that start at or above `offset`, the new log end. True if the entries changed."""
         kept = bisect_left(self._starts, offset)
         if kept == len(self._starts):
             return False
@@ -90,7 +96,8 @@ class LeaderEpochs:
         return True
 
     def truncate_from_start(self, offset: int) -> bool:
-        """The log begins at `offset` now: of the epochs before, the one it lies in begins there. True if changed."""
+        """Drop the epochs that end at or below `offset`, the new log start. True if the entries changed."""
+        # The epoch that holds `offset` stays, and starts there now: the records at the log start belong to it.
         before = bisect_right(self._starts, offset)
         if before == 0 or (before == 1 and self._starts[0] == offset):
             return False
@@ -99,7 +106,7 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> bool:
-        """Forget everything (the log was emptied, or holds a format without epochs); True if that was news."""
+        """Drop all entries (of an emptied log, or one in a format without epochs). True if there were any."""
         changed = bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()

@@ -1,10 +1,10 @@
-"""The files of a partition's directory: their names, who has them open, and how many (reference D.2).
+"""The files of a partition's directory: their names, and which of them are open (reference D.2).
 
-A log may have thousands of segments, a broker thousands of logs. So only files that are being written stay open all the
-time; the others are opened on use and kept in the order of their use, up to a limit for the whole broker.
+A log may have thousands of segments, and a broker thousands of logs. So only the files that are being written stay open
+all the time. The others are opened on use and kept in an LRU cache with a limit for the whole broker.
 
-On the event loop files come from `SegmentStore.shared`; work in a thread must use `SegmentStore.private`, for the loop
-may close its files at any moment.
+The event loop gets files from `SegmentStore.shared`. A worker thread must use `SegmentStore.private`, because the loop
+may close a shared file at any time.
 """
 
 from collections import OrderedDict
@@ -18,24 +18,26 @@ SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 SWAPPED_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)  # in the order in which compaction renames them
 DELETED, CLEANED, SWAP, RENEWED = ".deleted", ".cleaned", ".swap", ".renewed"
 RENEWAL_STEP_BYTES = 1 << 20
-OPEN_FILES_LIMIT = 256  # of a whole broker, besides the active segments
+OPEN_FILES_LIMIT = 256  # of the whole broker, in addition to the active segments
 
 Opener = Callable[[str], AbstractContextManager[File]]
 
 
 def offset_of_name(name: str) -> int | None:
-    """The offset that a segment's file is named after; None for other names."""
+    """The base offset in the name of a segment's file; None for other names."""
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
 
 class OpenFiles:
-    """The open files of many logs: those being written (pinned), and the last used of the others, at most `limit`.
+    """The open files of many logs: those being written (pinned), and up to `limit` of the others, by last use.
 
-    Files are used on the event loop only; a file that is retained (by a slice on its way to a client) stays open
-    beyond the limit. `pin` and `drop` may also come from the thread that prepares a log: each step on the dictionaries
-    is one atomic operation.
+    The files are used on the event loop only. A retained file (by a slice that is being sent) stays open beyond the
+    limit.
     """
+
+    # `pin` and `drop` may also run in the thread that opens a log. They need no lock, because each step on a dictionary
+    # is one atomic operation.
 
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_LIMIT) -> None:
         self.limit = limit
@@ -44,7 +46,7 @@ class OpenFiles:
         self._recent: OrderedDict[str, File] = OrderedDict()  # least recently used first
 
     def get(self, path: str) -> File:
-        """The file, opened if need be. It may be closed by the next `get`, unless it is retained. Blocking: short."""
+        """The file, opened if needed. The next `get` may close it unless the caller retains it. Blocking: short."""
         file = self._pinned.get(path)
         if file is not None:
             return file
@@ -56,31 +58,32 @@ class OpenFiles:
         return file
 
     def pin(self, path: str, file: File) -> None:
-        """Take over a file that stays open until it is unpinned or dropped."""
+        """Take ownership of a file, which stays open until it is unpinned or dropped."""
         self.drop(path)
         self._pinned[path] = file
 
     def unpin(self, path: str) -> None:
-        """The file is not written any more: from now on it is one of the others."""
+        """Move a pinned file, which is not written any more, to the cached ones."""
         self._recent[path] = self._pinned.pop(path)
         self._shrink()
 
     def drop(self, path: str) -> None:
-        """Let go of the file: its name is about to stand for something else, or for nothing."""
+        """Release the file, if it is open: its path is about to be renamed, replaced or removed."""
         for files in (self._pinned, self._recent):
             file = files.pop(path, None)
             if file is not None:
                 file.release()
 
     def drop_directory(self, directory: str) -> None:
-        """Let go of all files in this directory."""
-        prefix = join(directory, "")
+        """Release all files in this directory."""
+        prefix = join(directory, "")  # with "/": "orders-1" must not match "orders-10"
         for path in (*self._pinned, *self._recent):
             if path.startswith(prefix):
                 self.drop(path)
 
     def rename_directory(self, old: str, new: str) -> None:
-        """A directory got another name: what is being written goes on, the others are opened again on use."""
+        """Follow the rename of a directory: pinned files stay open, cached ones are reopened on use."""
+        # A pinned descriptor stays valid across the rename; only its path changes.
         for path in [each for each in self._pinned if each.startswith(join(old, ""))]:
             file = self._pinned.pop(path)
             file.path = new + path[len(old) :]
@@ -96,7 +99,7 @@ class OpenFiles:
 
 
 class SegmentStore:
-    """Where the segments of one log live."""
+    """The directory of one log's segments: paths, open files, removal."""
 
     __slots__ = ("directory", "disk", "open_files")
 
@@ -109,17 +112,17 @@ class SegmentStore:
         return f"{self.directory}/{offset:020d}{suffix}"
 
     def shared(self, path: str) -> AbstractContextManager[File]:
-        """The file as the event loop has it, for the length of one synchronous step."""
+        """The cached file, for one synchronous step on the event loop."""
         return nullcontext(self.open_files.get(path))
 
     @contextmanager
     def private(self, path: str) -> Iterator[File]:
-        """The file for a worker thread, which opens and closes it itself."""
+        """A handle of the file that is opened and closed here, for a worker thread."""
         with closing_file(self.disk.open(path, read_only=True)) as file:
             yield file
 
     def save(self, path: str, data: bytes) -> None:
-        """Write a whole file in place. Blocking: short. Durable: no; who reads it must be able to check it."""
+        """Write a whole file in place. Blocking: short. Durable: no; readers must be able to detect damage."""
         file = self.disk.open(path, create=True)
         try:
             file.write(0, data)
@@ -129,7 +132,8 @@ class SegmentStore:
             file.release()
 
     def remove_segment(self, base_offset: int) -> None:
-        """Remove the files of a segment, the log last: without it the others are swept at the next start."""
+        """Remove all files of a segment. Blocking: long (by their size). Durable: no."""
+        # The .log goes last: after a crash in between the segment is still whole, and missing indexes are rebuilt.
         for suffix in reversed(SEGMENT_SUFFIXES):
             path = self.path(base_offset, suffix)
             self.open_files.drop(path)
@@ -138,18 +142,20 @@ class SegmentStore:
 
 
 def renew(disk: Disk, directory: str, recovery_point: int) -> None:
-    """Rewrite a log's files from the segment on in which the recovery point lies, durably. Blocking: long.
+    """Copy the files of a log from the segment with the recovery point on, and replace them durably. Blocking: long.
 
-    What a failed sync has made the kernel believe of their pages ends with the files that are replaced. The log must
-    not be open. Interrupted, it must be done again; what it left goes first. It needs as much room as the largest file:
-    writing the bytes again in place would need none, but it could tear what is safe, and it would meet the same blocks
-    of the device that failed.
+    For a log directory with a `.failed` marker. The log must not be open. It needs room for a copy of the largest file.
+    If it is interrupted, it must be repeated.
     """
+    # After a failed fsync the kernel marks dirty pages clean, so another fsync of the same file would succeed and save
+    # nothing; a new file has no such pages. To write the bytes again in place would need no room, but a power failure
+    # could tear bytes that are safe, and the bytes would go to the blocks of the device that have just failed.
     names = disk.list(directory)
     for name in names:
         if name.endswith(RENEWED):
             disk.remove(f"{directory}/{name}")
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
+    # The segment that ends at the recovery point counts, too: `PartitionLog.unsynced_segments` explains why.
     first = max((base for base in bases if base < recovery_point), default=0)
     for name in names:
         offset = offset_of_name(name)
@@ -165,14 +171,14 @@ def _renew_file(disk: Disk, path: str) -> None:
         disk.set_modified_ms(renewed, disk.modified_ms(path))
         disk.rename(renewed, path)
     except StorageError:
-        with suppress(StorageError):  # the first error says more
+        with suppress(StorageError):  # the first error is the informative one
             if disk.exists(renewed):
-                disk.remove(renewed)  # or it would fill a disk that has no room for it
+                disk.remove(renewed)  # the disk may be full
         raise
 
 
 def _copy(disk: Disk, source: str, target: str) -> None:
-    """Write the bytes of a file into a new one and sync them."""
+    """Copy the bytes of a file into a new one and sync it."""
     with closing_file(disk.open(source, read_only=True)) as file, closing_file(disk.open(target, create=True)) as copy:
         for position in range(0, file.size_bytes(), RENEWAL_STEP_BYTES):
             copy.write(position, file.read(position, RENEWAL_STEP_BYTES))
@@ -181,7 +187,7 @@ def _copy(disk: Disk, source: str, target: str) -> None:
 
 @contextmanager
 def closing_file(file: File) -> Iterator[File]:
-    """`with closing_file(disk.open(path)) as file:` gives the file back at the end."""
+    """`with closing_file(disk.open(path)) as file:` releases the file at the end."""
     try:
         yield file
     finally:

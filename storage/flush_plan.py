@@ -1,4 +1,4 @@
-"""What one flush of a log has to sync."""
+"""The plan of one flush of a log: the files that have to be synced (see `log.py`)."""
 
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,13 @@ if TYPE_CHECKING:
 
 
 class FlushPlan:
-    """What has to be synced so that everything below `offset` survives. Made and given back on the event loop."""
+    """The files to sync so that everything below `offset` survives. Created and released on the event loop."""
 
     __slots__ = ("_active", "_epochs", "_sealed", "_store", "epochs_version", "generation", "names_version", "offset")
 
     def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names_version: int | None) -> None:
         segments = log.segments
+        # The event loop may roll and delete this segment during the sync; the reference keeps the descriptor open.
         segments.active.file.retain()
         self.offset = log.log_end_offset
         self.generation = segments.generation
@@ -27,22 +28,21 @@ class FlushPlan:
         self._epochs = epochs
 
     def sync(self) -> None:
-        """Sync the files in the order of their offsets, then what refers to them. Blocking: long, in any thread.
-
-        Of the active segment only the log: recovery rebuilds its indexes in any case.
-        """
+        """Sync the files in offset order, then the epoch file and the directory. Blocking: long, in any thread."""
+        # In offset order, a power failure between two syncs leaves no synced segment behind an unsynced one.
         for segment in self._sealed:
             segment.sync(self.offset)
+        # The active segment's indexes are not synced: recovery rebuilds them from the recovery point on in any case.
         if self._active is not None:
             self._active.sync()
         if self._epochs is not None:
             path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
-            self._store.disk.replace_file(path, self._epochs.encode())
+            self._store.disk.replace_file(path, self._epochs.encode())  # syncs the directory, too
         elif self.names_version is not None:
             self._store.disk.sync_directory(self._store.directory)
 
     def release(self) -> None:
-        """Give the file back; once is enough. `flushed` does it; after a failed sync the caller must."""
+        """Release the active segment's file; idempotent. `flushed` calls it; after a failed sync the caller must."""
         file, self._active = self._active, None
         if file is not None:
             file.release()

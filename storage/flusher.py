@@ -1,18 +1,17 @@
-"""Group commit (edge): who wants a log flushed shares one sync with everybody who wants the same at that time.
+"""Group commit (edge): callers that want a flush at about the same time share one sync.
 
-A log directory is one device, which makes one sync after the other whatever we ask. So each directory has at most one
-round of syncs under way, and one round that is filling; requests that come meanwhile join the filling one, since the
-running one may have begun before their bytes were written. However many producers wait, each waits for at most two
-rounds, and a round syncs each of its logs once:
+A log directory is one device, which executes one sync after the other. So each directory has at most one running round
+of syncs and one filling round. A request during a running round joins the filling one, because the running round may
+have begun before the caller's bytes were written. So a caller waits for at most two rounds, however many callers there
+are, and a round syncs each of its logs once:
 
     want(a) want(b)   |  round 1: a, b running   |  round 2: a, c, d running  |
                          want(a) want(c) want(d)
 
-A log hands out a plan on the event loop (`flush_plan`: which files, up to which offset), the plan is synced in a worker
-thread, and the log takes note of it on the loop (`flushed`).
+For each log of a round the event loop makes a plan (`flush_plan`: which files, up to which offset), a worker thread
+syncs it, and the event loop notes the result (`flushed`).
 
-A failed sync is final for its directory: the kernel may have thrown the pages away, so that trying again would only
-pretend. It is reported, and nothing in that directory is flushed any more.
+A failed sync is final for its directory: the failure is reported, and nothing in that directory is flushed any more.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class _Round:
-    """Logs that are synced together."""
+    """Logs that are synced together; `done` is set when the round has ended, successfully or not."""
 
-    logs: "dict[PartitionLog, None]" = field(default_factory=dict)
+    logs: "dict[PartitionLog, None]" = field(default_factory=dict)  # an ordered set
     done: trio.Event = field(default_factory=trio.Event)
 
 
 @dataclass(eq=False, slots=True)
 class _Directory:
-    """One log directory: the round under way, and the one that fills."""
+    """The rounds of one log directory: `running` is under way, `filling` comes next."""
 
     filling: _Round = field(default_factory=_Round)
     running: _Round | None = None
@@ -47,33 +46,35 @@ class _Directory:
 
 
 class Flusher:
-    """Flushes logs in rounds, one at a time in each log directory."""
+    """Flushes logs in rounds, one round at a time per log directory."""
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
         self._directories: dict[str, _Directory] = {}
-        self._held: dict[PartitionLog, trio.Event] = {}
+        self._held: dict[PartitionLog, trio.Event] = {}  # set by `release`
         self._wake = trio.Event()
 
     def want(self, log: "PartitionLog") -> None:
-        """Have this log flushed soon; `on_flushed` is called when it is. Nothing happens in a directory that failed."""
+        """Flush this log in the next round, then call `on_flushed`. Does nothing if its log directory has failed."""
         directory = self._directory_of(log)
         if directory.failure is None:
             self._join(directory, log)
 
     async def flush(self, logs: "Iterable[PartitionLog]") -> None:
-        """Return when all that these logs hold now is durable; StorageError if a directory failed.
+        """Return when everything that these logs hold now is durable; StorageError if a log directory failed.
 
-        Someone must be inside `run`.
+        Returns only while a task is inside `run`.
         """
         rounds: dict[_Round, _Directory] = {}
         for log in logs:
+            # A held log makes no plan, so a round with it would end without a sync. `while`: it may be held again.
             while (held := self._held.get(log)) is not None:
                 await held.wait()
             directory = self._directory_of(log)
             if directory.failure is not None:
                 raise directory.failure
             rounds[self._join(directory, log)] = directory
+        # All rounds are joined before the first wait, so the directories sync at the same time.
         for joined in rounds:
             await joined.done.wait()
         for directory in rounds.values():
@@ -81,34 +82,37 @@ class Flusher:
                 raise directory.failure
 
     async def forget(self, log: "PartitionLog") -> None:
-        """The log goes away: flush it no more, and return when no sync of it is under way."""
+        """Stop flushing a log that is deleted or truncated; returns when no sync of it is under way."""
         directory = self._directory_of(log)
         directory.filling.logs.pop(log, None)
+        # An empty round never runs, so callers that wait for it would wait for ever.
         if not directory.filling.logs:
             self._empty_filling(directory)
         if directory.running is not None and log in directory.running.logs:
-            del directory.running.logs[log]  # its plan is under way: the round gives it back, and asks for no more
+            # The round sees that the log is missing, and releases its plan without moving the recovery point.
+            del directory.running.logs[log]
             await directory.running.done.wait()
 
     async def hold(self, log: "PartitionLog") -> None:
-        """Return when no sync of this log is under way, and begin none before its `release`; who flushes it waits."""
-        log.is_being_renamed = True  # so that it has no plan for the round that fills
+        """Return when no sync of this log is under way; none begins before `release`, and `flush` of it waits."""
+        log.is_being_renamed = True  # `flush_plan` then returns None, also if the log is already in the filling round
         self._held.setdefault(log, trio.Event())
         running = self._directory_of(log).running
         if running is not None and log in running.logs:
             await running.done.wait()
 
     def release(self, log: "PartitionLog", *, is_gone: bool = False) -> None:
-        """The end of `hold`, if there was one. A log that `is_gone` is never flushed again."""
+        """End `hold`, if the log is held. A log that `is_gone` is never flushed again."""
         log.is_being_renamed = is_gone
         held = self._held.pop(log, None)
         if held is not None:
             held.set()
+        # A round in between got no plan from the log, so its demand has to be repeated.
         if log.flush_demanded and not is_gone:
             self.want(log)
 
     def give_up(self, directory_path: str, error: StorageError) -> None:
-        """A log directory failed elsewhere: flush nothing of it any more."""
+        """Flush nothing more in a log directory that failed in another operation."""
         directory = self._directories.setdefault(directory_path, _Directory())
         if directory.failure is None:
             directory.failure = error
@@ -121,13 +125,14 @@ class Flusher:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Flush for ever, and tell of each log that was flushed, and of each sync that failed."""
+        """Flush until cancelled. Calls `on_flushed` for each flushed log, and `on_failed` for each failed sync."""
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
                 await self._wake.wait()
+                # Replaced before the directories are checked: a `want` during the check then wakes the next iteration.
                 self._wake = trio.Event()
                 for directory in self._directories.values():
                     if directory.filling.logs and not directory.has_task:
@@ -146,10 +151,11 @@ class Flusher:
         try:
             while directory.filling.logs:
                 current = directory.running = directory.filling
-                directory.filling = _Round()
+                directory.filling = _Round()  # before the plans are made: a later request needs a later sync
                 try:
                     await self._flush_round(directory, current)
                 finally:
+                    # Set even after an error or a cancellation: `flush` and `forget` in other tasks wait for it.
                     directory.running = None
                     current.done.set()
         finally:
@@ -158,6 +164,7 @@ class Flusher:
     async def _flush_round(self, directory: _Directory, current: _Round) -> None:
         planned: list[tuple[PartitionLog, FlushPlan]] = []
         failed = _plan(current, planned)
+        # One thread for the whole round: the device would execute parallel syncs one after the other anyway.
         if planned and failed is None:
             failed = await self._in_thread(_sync, planned)
         if failed is not None and _is_passing(current, *failed):
@@ -165,12 +172,15 @@ class Flusher:
             return
         if failed is not None:
             self._fail(directory, *failed)
+        # During the sync the directory may have failed elsewhere, and `forget` may have removed a log from the round.
+        # Neither may move a recovery point.
         for log, plan in planned:
             if directory.failure is not None or log not in current.logs:
                 plan.release()
                 continue
             log.flushed(plan)
-            if log.flush_demanded:  # a plan has a limit, and what came meanwhile may be urgent too
+            # Appends during the sync may have reached flush.messages again, or sealed a segment.
+            if log.flush_demanded:
                 self._join(directory, log)
             self._on_flushed(log)
 
@@ -181,38 +191,42 @@ class Flusher:
         planned: "Sequence[tuple[PartitionLog, FlushPlan]]",
         why: StorageError,
     ) -> None:
-        """A round ended early and no disk failed: a log was deleted under it, or no descriptor was left."""
+        """Repeat a round that ended early although no disk failed: a log was deleted, or descriptors ran out."""
         for _, plan in planned:
             plan.release()
-        if directory.failure is not None:  # it failed meanwhile: its logs have no files any more
+        if directory.failure is not None:  # it failed meanwhile, and its logs have been abandoned
             return
+        # A forgotten log is not in the round any more; the other logs get new plans.
         for log in current.logs:
             self._join(directory, log)
+        # A pause, or the rounds would spin until another task closes a file.
         if why.is_shortage:
             await trio.sleep(SHORTAGE_PAUSE_SECONDS)
 
     def _fail(self, directory: _Directory, log: "PartitionLog", error: StorageError) -> None:
+        # The kernel may have dropped the dirty pages, so a second sync that succeeds would prove nothing.
         if directory.failure is None:
             directory.failure = error
             self._empty_filling(directory)
         self._on_failed(log, error)
 
     def _empty_filling(self, directory: _Directory) -> None:
-        """A round that will not run: those that wait for it go on, and see the failure."""
+        """End a round that will not run; `flush` in waiting tasks then returns, or raises the failure."""
         directory.filling.done.set()
         directory.filling = _Round()
 
 
 def _is_passing(current: _Round, log: "PartitionLog", error: StorageError) -> bool:
-    """Whether no disk failed: something was lacking, or the files of a log are gone with it. But the log may only be
-    about to be cut, and then a sync that failed counts."""
+    """Whether an error leaves the directory usable: a shortage, or missing files of a deleted log."""
+    # `forget` also precedes a truncation, after which the log goes on. So a failed sync counts even for a forgotten
+    # log.
     return error.is_shortage or (log not in current.logs and not error.is_failed_sync)
 
 
 def _plan(
     current: _Round, planned: "list[tuple[PartitionLog, FlushPlan]]"
 ) -> "tuple[PartitionLog, StorageError] | None":
-    """Add the plans of a round to `planned`; the first failure ends it, and is returned with its log."""
+    """Add the plans of a round to `planned`. Stops at the first failure, and returns it with its log."""
     for log in current.logs:
         try:
             plan = log.flush_plan()
@@ -224,7 +238,7 @@ def _plan(
 
 
 def _sync(planned: "Sequence[tuple[PartitionLog, FlushPlan]]") -> "tuple[PartitionLog, StorageError] | None":
-    """Sync one plan after the other, in a worker thread; ends as `_plan` does."""
+    """Sync one plan after the other, in a worker thread. Stops at the first failure, and returns it with its log."""
     for log, plan in planned:
         try:
             plan.sync()

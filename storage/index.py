@@ -1,4 +1,4 @@
-"""The three index files beside each segment: pure search over bytes, and the same search over a file.
+"""The three index files beside each segment: search in memory and in files, and the indexes that grow.
 
 Layouts (big-endian; README.md has a worked example, reference D.4 the facts):
 
@@ -7,18 +7,15 @@ Layouts (big-endian; README.md has a worked example, reference D.4 the facts):
     .txnindex   34 bytes an entry:  i16 version 0, i64 producer id, i64 first offset, i64 last offset,
                                     i64 last stable offset                        sorted by last offset
 
-Theory of operation. Indexes are sparse hints: a search answers with the greatest entry at or below the target, and the
-caller walks the log from there. A *shorter* index is therefore always a correct one, which is what lets us hold the
-active segment's entries in memory and save them when the segment is rolled or closed: after a crash recovery rebuilds
-them anyway. An entry that points past the data, or between two batches, would be wrong, so truncation and recovery
-cut or rewrite the indexes before the log grows again.
+Offset and time index are sparse hints: a search returns the greatest entry at or below the target, and the caller walks
+the log from there. So a *shorter* index is always correct; this is why the active segment's entries stay in memory and
+are saved late. An entry that points past the data, or into a batch, would be wrong: truncation and recovery cut or
+rebuild the indexes before the log grows again.
 
-We write index files trimmed to their entries. Kafka preallocates the active segment's with zeros, and leaves that tail
-behind in a crash. No real offset entry is all zeros (the first batch of a segment never gets one), so searches take
-an all-zero entry for padding, that is for infinity. The only time entry that is all zeros says "timestamp 0 at the
-base offset", can only come first, and is believed when it is the only one; otherwise a search merely starts earlier.
+Index files are written without padding. Kafka preallocates the active segment's files with zeros, and a crash leaves
+the zeros. Searches therefore treat an all-zero entry as padding, which sorts after every target.
 
-Pure: the only input and output is the `File` that a caller hands in.
+Pure: the only input and output is the `File` that the caller passes.
 """
 
 import struct
@@ -37,21 +34,21 @@ TIME_ENTRY = struct.Struct(">qi")
 TRANSACTION_ENTRY = struct.Struct(">hqqqq")
 TRANSACTION_ENTRY_VERSION = 0
 
-MAX_RELATIVE_OFFSET = 2**31 - 1  # what an entry's i32 holds; a segment is rolled before it would not fit
+MAX_RELATIVE_OFFSET = 2**31 - 1  # the largest i32 of an entry; a segment is rolled before an offset exceeds it
 
-# A search over a file reads single entries until this many are left, then those at once: about one page of the cache.
+# A search in a file reads single entries until this many are left, then these at once (4 KiB of an offset index).
 _PAGE_ENTRIES = 512
 
 
 class TimeEntry(NamedTuple):
-    """No record up to the batch that ends at `offset` is newer than `timestamp`, and that batch reaches it."""
+    """The batch that ends at `offset` has `timestamp`, and no record up to it has a later one."""
 
     timestamp: int
     offset: int
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that ended in an ABORT marker, which lies at `last_offset`."""
+    """An aborted transaction; its ABORT marker lies at `last_offset`."""
 
     producer_id: int
     first_offset: int
@@ -60,11 +57,14 @@ class AbortedTransaction(NamedTuple):
 
 
 class IndexCorrupt(CorruptRecords):
-    """An index file whose content cannot be what we or Kafka wrote; it is rebuilt from the log."""
+    """An index file with content that neither this broker nor Kafka writes; it is rebuilt from the log."""
 
 
 def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: struct.Struct, target: int) -> int:
-    """The number of the last of `count` entries whose first field is at most `target`; -1 when there is none."""
+    """The number of the last of `count` entries whose first field is at most `target`; -1 if there is none."""
+    # No real offset entry is all zeros, because the first batch of a segment gets none. A time entry of zeros
+    # ("timestamp 0 at the base offset") can only be the first one; to take it for padding only makes a search start
+    # earlier.
     unpack, size = entry.unpack_from, entry.size
     low, high = 0, count
     while low < high:
@@ -78,7 +78,7 @@ def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: stru
 
 
 def position_at_most(entries: bytes | bytearray, position: int) -> int:
-    """The last position in these entries of an offset index that is at most `position`; 0 without one."""
+    """The largest file position in these offset index entries that is at most `position`; 0 without one."""
 
     def position_of(number: int) -> int:
         found: int = OFFSET_ENTRY.unpack_from(entries, number * OFFSET_ENTRY.size)[1]
@@ -89,9 +89,10 @@ def position_at_most(entries: bytes | bytearray, position: int) -> int:
 
 
 def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, int] | None:
-    """The last entry of a file whose first field is at most `target`. Blocking: short, log2(entries / 512) reads."""
+    """The last entry of a file whose first field is at most `target`; None without. Blocking: short, few reads."""
     size = entry.size
     low, high = 0, file.size_bytes() // size
+    # log2(entries / 512) reads of one entry each, then one of a page.
     while high - low > _PAGE_ENTRIES:
         middle = (low + high) >> 1
         first, second = entry.unpack(file.read(middle * size, size))
@@ -99,18 +100,21 @@ def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, 
             low = middle + 1
         else:
             high = middle
-    start = max(low - 1, 0)  # the entry before `low` is known to qualify
+    start = max(low - 1, 0)  # the entry before `low` is at most `target`: it is the result if the page has none
     page = file.read(start * size, (high - start) * size)
     found = last_at_most(page, len(page) // size, entry, target)
     return None if found < 0 else entry.unpack_from(page, found * size)
 
 
 def count_entries(file: "File", entry: struct.Struct) -> int:
-    """How many entries a file holds before its padding of zeros, if it has any. Blocking: short."""
+    """The number of entries before the padding of zeros, if there is any. Blocking: short."""
     size = entry.size
     count = file.size_bytes() // size
+    # A single time entry of zeros is taken for real: "timestamp 0 at the base offset". An offset entry never is one.
     if count <= 1:
         return count if entry is TIME_ENTRY or any(file.read(0, size)) else 0
+    # Padding is contiguous at the end, so its beginning can be bisected. Entry 0 is checked last, for a file of only
+    # zeros.
     low, high = 1, count
     while low < high:
         middle = (low + high) >> 1
@@ -122,18 +126,19 @@ def count_entries(file: "File", entry: struct.Struct) -> int:
 
 
 def last_in_file(file: "File", entry: struct.Struct) -> tuple[int, int] | None:
-    """The last entry before the padding. Blocking: short."""
+    """The last entry before the padding; None without entries. Blocking: short."""
     count = count_entries(file, entry)
     return None if count == 0 else entry.unpack(file.read((count - 1) * entry.size, entry.size))
 
 
 def has_whole_entries(size_bytes: int, entry: struct.Struct) -> bool:
-    """Kafka's sanity check at start; the other half, last offset at or above the base, holds for any entry >= 0."""
+    """Whether a file size is a multiple of the entry size: one half of Kafka's sanity check at start."""
+    # The other half, that the last offset is not below the base offset, holds for every non-negative entry.
     return size_bytes % entry.size == 0
 
 
 class _GrowingIndex:
-    """Entries of a segment that is being written: all of them in memory, the first `saved_bytes` also in the file."""
+    """The index of the active segment: all entries in memory, the first `saved_bytes` of them also in the file."""
 
     __slots__ = ("base_offset", "entries", "saved_bytes")
     ENTRY: struct.Struct
@@ -148,20 +153,22 @@ class _GrowingIndex:
         return len(self.entries) - self.saved_bytes
 
     def save(self, file: "File") -> None:
-        """Write what is not in the file yet and trim the file to the entries. Blocking: short. Durable: no."""
+        """Write the unsaved entries and trim the file to the entries. Blocking: short. Durable: no."""
         if self.unsaved_bytes > 0:
             file.write(self.saved_bytes, bytes(memoryview(self.entries)[self.saved_bytes :]))
+        # The file is longer after a truncation of the log, and when Kafka preallocated it.
         if file.size_bytes() > len(self.entries):
             file.truncate(len(self.entries))
         self.saved_bytes = len(self.entries)
 
     def _cut(self, count: int) -> None:
+        # The file may hold more entries now; `save` trims it.
         del self.entries[count * self.ENTRY.size :]
         self.saved_bytes = min(self.saved_bytes, len(self.entries))
 
 
 def read_entries(file: "File", entry: struct.Struct) -> bytes:
-    """All entries of a file, padding removed. Blocking: short (bounded by segment.index.bytes)."""
+    """The entries of a file without padding. Blocking: short (at most segment.index.bytes)."""
     return file.read(0, count_entries(file, entry) * entry.size)
 
 
@@ -175,13 +182,13 @@ class OffsetIndex(_GrowingIndex):
         self.entries += OFFSET_ENTRY.pack(offset - self.base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """Where to start walking for `offset`: a chunk's first byte, 0 when no entry is at or below it."""
+        """The file position from which to walk to `offset`; 0 if no entry is at or below it."""
         entries = self.entries
         found = last_at_most(entries, len(entries) // 8, OFFSET_ENTRY, offset - self.base_offset)
         return 0 if found < 0 else OFFSET_ENTRY.unpack_from(entries, found * 8)[1]
 
     def cut_at(self, position: int) -> None:
-        """Forget the entries of chunks at or after this file position."""
+        """Remove the entries that point to this file position or behind it."""
         count = len(self.entries) // 8
         while count and OFFSET_ENTRY.unpack_from(self.entries, (count - 1) * 8)[1] >= position:
             count -= 1
@@ -195,23 +202,24 @@ class TimeIndex(_GrowingIndex):
     ENTRY = TIME_ENTRY
 
     def last(self) -> TimeEntry:
+        # Timestamp -1 is below every real one, so the first record always gets an entry.
         if not self.entries:
             return TimeEntry(NO_TIMESTAMP, self.base_offset)
         timestamp, relative = TIME_ENTRY.unpack_from(self.entries, len(self.entries) - 12)
         return TimeEntry(timestamp, self.base_offset + relative)
 
     def append_if_newer(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless the last one already covers this timestamp (KIP-33)."""
+        """Add an entry if `timestamp` exceeds that of the last one (KIP-33)."""
         if timestamp > self.last().timestamp:
             self.entries += TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """The offset from which on the first record at or after `timestamp` may lie."""
+        """An offset below which no record has `timestamp` or a later one."""
         found = last_at_most(self.entries, len(self.entries) // 12, TIME_ENTRY, timestamp)
         return self.base_offset + (TIME_ENTRY.unpack_from(self.entries, found * 12)[1] if found >= 0 else 0)
 
     def cut_at(self, offset: int) -> None:
-        """Forget the entries that speak of records at or after this offset."""
+        """Remove the entries for records at or after this offset."""
         count = len(self.entries) // 12
         while count and TIME_ENTRY.unpack_from(self.entries, (count - 1) * 12)[1] >= offset - self.base_offset:
             count -= 1
@@ -219,7 +227,7 @@ class TimeIndex(_GrowingIndex):
 
 
 class TransactionIndex:
-    """The aborted transactions whose marker lies in one segment; few, so they are a list (KIP-98)."""
+    """The aborted transactions whose marker lies in one segment (KIP-98). They are few, so a list is enough."""
 
     __slots__ = ("entries", "saved_count")
 
@@ -233,17 +241,17 @@ class TransactionIndex:
         self.entries.append(aborted)
 
     def cut_at(self, offset: int) -> None:
-        """Forget the transactions whose marker lies at or after this offset."""
+        """Remove the transactions whose marker lies at or after this offset."""
         while self.entries and self.entries[-1].last_offset >= offset:
             self.entries.pop()
         self.saved_count = min(self.saved_count, len(self.entries))
 
     def ends_before(self, offset: int) -> bool:
-        """Whether all of these transactions end before this offset."""
+        """Whether the markers of all transactions lie below this offset."""
         return not self.entries or self.entries[-1].last_offset < offset
 
     def save(self, file: "File") -> None:
-        """Write what is not in the file yet and trim it. Blocking: short. Durable: no."""
+        """Write the unsaved entries and trim the file. Blocking: short. Durable: no."""
         size = len(self.entries) * TRANSACTION_ENTRY.size
         unsaved = self.entries[self.saved_count :]
         if unsaved:
@@ -266,6 +274,7 @@ def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
         entry = AbortedTransaction(*fields)
         if version > TRANSACTION_ENTRY_VERSION or version < 0:
             raise IndexCorrupt(f"unknown version {version} of a transaction entry")
+        # Markers stand in the log's order; a transaction begins before its own marker.
         if entry.last_offset <= last_offset or entry.first_offset > entry.last_offset:
             raise IndexCorrupt(f"transaction entry out of order: {entry}")
         last_offset = entry.last_offset
@@ -273,7 +282,7 @@ def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
 
 
 def transactions_within(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The entries of the .txnindex of a segment of these offsets; IndexCorrupt also if one lies outside."""
+    """The .txnindex of the segment [base_offset, end_offset); IndexCorrupt also if a marker lies outside."""
     entries = list(parse_transactions(data))
     if entries and not base_offset <= entries[0].last_offset <= entries[-1].last_offset < end_offset:
         raise IndexCorrupt(f"transactions end at {entries[0].last_offset} to {entries[-1].last_offset}")

@@ -1,18 +1,17 @@
 """A disk in memory that can crash: the other implementation of `disk.Disk`, for tests, fakes and the simulator.
 
-A crash is a value: it leaves this disk alone and returns another one, which a broker finds when it starts again.
+A crash does not change this disk; it returns another one, which a broker finds at its next start:
 
-    crash_process()      the kernel survived: all that was written is there; handles and locks are gone
-    crash_machine(rng)   power failed: what was not synced may be lost, and is lost strictly by POSIX
+    crash_process()      the kernel survived: everything written is there; handles and locks are gone
+    crash_machine(rng)   the power failed: unsynced changes may be lost, as far as POSIX allows
 
-Every file and every directory has an undo log of what happened to it since it was last synced. A machine crash keeps,
-of each file and of each directory, some prefix of those changes and undoes the rest. The first lost write may be torn:
-a part of its bytes arrived, and the file's size may have grown without them (zeros). So a file is lost whose directory
-entry was not synced, a removed file may be back, and two files may tell of different moments. What POSIX promises
-holds: a rename is one change, and a sync covers all earlier writes of its file.
+Every file and every directory has an undo log of its changes since its last sync. A machine crash keeps, of each file
+and of each directory, some prefix of these changes and undoes the rest. The first lost write may be torn: a part of its
+bytes arrived, and the file's size may have grown without them (zeros). So a file disappears if its directory entry was
+not synced, a removed file may come back, and two files may show different moments. POSIX's guarantees hold: a rename is
+one change, and a sync covers all earlier writes of its file.
 
-Faults are ordered by `fail_next`; a full disk by `capacity_bytes`. After a failed sync the bytes it should have saved
-stay unsynced for ever, even if a later sync of the file, opened again, succeeds: that is how Linux behaves.
+Tests order faults with `fail_next`, and a full disk with `capacity_bytes`.
 """
 
 import random
@@ -27,45 +26,46 @@ UNLIMITED_BYTES = 1 << 60
 
 
 class _Change(NamedTuple):
-    """One unsynced change of a file's bytes, and how to undo it; also a truncation (`written_bytes` 0)."""
+    """One unsynced write, or truncation (`written_bytes` 0), with what is needed to undo it."""
 
     position: int
     written_bytes: int
-    replaced: bytes  # what stood at `position` before
+    replaced: bytes  # the previous bytes at `position`
     old_size: int
 
 
-_EntryChange = tuple[tuple[str, "_Content | _Directory | None"], ...]  # (name, what it stood for before)
+_EntryChange = tuple[tuple[str, "_Content | _Directory | None"], ...]  # (name, its previous node)
 
 
 @dataclass(eq=False, slots=True)
 class _Content:
-    """A file's bytes (an inode)."""
+    """An inode: the bytes of a file, whatever its name is and whether it has one."""
 
     modified_ms: int
     data: bytearray = field(default_factory=bytearray)
     unsynced: list[_Change] = field(default_factory=list)
-    is_linked: bool = True
+    is_linked: bool = True  # has a name; without name and handles its space is freed
     open_count: int = 0
-    sync_failed: bool = False
+    sync_failed: bool = False  # no later sync makes the unsynced changes durable
 
 
 @dataclass(eq=False, slots=True)
 class _Directory:
-    """A directory's entries."""
+    """The entries of a directory."""
 
     modified_ms: int
     entries: "dict[str, _Content | _Directory]" = field(default_factory=dict)
     unsynced: list[_EntryChange] = field(default_factory=list)
 
     def put(self, *changes: "tuple[str, _Content | _Directory | None]") -> None:
-        """Let names stand for something else (None: for nothing), as one change."""
+        """Set names to nodes (None removes a name), as one change."""
+        # One tuple per call: a rename, which changes two names, survives a crash completely or not at all.
         self.unsynced.append(tuple((name, self.entries.get(name)) for name, _ in changes))
         for name, node in changes:
             self._set(name, node)
 
     def undo(self, change: _EntryChange) -> None:
-        """Take back a change; the latest first."""
+        """Undo a change. The caller undoes the latest change first."""
         for name, node in change:
             self._set(name, node)
 
@@ -110,6 +110,7 @@ class MemFile:
         self._check_writable("write")
         fault = self._disk.take_fault("write", self.path)
         if fault is not None:
+            # As in `OsFile.write`: the truncation after a failed write failed as well, so a part of the data stays.
             if fault.left_bytes:
                 self._put(position, memoryview(data)[: fault.left_bytes])
                 raise HalfDone(StorageError(self.path, "write", fault.cause), "a part of it")
@@ -122,6 +123,7 @@ class MemFile:
         if end > old_size:
             self._disk.take_space(end - old_size, self.path)
         replaced = b""
+        # An append replaces nothing, and is by far the most frequent write.
         if position == old_size:
             body += data
         else:
@@ -160,6 +162,7 @@ class MemFile:
             self._failed_sync = error.cause
             self._content.sync_failed = True
             raise
+        # As in Linux: after a failed sync a later one, by another handle, succeeds without saving the old changes.
         if not self._content.sync_failed:
             self._content.unsynced.clear()
 
@@ -204,7 +207,7 @@ class MemFile:
 
 
 class MemLock:
-    """A lock of a `MemDisk`."""
+    """A held lock of a `MemDisk`."""
 
     __slots__ = ("_disk", "path")
 
@@ -219,13 +222,13 @@ class MemLock:
 
 
 class MemDisk:
-    """A disk in memory. One thread at a time may change the same file or directory, as the log layer has it."""
+    """A disk in memory. Only one thread at a time may change the same file or directory; the log layer obeys that."""
 
     def __init__(self, *, capacity_bytes: int = UNLIMITED_BYTES, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.capacity_bytes = capacity_bytes
         self.now_ms = now_ms
         self.used_bytes = 0
-        self.open_count = 0  # handles, as a process counts its descriptors
+        self.open_count = 0  # open handles, as a process counts its descriptors
         self._root = _Directory(now_ms())
         self._locks: dict[str, None] = {}
         self._faults: list[DiskFault] = []
@@ -233,18 +236,19 @@ class MemDisk:
     # -- crashes and faults
 
     def crash_process(self) -> "MemDisk":
-        """The disk after the process died: everything written is there, and still unsynced what was unsynced."""
+        """The disk after the process died: all written bytes are there, and unsynced changes are still unsynced."""
         after = self.another()
+        # Handles are not cloned, so files without a name are gone and their space is free.
         after._root = _clone_directory(self._root, {})
         after.used_bytes = _used_bytes(after._root)
         return after
 
     def another(self) -> "MemDisk":
-        """An empty disk of this size, for a crash to fill."""
+        """An empty disk with the same capacity and clock."""
         return MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
 
     def crash_machine(self, rng: random.Random) -> "MemDisk":
-        """The disk after a power failure: of the unsynced changes, `rng` decides how many of each file are there."""
+        """The disk after a power failure: `rng` decides how many unsynced changes of each file survive."""
         after = self.crash_process()
         _lose_in_directory(after._root, rng)
         after.used_bytes = _used_bytes(after._root)
@@ -253,20 +257,21 @@ class MemDisk:
     def fail_next(
         self, operation: str, cause: str = "EIO", *, path_part: str = "", after: int = 0, left_bytes: int = 0
     ) -> None:
-        """Let a method (by its name: "write", "sync", "rename" ...) raise StorageError, once, after `after` successes.
+        """Let the method `operation` ("write", "sync", "rename" ...) raise StorageError once, after `after` successes.
 
-        `path_part` picks the paths that contain it. A failed write leaves nothing, or its first `left_bytes` where
-        cutting back failed as well.
+        Only paths that contain `path_part` count. A failed write leaves nothing, or its first `left_bytes`, as if the
+        truncation after it had failed as well.
         """
         self._faults.append(DiskFault(operation, cause, path_part, after, left_bytes))
 
     def forget_faults(self) -> None:
-        """Let nothing fail that has not failed yet."""
+        """Cancel all faults that have not occurred yet."""
         self._faults.clear()
 
     def take_fault(self, operation: str, path: str) -> DiskFault | None:
-        """The fault that is due at this operation, if one is."""
+        """Consume and return the fault that is due at this operation, if any."""
         for fault in self._faults:
+            # Each fault counts the successful operations that match it, until its turn comes.
             if fault.operation == operation and fault.path_part in path:
                 if fault.successes_before == 0:
                     self._faults.remove(fault)
@@ -275,19 +280,20 @@ class MemDisk:
         return None
 
     def check_fault(self, operation: str, path: str) -> None:
-        """Raise the fault that is due at this operation."""
+        """Raise the fault that is due at this operation, if any."""
         fault = self.take_fault(operation, path)
         if fault is not None:
             raise StorageError(path, operation, fault.cause)
 
     def take_space(self, size_bytes: int, path: str) -> None:
-        """A file grows (or shrinks, if negative); ENOSPC beyond the capacity."""
+        """Account for a file that grows, or shrinks if negative. ENOSPC beyond the capacity."""
         if size_bytes > 0 and self.used_bytes + size_bytes > self.capacity_bytes:
             raise StorageError(path, "write", "ENOSPC")
         self.used_bytes += size_bytes
 
     def reclaim(self, content: _Content) -> None:
-        """Free the space of a file that has neither name nor handle any more."""
+        """Free the space of a file if it has neither a name nor a handle."""
+        # As in POSIX: a removed file keeps its space until its last handle is closed.
         if not content.is_linked and content.open_count == 0:
             self.used_bytes -= len(content.data)
 
@@ -300,6 +306,7 @@ class MemDisk:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemFile:
         self.check_fault("open", path)
         directory, name = self._parent(path, "open")
+        # A new file's name is one unsynced change of its directory, so a machine crash may lose the whole file.
         node = directory.entries.get(name)
         if node is None and create:
             node = _Content(self.now_ms())
@@ -338,12 +345,14 @@ class MemDisk:
         node, replaced = directory.entries.get(old_name), directory.entries.get(new_name)
         if node is None:
             raise StorageError(old, operation, "ENOENT")
+        # From here on the errors are those of rename(2).
         if node is replaced:
             return
         if isinstance(replaced, _Directory) and replaced.entries:
             raise StorageError(old, operation, "ENOTEMPTY" if isinstance(node, _Directory) else "EISDIR")
         if replaced is not None and isinstance(replaced, _Directory) is not isinstance(node, _Directory):
             raise StorageError(old, operation, "ENOTDIR" if isinstance(node, _Directory) else "EISDIR")
+        # rename(2) is atomic: one change for both names.
         directory.put((old_name, None), (new_name, node))
         self._unlink(replaced)
 
@@ -378,7 +387,7 @@ class MemDisk:
         return bytes(self._file(self._find(path), path, "read").data)
 
     def peek(self, path: str) -> bytearray:
-        """The bytes of a file as they are, not copied, and past all faults: for who watches. Empty if there is none."""
+        """The live bytes of a file, uncopied and without faults, for observers. Empty if there is no such file."""
         node = self._find(path)
         return node.data if isinstance(node, _Content) else bytearray()
 
@@ -388,15 +397,17 @@ class MemDisk:
         replaced = directory.entries.get(name)
         if isinstance(replaced, _Directory):
             raise StorageError(path, "replace", "EISDIR")
+        # The old content still takes its space while the new one is written beside it.
         self.take_space(len(data), path)
         directory.put((name, _Content(self.now_ms(), bytearray(data))))
-        directory.unsynced.clear()
+        directory.unsynced.clear()  # it ends with a directory sync
         self._unlink(replaced)
 
     def lock(self, path: str) -> MemLock:
         self.check_fault("lock", path)
         if path in self._locks:
             raise DirectoryLocked(path)
+        # Locks live in a table beside the files, so a crash, which copies only files, releases them.
         self.open(path, create=True).release()
         self._locks[path] = None
         return MemLock(self, path)
@@ -466,7 +477,7 @@ def _used_bytes(directory: _Directory) -> int:
 
 
 def _clone_directory(directory: _Directory, clones: _Clones) -> _Directory:
-    """A deep copy, in which what was the same file before is the same file after."""
+    """A deep copy. A file that several entries or undo records refer to is copied once."""
     copy = clones[directory] = _Directory(directory.modified_ms)
     copy.entries = {name: _clone(node, clones) for name, node in directory.entries.items()}
     copy.unsynced = [
@@ -485,6 +496,7 @@ def _clone(node: _Content | _Directory, clones: _Clones) -> _Content | _Director
 
 
 def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
+    # Entries first, so that a file that comes back under its old name loses its own unsynced changes below.
     for change in reversed(directory.unsynced[_kept(len(directory.unsynced), rng) :]):
         directory.undo(change)
     directory.unsynced.clear()
@@ -496,6 +508,7 @@ def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
 
 
 def _lose_in_file(content: _Content, rng: random.Random) -> None:
+    # The loop undoes the latest change first, so `torn` ends as the data of the first lost write: only it may be torn.
     kept = _kept(len(content.unsynced), rng)
     torn = b""
     for change in reversed(content.unsynced[kept:]):
@@ -504,16 +517,18 @@ def _lose_in_file(content: _Content, rng: random.Random) -> None:
         del content.data[change.old_size :]
     if torn:
         _tear(content.data, content.unsynced[kept].position, torn, rng)
+    # What a start finds after a power failure is what the device holds, so nothing is unsynced any more.
     content.unsynced.clear()
     content.is_linked = True
     content.sync_failed = False
 
 
 def _tear(data: bytearray, position: int, written: bytes, rng: random.Random) -> None:
-    """Let a part of a lost write be there: nothing, its beginning, or its beginning and zeros to its full length."""
+    """Restore a part of a lost write: nothing, its beginning, or its beginning with zeros up to its full length."""
     arrived = rng.choice((0, rng.randrange(len(written))))
     if arrived == 0 and rng.random() < 0.5:
         return
+    # The new size of a file may reach the disk before its data: then the rest reads as zeros.
     has_size = rng.random() < 0.5
     end = position + (len(written) if has_size else arrived)
     data.extend(bytes(max(0, end - len(data))))
@@ -521,5 +536,5 @@ def _tear(data: bytearray, position: int, written: bytes, rng: random.Random) ->
 
 
 def _kept(count: int, rng: random.Random) -> int:
-    """How many of the unsynced changes survive: the extremes are as likely as all between."""
+    """How many of `count` unsynced changes survive: none, all, or a random number, with equal probability."""
     return rng.choice((0, count, rng.randint(0, count)))

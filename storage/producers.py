@@ -83,7 +83,7 @@ class Producer(NamedTuple):
 
     producer_id: int
     epoch: int
-    last_sequence: int = NO_SEQUENCE  # sequence of its last record, -1 before the first one of this epoch
+    last_sequence: int = NO_SEQUENCE  # of its last record, -1 before the first one of this epoch
     last_offset: int = NO_OFFSET  # offset of its last record
     offset_delta: int = 0  # between the first and the last record of its last batch
     last_timestamp: int = -1
@@ -146,7 +146,7 @@ class ProducerStates:
         return list(self._entries)
 
     def __iter__(self) -> Iterator[Producer]:
-        """All producers as they are now (for DescribeProducers, and for the cleaner, which keeps their last batches)."""
+        """All producers as they are now, for DescribeProducers and for the cleaner, which keeps their last batches."""
         return map(_as_producer, map(_ENTRY.unpack, list(self._entries.values())))
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class ProducerStates:
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return None
         producer = self.get(header.producer_id)
-        # An unknown producer may have expired, or its records may be deleted (KIP-360): any sequence is accepted.
+        # An unknown producer may be a known one that has expired, or whose records are deleted: accept any sequence.
         if producer is None:
             return None if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
         # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
@@ -260,6 +260,7 @@ class ProducerStates:
         self, producer: Producer, header: "BatchHeader", control: "ControlRecord"
     ) -> CompletedTransaction | None:
         offset, first_offset = header.base_offset, producer.transaction_first_offset
+        # A marker changes neither last sequence nor last offset: those describe records of the producer.
         # The coordinator epoch is noted even without an open transaction: it fences markers of older coordinators.
         after = producer._replace(
             last_timestamp=header.max_timestamp, coordinator_epoch=control.coordinator_epoch, first_offset=NO_OFFSET
@@ -354,6 +355,7 @@ def _continues(producer: Producer, epoch: int, first_sequence: int) -> bool:
         return True  # the state comes from no record of the producer: its records may all be deleted
     if epoch != producer.epoch:
         return first_sequence == 0
+    # With no batch in this epoch yet `last` is -1, so the first batch must begin with sequence 0.
     last = producer.last_sequence
     return first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
 
@@ -382,6 +384,7 @@ def decode_snapshot(data: bytes) -> Iterator[Producer]:
     """The producers of a `.snapshot` file, in file order. SnapshotCorrupt if it is damaged."""
     if len(data) < _SNAPSHOT_HEADER.size:
         raise SnapshotCorrupt(f"{len(data)} bytes are too few")
+    # All checks come before the first producer: the file was written without a sync and may be cut or full of zeros.
     version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise SnapshotCorrupt(f"version {version} is not known")

@@ -1,22 +1,16 @@
-"""Opening a log: what its directory holds, and what of that can be believed (reference D.7; README.md walks through).
+"""Opening a log: which files of its directory are trusted, and what is read again (reference D.7; README.md walks
+through).
 
-After a clean shutdown everything is believed. The end of the log follows from the last index entry and a few entries
-behind it, producers from the snapshot taken at the end: the cost does not depend on the length of the log.
+After a clean shutdown everything is trusted. The log end follows from the last index entry and a few entries behind it,
+the producers from the snapshot at the log end: the cost does not depend on the length of the log.
 
-Otherwise everything below the *recovery point* is believed, for it was synced. From the segment that holds it on (or
-ends with it, for its indexes may be younger than its last sync), every entry is read and checked: length, offsets,
-checksum. The log ends before the first byte that is wrong. Indexes, leader epochs, producers and snapshots of the
-scanned segments are rebuilt from what was read.
+After a crash everything below the *recovery point* is trusted, because it was synced. From the segment that holds the
+recovery point on, every entry is read and checked: length, offsets, checksum. The log ends before the first bad byte.
+Indexes, leader epochs, producers and snapshots of the scanned segments are rebuilt from the entries.
 
-Crashing here is harmless: the next start does the same again. That takes one care. When a segment ends early, the
-segments behind it must be gone before it is cut, or the next start would find it whole and the others still there.
-So they go first, last one first, and their removal is synced; then the file is cut, and synced too.
+A crash during recovery is harmless: the next start finds the same state, or a shorter one, and does the same again.
 
-A hole between two scanned segments has the same meaning as a wrong byte: the end of the earlier one was lost while
-the later one reached the disk. Appending never makes such a hole, but compaction does: so it is believed in logs that
-are compacted, and up to where they were, should they not be any more.
-
-Files are read in windows of 1 MiB; a batch may be larger, if the file is as long as the batch says.
+Files are read in windows of 1 MiB; a longer batch is read whole, if the file is as long as the batch claims.
 """
 
 from bisect import bisect_left
@@ -55,7 +49,7 @@ from barnabas.wire.records import is_intact
 
 
 class RecoveryRules(Protocol):
-    """The settings that matter here: TopicConfig."""
+    """The topic settings that recovery needs; `TopicConfig` has them."""
 
     @property
     def index_interval_bytes(self) -> int: ...
@@ -68,7 +62,7 @@ class RecoveryRules(Protocol):
 
 
 class LoadedLog(NamedTuple):
-    """A directory as it was found, or made to be."""
+    """The state of a log directory after it was loaded and, if necessary, repaired."""
 
     segments: list[Segment]  # ascending; the last one is `active`
     active: ActiveSegment
@@ -76,7 +70,7 @@ class LoadedLog(NamedTuple):
     log_end_offset: int
     recovery_point: int
     epochs: LeaderEpochs
-    epochs_changed: bool  # they differ from the file
+    epochs_changed: bool  # `epochs` differ from the leader-epoch-checkpoint file
     producers: ProducerStates
 
 
@@ -90,25 +84,30 @@ def load_log(
     clean: bool,
     now_ms: int,
 ) -> LoadedLog:
-    """Read, and unless the shutdown was clean check and repair, the directory of a log. Blocking: long."""
+    """Load the directory of a log; unless the shutdown was clean, check and repair it. Blocking: long.
+
+    The three offsets come from the checkpoint files (None or 0 where a file has no entry for this partition).
+    """
     found = sweep(store)
     loading = _Loading(store, rules, found, log_start_offset, first_dirty_offset or 0, now_ms)
     if not found.sizes:
         loading.start_empty(log_start_offset or 0)
     elif not (clean and loading.load_clean()):
+        # After a clean stop only the last segment can be in doubt. After a crash the scan begins with the segment that
+        # holds the recovery point or ends exactly there: its indexes may have been saved after its last sync.
         last = len(loading.bases) - 1
         first = last if clean else max(bisect_left(loading.bases, recovery_point) - 1, 0)
         loading.scan(first)
     if loading.log_start_offset > loading.log_end_offset:
-        loading.start_over()  # what is left lies below what was deleted
+        loading.start_over()  # all remaining records lie below the log start offset
     return loading.finish(loading.log_end_offset if clean else recovery_point)
 
 
-# -- what is there
+# -- the files of the directory
 
 
 class Found(NamedTuple):
-    """The files of a directory after the leftovers were swept."""
+    """The files of a directory after `sweep`."""
 
     sizes: dict[int, int]  # base offset -> size of the .log, ascending
     names: frozenset[str]
@@ -116,12 +115,13 @@ class Found(NamedTuple):
 
 
 def sweep(store: SegmentStore) -> Found:
-    """Finish or undo what was under way when the broker stopped: deletions, compaction. Blocking: long."""
+    """Complete or undo deletions and compactions that were under way when the broker stopped. Blocking: long."""
     disk, directory = store.disk, store.directory
     names = disk.list(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
     partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
+    # Partial swaps go before the .cleaned files: these are the only evidence that the swap is not complete.
     gone = [*(name for name in names if name.endswith((DELETED, RENEWED))), *partial]
     for name in gone:
         disk.remove(f"{directory}/{name}")
@@ -130,6 +130,7 @@ def sweep(store: SegmentStore) -> Found:
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
     _complete_swap(store)
+    # Indexes without a .log are left by a crash between the renames of a deletion, of which that of the .log is first.
     names = disk.list(directory)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     known = dict.fromkeys(bases)
@@ -141,19 +142,22 @@ def sweep(store: SegmentStore) -> Found:
 
 
 def _is_partial(name: str, unfinished: Sequence[int]) -> bool:
-    """Cleaned files are renamed to .swap from the last one to the first: while one of a lower or equal offset is still
-    called .cleaned, the step was not completed, and the original segments are all there."""
+    """Whether a .swap file belongs to a swap that had not begun to replace the original segments."""
+    # Kafka renames .cleaned files to .swap from the last offset to the first. While a .cleaned file of the same or a
+    # lower offset remains, that step is not finished, so all original segments still exist.
     offset = offset_of_name(name)
     return offset is not None and bool(unfinished) and offset >= min(unfinished)
 
 
 def _complete_swap(store: SegmentStore) -> None:
-    """Put cleaned segments into the place of those that they were made from."""
+    """Put complete cleaned segments in the place of the segments that they were made from."""
     disk, directory = store.disk, store.directory
     names = disk.list(directory)
     swaps = [name for name in names if name.endswith(SWAP) and offset_of_name(name) is not None]
     ranges = [_swap_range(store, name) for name in swaps if name.endswith(LOG + SWAP)]
+    # Without a .log.swap the .log already has its name, and only its index files are still to be renamed.
     if ranges:
+        # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
         low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
         for name in reversed(names):
             offset = offset_of_name(name)
@@ -164,7 +168,7 @@ def _complete_swap(store: SegmentStore) -> None:
 
 
 def _swap_range(store: SegmentStore, name: str) -> tuple[int, int]:
-    """The offsets that a .log.swap stands for: its base and the end of its last entry."""
+    """The offsets that a .log.swap covers: its base offset, and the offset after its last entry."""
     base = offset_of_name(name)
     if base is None:
         raise InvariantBroken(f"{name} is not the name of a segment")
@@ -179,7 +183,7 @@ def _swap_range(store: SegmentStore, name: str) -> tuple[int, int]:
 
 
 class _Loading:
-    """The log while it is being opened."""
+    """A log while it is being loaded."""
 
     def __init__(
         self,
@@ -205,28 +209,30 @@ class _Loading:
         self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
         self._epochs_read = self.epochs.entries
 
-    # the three ways
+    # three ways to load: an empty directory, after a clean shutdown, by a scan
 
     def start_empty(self, base_offset: int) -> None:
-        """There is no segment: make one."""
+        """Create the first segment, in a directory without segments."""
         self.segments = [ActiveSegment.create(self.store, base_offset, self.now_ms)]
         self.log_end_offset = self.log_start_offset = base_offset
         self.epochs.truncate_from_end(base_offset)
 
     def load_clean(self) -> bool:
-        """Believe everything. False if the last segment is not what a clean shutdown leaves: then it is scanned."""
+        """Load without reading records. False if a clean shutdown would not leave the last segment so: scan it then."""
         last = self.bases[-1]
+        # A missing or damaged index does not make the log wrong, but only the scan rebuilds those of the last segment.
         if not self._has_indexes(last):
             return False
         try:
             active = ActiveSegment.open(self.store, last, self.now_ms)
         except IndexCorrupt:
             return False
+        # The log must end with a whole entry, and the .txnindex must not refer to offsets behind it.
         end_offset = find_log_end(active)
         if end_offset is None or not active.transactions.ends_before(end_offset):
-            self.store.open_files.drop(active.path)
+            self.store.open_files.drop(active.path)  # the scan opens it again
             return False
-        self._load_sealed(len(self.bases) - 1)
+        self._load_sealed(len(self.bases) - 1)  # before `active` is added: the list has to stay in offset order
         self.segments.append(active)
         self.log_end_offset = end_offset
         self.epochs.truncate_from_end(end_offset)
@@ -234,15 +240,18 @@ class _Loading:
         return True
 
     def scan(self, first: int) -> None:
-        """Check the segments from the one numbered `first` on; what they hold replaces what files say of them."""
+        """Check the segments from number `first` on, and rebuild epochs, producers, indexes and snapshots from them."""
+        # What the files say of the scanned part goes first; the entries bring it back as far as they are good.
         base = self.bases[first]
         self._load_sealed(first)
         self.epochs.truncate_from_end(base)
-        self._remove_snapshots_above(base)
+        self._remove_snapshots_above(base)  # they may describe records that the scan will not find
         self._load_producers(base)
         for number in range(first, len(self.bases)):
             base = self.bases[number]
             if number > first:
+                # A gap between two segments means what a bad byte means: the end of the earlier segment was lost
+                # although the later one reached the disk. Appends never leave a gap.
                 if not self._continues_at(base):
                     self._remove_segments_from(number)
                     break
@@ -252,8 +261,10 @@ class _Loading:
         self._last_active().finish()
 
     def _scan_segment(self, number: int) -> bool:
-        """Read one segment; False if it had to be cut, which ends the log."""
+        """Scan one segment; False if it was cut, which ends the log."""
         base, size_bytes = self.bases[number], self.sizes[self.bases[number]]
+        # The producers are now as they were at `base`. A segment at the log start needs no snapshot: nothing precedes
+        # it.
         if base > self.log_start_offset:
             self._save_snapshot(base)
         segment = ActiveSegment.unread(self.store, base, self.now_ms)
@@ -261,15 +272,18 @@ class _Loading:
         self.log_end_offset, end_position = self._scan_entries(segment, size_bytes)
         if end_position == size_bytes:
             return True
+        # The later segments go first, and their removal is synced. In the other order a crash in between would leave
+        # this segment whole beside later ones, and the next start would take the gap in its records for good.
         self._remove_segments_from(number + 1)
         segment.file.truncate(end_position)
         segment.file.sync()
         return False
 
     def _scan_entries(self, segment: ActiveSegment, size_bytes: int) -> tuple[int, int]:
-        """Check entries and take over what they say; returns the offset and the position behind the last good one."""
+        """Check and take over entries; returns the offset and the file position behind the last good one."""
         end_offset, end_position = segment.base_offset, 0
         for span, data in walk_file(segment.file, 0, size_bytes):
+            # Offsets rise, with gaps only where compaction left them, and fit the 32-bit offsets of the indexes.
             if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
             if not is_intact(data):
@@ -284,8 +298,10 @@ class _Loading:
         return end_offset, end_position
 
     def start_over(self) -> None:
-        """Nothing that is there lies in the log any more."""
-        self._remove_snapshots_above(-1)  # first, for the one at a segment's beginning goes with that, too
+        """Replace everything by an empty log that begins at the log start offset."""
+        # Snapshots first: `remove_segment` removes the one at the segment's base offset, too, and `remove_snapshots`
+        # would fail to find it.
+        self._remove_snapshots_above(-1)
         for segment in reversed(self.segments):
             self.store.remove_segment(segment.base_offset)
         self.store.disk.sync_directory(self.store.directory)
@@ -294,7 +310,8 @@ class _Loading:
         self.start_empty(self.log_start_offset)
 
     def finish(self, recovery_point: int) -> LoadedLog:
-        """Everything that follows from the segments."""
+        """The result, after epochs and snapshots were adjusted to the segments."""
+        # The checkpointed log start may lie inside the first segment (DeleteRecords, KIP-107).
         self.epochs.truncate_from_start(self.log_start_offset)
         self._remove_stray_snapshots()
         return LoadedLog(
@@ -302,7 +319,7 @@ class _Loading:
             self._last_active(),
             self.log_start_offset,
             self.log_end_offset,
-            min(recovery_point, self.log_end_offset),
+            min(recovery_point, self.log_end_offset),  # the log may have been cut below the checkpoint
             self.epochs,
             self.epochs.entries != self._epochs_read,
             self.producers,
@@ -311,8 +328,9 @@ class _Loading:
     # segments
 
     def _load_sealed(self, count: int) -> None:
-        """The first `count` segments are believed; an index that is missing or damaged is rebuilt."""
+        """Load the first `count` segments without reading them, except to rebuild a missing or damaged index."""
         for base, next_base in zip(self.bases[:count], self.bases[1 : count + 1], strict=True):
+            # A .txnindex is read in any case: an aborted transaction missing from it would be shown to consumers.
             if self._has_indexes(base):
                 aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
                 self.segments.append(Segment(self.store, base, self.sizes[base], next_base, bool(aborted)))
@@ -330,12 +348,15 @@ class _Loading:
         )
 
     def _continues_at(self, base: int) -> bool:
-        """Whether a segment with this base follows what was scanned so far."""
+        """Whether a segment with this base offset may follow what was scanned so far."""
         if base <= self.log_end_offset:
             return base == self.log_end_offset
+        # Compaction leaves gaps, in logs that are compacted and, below the cleaner's checkpoint, in logs that once
+        # were.
         return self.rules.compacted or base <= self.first_dirty_offset
 
     def _remove_segments_from(self, number: int) -> None:
+        # Last one first: after a crash in between, the remaining segments are still a beginning of the log.
         for base in reversed(self.bases[number:]):
             self.store.remove_segment(base)
         self.store.disk.sync_directory(self.store.directory)
@@ -354,7 +375,7 @@ class _Loading:
     # producers
 
     def _load_producers(self, end_offset: int) -> None:
-        """Producer states as they were when the log ended at `end_offset`, of the segments loaded so far."""
+        """Load the producers as they were when the log ended at `end_offset`, from the segments loaded so far."""
         self.snapshots = load_producers(
             self.store,
             self.producers,
@@ -374,14 +395,16 @@ class _Loading:
         self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s > offset])
 
     def _remove_stray_snapshots(self) -> None:
-        """A snapshot belongs to the beginning of a segment or, the newest, to the end of the log."""
+        """Remove snapshots that belong neither to a segment's base offset nor to the log end."""
+        # The newest one stays in any case: it may be that of a clean stop, at the log end.
         self._remove_snapshots_above(self.log_end_offset)
         kept = {*(segment.base_offset for segment in self.segments), *self.snapshots[-1:]}
         self.snapshots = remove_snapshots(self.store, self.snapshots, [s for s in self.snapshots if s not in kept])
 
 
 def find_log_end(active: ActiveSegment) -> int | None:
-    """The offset behind the last entry, by the index and a short walk; None if the file does not end with an entry."""
+    """The offset after the last entry, by the index and a short walk; None unless the file ends with a whole entry."""
+    # The last index entry points to the begin of a batch near the end, so the walk is about index.interval.bytes long.
     entries = active.offsets.entries
     position = OFFSET_ENTRY.unpack_from(entries, len(entries) - 8)[1] if entries else 0
     end_offset = active.base_offset

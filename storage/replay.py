@@ -1,6 +1,7 @@
-"""What the entries of a log say beside their records, read again: leader epochs, producers, transactions, indexes.
+"""State that follows from the entries of a log, read again: leader epochs, producers, aborted transactions, indexes.
 
-Used wherever a file that says it is missing, damaged or too old: when a log is opened, and after a cut.
+Used where the file with that state is missing, damaged or too old: at the opening of a log, and after a truncation. The
+followers' append path uses the same functions for new entries.
 """
 
 import logging
@@ -31,25 +32,26 @@ from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, rea
 
 logger = logging.getLogger(__name__)
 
-NEVER_MS = 2**63 - 1  # no producer has expired
+NEVER_MS = 2**63 - 1  # as producer.id.expiration.ms: no producer expires
 
 
 def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
-    """What a control batch says; None if compaction has removed its record."""
+    """The record of a control batch; None if compaction has removed it."""
     record = next(read_records(data), None)
     return None if record is None else read_control_record(record)
 
 
 def check_marker(span: EntrySpan, data: memoryview) -> None:
-    """CorruptRecords if this is a control batch that does not say what it controls. To be called before it is written,
-    for `replay_producers` raises the same when it stands in the log already."""
+    """CorruptRecords if this is a control batch with a malformed record."""
+    # Call it before the write: `replay_producers` would raise the same only when the batch is already in the log.
     if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
         control_of(data)
 
 
 def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
-    """Take over the leader epoch of an entry; True if that was news. Old formats have none, and what is known of
-    earlier entries says nothing about where they ended: so everything is forgotten then, as in Kafka."""
+    """Take over the leader epoch of an entry; True if the epochs changed."""
+    # Magic 0 and 1 have no epoch. With such an entry the end of the previous epoch is unknown, so all epochs are
+    # dropped, as in Kafka.
     if span.magic < BATCH_MAGIC:
         return epochs.clear()
     epoch = leader_epoch_of(span, data)
@@ -58,9 +60,9 @@ def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
 
 
 def replay_producers(producers: ProducerStates, span: EntrySpan, data: memoryview) -> AbortedTransaction | None:
-    """Take over what an entry says of its producer; returns the transaction that it aborted, if any."""
+    """Update the producers from an entry; returns the transaction that it aborted, if any."""
     if span.magic < BATCH_MAGIC or data[PRODUCER_ID_AT] & 0x80:
-        return None  # no producer: -1
+        return None  # magic 0 and 1, or producer id -1: the sign bit is enough, without parsing the header
     header = read_batch_header(data)
     completed = producers.update(header, control=control_of(data) if header.is_control else None)
     if completed is None or not completed.aborted:
@@ -80,11 +82,14 @@ def load_producers(
     now_ms: int,
     producer_id_expiration_ms: int,
 ) -> list[int]:
-    """Load the newest good snapshot up to `end_offset` and replay the log from there. Returns the snapshots that are
-    left: a damaged one is removed. Blocking: long."""
+    """Load the newest intact snapshot up to `end_offset`, and replay the log from there to `end_offset`.
+
+    Returns the remaining snapshots; damaged ones are removed. Blocking: long.
+    """
     producers.clear()
     start_offset = log_start_offset
     left = list(snapshots)
+    # An older snapshot serves as well as a newer one; it only makes the replay longer.
     for offset in reversed(snapshots):
         if offset > end_offset:
             continue
@@ -94,8 +99,10 @@ def load_producers(
         except SnapshotCorrupt:
             left = remove_snapshots(store, left, [offset])
             continue
+        # Records below the log start offset are deleted for readers, although their segment may still exist.
         start_offset = max(offset, log_start_offset)
         break
+    # The log below the snapshot's offset is not read.
     for segment in segments:
         if segment.next_base_offset is None or segment.next_base_offset > start_offset:
             _replay_segment(store, segment, producers, start_offset, end_offset)
@@ -107,17 +114,19 @@ def _replay_segment(
 ) -> None:
     if start_offset >= end_offset:
         return
+    # The index position is at or before the entry with `start_offset`; entries before that are skipped below.
     position = segment.start_position(start_offset, store.private)
     with store.private(segment.path) as file:
         for span, data in walk_file(file, position, segment.size_bytes):
             if span.base_offset >= end_offset:
                 return
+            # The snapshot includes the batches before it: replayed twice, they would count as new ones.
             if span.last_offset >= start_offset:
                 replay_producers(producers, span, data)
 
 
 def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:
-    """Remove some snapshots; returns the others."""
+    """Remove the snapshots at these offsets; returns the others."""
     for offset in unwanted:
         store.disk.remove(store.path(offset, SNAPSHOT))
     return [offset for offset in snapshots if offset not in unwanted]
@@ -126,8 +135,10 @@ def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Se
 def sound_transactions(
     store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment], end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions of a segment that ends at `end_offset`; a damaged .txnindex is rebuilt from the log,
-    durably. `earlier`: the segments before this one. Blocking: long."""
+    """The aborted transactions of the segment [base, end_offset). Blocking: long.
+
+    A damaged .txnindex is rebuilt from the log, durably; `earlier` are the segments before this one, for its producers.
+    """
     path = store.path(base, TRANSACTION_INDEX)
     if not store.disk.exists(path):
         return []
@@ -136,6 +147,7 @@ def sound_transactions(
     except IndexCorrupt as error:
         logger.warning("%s is damaged (%s) and is rebuilt", path, error)
     found = _find_transactions(store, base, size_bytes, earlier)
+    # The event loop may have the damaged file open; `replace_file` makes a new one under the same path.
     store.open_files.drop(path)
     store.disk.replace_file(path, format_transactions(found))
     return found
@@ -144,7 +156,8 @@ def sound_transactions(
 def _find_transactions(
     store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment]
 ) -> list[AbortedTransaction]:
-    """What a .txnindex should hold: the segment is replayed on the producers as they were when it began."""
+    """Rebuild the content of a .txnindex: replay the segment on the producers at its base offset."""
+    # The snapshot at the base offset gives these producers; without one the earlier segments are replayed.
     producers, start_offset = ProducerStates(), 0
     snapshot = store.path(base, SNAPSHOT)
     if store.disk.exists(snapshot):
@@ -171,11 +184,12 @@ def reindex(
     earlier: Sequence[Segment],
     end_offset: int,
 ) -> ActiveSegment:
-    """A segment that is believed, with offset and time index rebuilt (in memory). Blocking: long."""
+    """Open a segment whose log is trusted, and rebuild its offset and time index in memory. Blocking: long."""
     segment = ActiveSegment.unread(store, base, now_ms)
     segment.transactions = TransactionIndex(sound_transactions(store, base, size_bytes, earlier, end_offset))
     for span, data in walk_file(segment.file, 0, size_bytes):
         timestamp = max_timestamp_of(span, data)
         segment.note(span.position, span.size_bytes, span.last_offset, timestamp, index_interval_bytes)
+    # `note` has counted the whole entries only; the trusted size of the log stays as it is.
     segment.size_bytes = size_bytes
     return segment

@@ -376,6 +376,7 @@ class ActiveSegment(Segment):
         # harmless, but none that point behind the end of the log.
         self.finish()
         self.file.truncate(position)
+        # The distance to the last index entry is not known here; counting from 0 only makes the index a little sparser.
         self.bytes_since_entry = 0
         if position == 0:
             self.first_timestamp = NO_TIMESTAMP

@@ -1,12 +1,11 @@
-"""The row of a log's segments: finding offsets and times in it, letting go of its ends.
+"""The row of a log's segments: finding offsets and times in it, and changing its two ends.
 
-Lookups go from offset to segment (by bisection), to a position in its offset index, and from there over entry heads.
-A reader at the end of the log, and the high watermark, ask for the same few offsets again and again; the last ones
-are remembered with their positions (`_hits`), which makes following a log cheap. A remembered position stays true
-while the row does not change at either end, and is forgotten when it does.
+A lookup goes from the offset to the segment (by bisection), to a position in the segment's offset index, and from there
+over the heads of entries. The positions of the last few offsets are remembered (`_hits`): readers at the log end, and
+the high watermark, ask for the same offsets again and again.
 
-`generation` counts the begins and ends of removals, cuts and replacements, so it is odd in the middle of one. A search
-in a thread looks at it: if it is odd or has changed, files changed under the search, which then begins again.
+`generation` rises at the begin and at the end of each removal, truncation and replacement of segments, so it is odd
+during one. A search in a thread compares it: if it is odd or has changed, the search begins again.
 """
 
 from bisect import bisect_right
@@ -34,23 +33,23 @@ from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
-HITS_REMEMBERED = 64  # readers at different offsets of one log that need no index lookup
-SEGMENTS_AT_A_TIME = 16  # in one step of a search: each may have to open and read the end of an index
-SEARCH_ATTEMPTS_MAX = 20  # of a search that meets other segments; several may fall into one change
+HITS_REMEMBERED = 64  # positions; so many readers at different offsets of a log need no index lookup
+SEGMENTS_AT_A_TIME = 16  # per step of a search; for each it may open a time index and read its end
+SEARCH_ATTEMPTS_MAX = 20  # while segments change; one long change may take several attempts
 
 _base_offset = attrgetter("base_offset")
 Result = TypeVar("Result")
 
 
 class SearchDisturbed(Exception):
-    """The log does not keep still for a search: it is being cut, or its segments change again and again."""
+    """A search found no stable state: the log is being truncated, or its segments change too often."""
 
 
 class Read(NamedTuple):
-    """A read plan: what to send, if anything, and where it begins. The slice must be released."""
+    """The result of a read: the byte range to send, if any, and its position. The caller releases the slice."""
 
     slice: FileSlice | None
-    segment_base_offset: int  # differs from the active segment's if the reader is on an older one
+    segment_base_offset: int  # of the segment that holds the offset
     position: int
 
     @property
@@ -59,14 +58,14 @@ class Read(NamedTuple):
 
 
 class DeletedFiles(NamedTuple):
-    """Files that were renamed to .deleted, and when they may be removed."""
+    """Files renamed to .deleted, and the time from which they may be removed."""
 
     due_ms: int
     names: list[str]
 
 
 class LogSegments:
-    """Segments in rising order; the last one is `active`. There is always one."""
+    """Segments in offset order; the last one is `active`. There is always at least that one."""
 
     __slots__ = ("_deleted", "_hits", "_row", "active", "generation", "store")
 
@@ -75,7 +74,7 @@ class LogSegments:
         self.generation = 0
         self._row = segments
         self._deleted: deque[DeletedFiles] = deque()
-        self._hits: dict[int, tuple[Segment, int]] = {}  # offset -> where its entry begins
+        self._hits: dict[int, tuple[Segment, int]] = {}  # offset -> position of its entry
         self.active = _last(segments)
 
     def __iter__(self) -> Iterator[Segment]:
@@ -92,19 +91,20 @@ class LogSegments:
         return sum(segment.size_bytes for segment in self._row)
 
     def number_of(self, offset: int) -> int:
-        """Which segment holds this offset, or would; the first one for offsets before it."""
+        """The number of the segment that holds this offset; 0 for offsets before the first one."""
+        # Most lookups are for the active segment; they need no bisection.
         if offset >= self.active.base_offset:
             return len(self._row) - 1
         return max(bisect_right(self._row, offset, key=_base_offset) - 1, 0)
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that holds this offset, and those after it."""
+        """The segment that holds this offset, and all later ones."""
         return self._row[self.number_of(offset) :]
 
     # -- reading
 
     def read(self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, at_least_one: bool) -> Read:
-        """What to send from the entry that holds `offset` on; see `PartitionLog.read`. Blocking: short."""
+        """The byte range from the entry that holds `offset`; see `PartitionLog.read`. Blocking: short."""
         if offset >= end_offset or offset == log_end_offset:
             segment = self._row[self.number_of(offset)]
             return Read(None, segment.base_offset, segment.size_bytes)
@@ -114,6 +114,8 @@ class LogSegments:
             end_position = self._end_position(segment, end_offset)
         else:
             end_position = segment.size_bytes
+            # A reader at the log end asks next for the offset after what it gets now: its position is the end of the
+            # file.
             if segment is active:
                 self._remember(log_end_offset, active, end_position)
         size_bytes = end_position - position
@@ -121,11 +123,14 @@ class LogSegments:
             size_bytes = self._first_fit(segment, position, size_bytes, max_bytes, at_least_one)
         if size_bytes <= 0:
             return Read(None, segment.base_offset, position)
+        # The slice retains the file, so `OpenFiles` may drop it, and the segment may be deleted, before the range is
+        # sent.
         file = active.file if segment is active else self.store.open_files.get(segment.path)
         return Read(FileSlice(file, position, size_bytes), segment.base_offset, position)
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
-        """Where the entry with `offset` begins, or if compaction removed it, the next one."""
+        """Segment and position of the entry with `offset`, or of the next one if compaction removed it."""
+        # Compaction may have removed all entries from `offset` to the end of its segment: hence the loop.
         for number in range(self.number_of(offset), len(self._row)):
             segment = self._row[number]
             span = segment.find(offset, self.store.shared)
@@ -135,9 +140,10 @@ class LogSegments:
         return self.active, self.active.size_bytes
 
     def _end_position(self, segment: Segment, end_offset: int) -> int:
-        """Where to stop in `segment` so that no entry is sent that reaches `end_offset`."""
+        """The position in `segment` up to which all entries end below `end_offset`."""
         if segment.next_base_offset is not None and end_offset >= segment.next_base_offset:
             return segment.size_bytes
+        # `end_offset` is the high watermark or the LSO in nearly all calls, so it is remembered, too.
         hit = self._hits.get(end_offset)
         if hit is not None and hit[0] is segment:
             return hit[1]
@@ -148,7 +154,7 @@ class LogSegments:
         return span.position
 
     def _first_fit(self, segment: Segment, position: int, available: int, max_bytes: int, at_least_one: bool) -> int:
-        """How much to send when not all of it may be: nothing rather than a part of the first entry (KIP-74)."""
+        """How many bytes to send of more than `max_bytes`; 0 rather than a part of the first entry (KIP-74)."""
         with self.store.shared(segment.path) as file:
             first = find_entry(file, position, position + available, 0)
         if first is None or first.size_bytes <= max_bytes:
@@ -156,6 +162,8 @@ class LogSegments:
         return first.size_bytes if at_least_one else 0
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        # A remembered position stays true while neither end of the row changes: entries do not move. `_changing` and
+        # `roll` clear all positions.
         hits = self._hits
         if len(hits) >= HITS_REMEMBERED and offset not in hits:
             del hits[next(iter(hits))]
@@ -168,17 +176,20 @@ class LogSegments:
             for aborted in segment.aborted_transactions(self.store.shared):
                 if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
                     found.append((aborted.producer_id, aborted.first_offset))
+                # When this transaction ended, none that is still to come was open below `end_offset` (KIP-98).
                 if aborted.last_stable_offset >= end_offset:
                     return found
         return found
 
-    # -- searching, in a thread beside the loop, step by step
+    # -- searching: a worker thread takes the steps while the event loop goes on using the log
 
     def find_time(self, timestamp_ms: int, start_offset: int) -> Steps[RecordTime | None]:
-        """The first record from `start_offset` on that is as new as this. Blocking: long; beside the loop."""
+        """The first record from `start_offset` on at or after `timestamp_ms`. Blocking: long; beside the loop."""
         return self.undisturbed(lambda: self._find_time(timestamp_ms, start_offset))
 
     def _find_time(self, timestamp_ms: int, start_offset: int) -> Steps[RecordTime | None]:
+        # `private`, for the event loop may close shared files at any time. The largest timestamp of a segment costs one
+        # read at the end of its time index, so only a segment that can match is walked.
         private = self.store.private
         for number, segment in enumerate(list(self._row), 1):
             if segment.largest(private).timestamp >= timestamp_ms:
@@ -190,7 +201,7 @@ class LogSegments:
         return None
 
     def find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:
-        """The first of the records with the largest timestamp. Blocking: long; beside the loop."""
+        """The first record with the largest timestamp (KIP-734). Blocking: long; beside the loop."""
         return self.undisturbed(lambda: self._find_largest_time(start_offset))
 
     def _find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:
@@ -205,8 +216,10 @@ class LogSegments:
         return None if newest is None else (yield from newest.find_time(latest, start_offset, private))
 
     def undisturbed(self, look: Callable[[], Steps[Result]]) -> Steps[Result]:
-        """What `look` finds while no segment goes or is replaced: it begins again if one does. SearchDisturbed when
-        that happens too often. Blocking: long; beside the loop."""
+        """Run the search `look` until it completes without a change of segments. Blocking: long; beside the loop.
+
+        SearchDisturbed if `SEARCH_ATTEMPTS_MAX` attempts were not enough.
+        """
         for _ in range(SEARCH_ATTEMPTS_MAX):
             generation, steps = self.generation, look()
             try:
@@ -216,6 +229,7 @@ class LogSegments:
                 if generation == self.generation:
                     return stop.value  # type: ignore[no-any-return]  # what `look` returned
             except (CorruptRecords, StorageError):
+                # In the middle of a change files may be missing or cut: such an error says nothing about the log.
                 if generation == self.generation:
                     raise
             finally:
@@ -226,7 +240,7 @@ class LogSegments:
     # -- the end of the row
 
     def roll(self, base_offset: int, snapshot: bytes, now_ms: int) -> None:
-        """Begin a new segment; an empty active one is replaced. If it fails, the row is as it was. Blocking: short."""
+        """Begin a new segment; it replaces an empty active one. On failure the row is unchanged. Blocking: short."""
         old, store = self.active, self.store
         old.finish()
         store.save(store.path(base_offset, SNAPSHOT), snapshot)
@@ -242,13 +256,16 @@ class LogSegments:
         self._hits.clear()
 
     def cut(self, offset: int, index_interval_bytes: int, now_ms: int) -> int:
-        """Let the row end before the entry that holds `offset`, durably; returns the new log end. Blocking: long."""
+        """Truncate the row before the entry that holds `offset`, durably; returns the log end. Blocking: long."""
         with self._changing("the log half cut"):
             number = self.number_of(offset)
             segment = self._row[number]
             span = segment.find(offset, self.store.private)
             position = segment.size_bytes if span is None else span.position
+            # A batch that begins below `offset` goes as a whole, so the log may end earlier.
             end_offset = offset if span is None else min(offset, span.base_offset)
+            # Later segments go first, durably. In the other order a crash could leave a gap behind this segment, which
+            # the next start trusts where it lies below the old recovery point.
             self._remove_from(number + 1)
             active = self._reopened(segment, index_interval_bytes, now_ms, self._row[:number])
             active.truncate(position, end_offset)
@@ -257,7 +274,7 @@ class LogSegments:
             return end_offset
 
     def start_over(self, base_offset: int, now_ms: int) -> None:
-        """Replace everything by one empty segment, durably. Blocking: long."""
+        """Replace all segments by an empty one at `base_offset`, durably. Blocking: long."""
         with self._changing("the log half cut"):
             self._remove_from(0)
             self.active = ActiveSegment.create(self.store, base_offset, now_ms)
@@ -266,7 +283,7 @@ class LogSegments:
 
     @contextmanager
     def _changing(self, left: str) -> Iterator[None]:
-        """While it lasts, files and row may contradict each other; HalfDone, which names what is left, if it fails."""
+        """Mark a change during which files and row may contradict each other. A StorageError in it becomes HalfDone."""
         self.generation += 1
         self._hits.clear()
         try:
@@ -277,7 +294,8 @@ class LogSegments:
             self.generation += 1
 
     def _remove_from(self, number: int) -> None:
-        """The last one first: whatever a crash leaves is the beginning of this log."""
+        """Remove the segments from this number on, durably."""
+        # The last one first: whatever a crash leaves is a prefix of this log.
         if number == len(self._row):
             return
         for segment in reversed(self._row[number:]):
@@ -289,7 +307,7 @@ class LogSegments:
     def _reopened(
         self, segment: Segment, index_interval_bytes: int, now_ms: int, earlier: Sequence[Segment]
     ) -> ActiveSegment:
-        """A sealed segment as the one to be written."""
+        """Reopen a sealed segment as the active one; its indexes are rebuilt if they are damaged."""
         if isinstance(segment, ActiveSegment) or segment.next_base_offset is None:
             return _last([segment])
         store, base, end_offset = self.store, segment.base_offset, segment.next_base_offset
@@ -302,9 +320,11 @@ class LogSegments:
     # -- the beginning of the row
 
     def delete_first(self, count: int, now_ms: int, delay_ms: int) -> None:
-        """Let go of the first segments: their files are called .deleted from now on. Blocking: short (renames)."""
+        """Remove the first segments from the row and rename their files to .deleted. Blocking: short (renames)."""
         with self._changing("a segment half deleted"):
             removed = self._row[:count]
+            # Out of the row before the renames: if one fails, HalfDone takes the log directory offline, and the row
+            # names no missing file.
             del self._row[:count]
             for segment in removed:
                 segment.is_removed = True
@@ -312,22 +332,26 @@ class LogSegments:
 
     @property
     def has_deleted_files(self) -> bool:
-        """Whether files of deleted segments still wait for their removal; until then a power failure may undo all."""
+        """Whether .deleted files still wait for their removal."""
+        # Until `remove_deleted` has synced the directory, a power failure may undo the renames and bring the segments
+        # back.
         return bool(self._deleted)
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files whose delay is over, durably; returns how many. Blocking: long; beside the loop."""
+        """Remove the files whose delay has expired, durably; returns how many. Blocking: long; beside the loop."""
         disk, directory = self.store.disk, self.store.directory
         doomed = removed = 0
         while doomed < len(self._deleted) and self._deleted[doomed].due_ms <= now_ms:
             for name in self._deleted[doomed].names:
                 path = f"{directory}/{name}"
-                if disk.exists(path):  # a segment that was replaced twice has left two files of one name
+                if disk.exists(path):  # a segment replaced twice is listed twice, but has one .deleted file
                     disk.remove(path)
                     removed += 1
             doomed += 1
         if doomed:
             disk.sync_directory(directory)
+        # The event loop may append to the deque meanwhile, so entries go one by one from the left, and only when the
+        # removal is durable.
         for _ in range(doomed):
             self._deleted.popleft()
         return removed
@@ -336,6 +360,7 @@ class LogSegments:
         store, names = self.store, []
         for suffix in suffixes:
             path = store.path(segment.base_offset, suffix)
+            # Dropped first: under this path a later `get` must not return the file of the old segment.
             store.open_files.drop(path)
             if store.disk.exists(path):
                 store.disk.rename(path, path + DELETED)
@@ -345,16 +370,17 @@ class LogSegments:
     # -- compaction
 
     def replace(self, old: Sequence[Segment], new: Segment, now_ms: int, delay_ms: int) -> None:
-        """Put the clean segment, whose files are called .swap, in the place of those that it was made from.
+        """Put the clean segment, with its .swap files, in the place of the segments that it was made from.
 
-        Theirs are called .deleted from now on (see `cleaner.py`); a snapshot stays where a segment still begins.
-        Blocking: short (renames).
+        Their files are renamed to .deleted (stages 3 and 4 of `cleaner.py`). Blocking: short (renames).
         """
         with self._changing("a segment half replaced"):
             number = self.number_of(new.base_offset)
             self._row[number : number + len(old)] = [new]
             for segment in old:
                 segment.is_removed = True
+                # The producer snapshot at the new segment's base offset stays valid: compaction does not change
+                # producers.
                 suffixes = SWAPPED_SUFFIXES if segment.base_offset == new.base_offset else SEGMENT_SUFFIXES
                 self._deleted.append(DeletedFiles(now_ms + delay_ms, self._rename_deleted(segment, suffixes)))
             for suffix in SWAPPED_SUFFIXES:
@@ -365,7 +391,7 @@ class LogSegments:
     # -- snapshots
 
     def list_snapshots(self) -> list[int]:
-        """The offsets for which there is a snapshot of the producers. Blocking: long."""
+        """The offsets of the producer snapshots, ascending. Blocking: long."""
         names = self.store.disk.list(self.store.directory)
         return [offset for name in names if name.endswith(SNAPSHOT) and (offset := offset_of_name(name)) is not None]
 

@@ -1,6 +1,6 @@
-"""The settings of a topic that a log goes by; the broker's `TopicConfig` has them all.
+"""The topic settings that a log uses; the broker's `TopicConfig` has them all.
 
-They are read where they are used, and never kept: they may change while the log is open.
+A log reads them where it uses them and never copies them, because they may change while it is open.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from barnabas.storage.segment import RollRules
 
 
 class LogConfig(RollRules, RecoveryRules, CompactionRules, Protocol):
-    """What rolling, recovery and compaction need, and what the log itself needs."""
+    """The settings for rolling, recovery and compaction, and those that the log itself uses."""
 
     @property
     def flush_messages(self) -> int: ...

@@ -1,32 +1,17 @@
-"""How a leader changes its in-sync replicas: it asks the controller, by AlterPartition (KIP-497; reference C.6).
+"""How a leader changes its ISR: it sends AlterPartition to the controller (KIP-497; reference C.6).
 
-Theory of operation. A `Partition` judges its followers, notes what it wants (`asked_isr`) and registers here. One
-request is on its way at a time, with everything that was registered until then; what is registered meanwhile waits for
-the next one. So a broker that dies under a thousand partitions costs its leaders a request or two. What becomes of an
-answer, a partition:
+A `Partition` decides which ISR it wants, stores it in `asked_isr` and registers here (`ask`). One request is in flight
+at a time, with all partitions that were registered before; later ones wait for the next request. So a broker failure
+costs the leaders of a thousand partitions a request or two. The response has a result for each partition:
 
-    agreed                                   the ISR and the partition epoch are what the answer says
-    OPERATION_NOT_ATTEMPTED (55),            certainly not done: the partition goes on with the ISR that it had, and
-    INELIGIBLE_REPLICA (107)                 asks again when there is reason to
-    FENCED_LEADER_EPOCH (74) and others      the leader is not, or does not know, what it thought: it keeps counting
-    that say that the state is another one   both ISRs, and asks nothing, until LeaderAndIsr tells it more
-    anything else                            asked again after a moment
+    accepted                                 the partition takes over the ISR and partition epoch of the response
+    OPERATION_NOT_ATTEMPTED (55),            the change was certainly not made: the partition keeps its ISR and may
+    INELIGIBLE_REPLICA (107)                 request another one
+    FENCED_LEADER_EPOCH (74) and the others  the controller has another state: the high watermark keeps waiting for
+    in `WAIT_FOR_ROLE`                       the maximal ISR, and nothing is requested, until LeaderAndIsr arrives
+    any other error                          the request is repeated after `RETRY_SECONDS`
 
-Where no LeaderAndIsr comes (the topic was gone, or the controller died before it sent one), the leader asks again after
-`ROLE_WAIT_SECONDS`: a change that is waited for counts in the high watermark, and must not do so for ever. Asking again
-is safe, for the controller compares epochs, and agrees to what is written already.
-
-The same for all of them if the request as a whole is refused, most often because this broker registered again
-(STALE_BROKER_EPOCH). A role that came while the answer was on its way makes the answer worthless: the partition has
-dropped what it had asked.
-
-Members of the ISR go with the broker epoch of the fetch that it was decided on (KIP-903), however often it is asked
-again: a controller that compares them does not take in a broker which has lost its log since. A Java controller in
-ZooKeeper mode does not look at them, and before `inter.broker.protocol.version` 3.5 no broker sends them.
-
-From version 2 on AlterPartition names topics by their ids alone. Topics have ids from `inter.broker.protocol.version`
-2.8 on, and not before the controller has reached that level too: while a cluster is upgraded, a leader of the new level
-leads topics without one. These are asked for in a request of their own, in version 1.
+An error of the whole request repeats it for all its partitions.
 """
 
 import logging
@@ -50,15 +35,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.05  # as Kafka
-ROLE_WAIT_SECONDS = 30.0  # a controller that has just been elected may need so long to tell all roles
+RETRY_SECONDS = 0.05  # as in Kafka
+ROLE_WAIT_SECONDS = 30.0  # a newly elected controller may need so long to send all roles
 BY_NAME_VERSION_MAX = 1  # of AlterPartition; later versions name topics by id only
-SHORTEST_INTERVAL_SECONDS = 0.01  # between two looks at followers, whatever is configured
+SHORTEST_INTERVAL_SECONDS = 0.01  # between two checks of the followers, whatever replica.lag.time.max.ms is
 
-# What is certainly not done.
+# With these errors the change was certainly not made.
 NOT_DONE = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
-# What says that the controller's state is not the one that was to be changed.
+# With these errors the controller's state is not the one that the change was based on.
 WAIT_FOR_ROLE = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -72,13 +57,13 @@ Key = tuple[str | bytes, int]  # topic name (AlterPartition 0 and 1) or topic id
 
 
 class Ask(Protocol):
-    """Changes ISRs: the controller, or this broker itself before 2.7-IV2."""
+    """Carries out an AlterPartition request: the controller, or `AlterPartitionZk` before 2.7-IV2. Raises PeerLost."""
 
     def __call__(self, request: m.Message, *, version_max: int | None = None) -> Awaitable[m.Message]: ...
 
 
 class Settled(Enum):
-    """What is left to do about a change of an ISR that was answered."""
+    """What remains to be done after the response about one ISR change."""
 
     DONE = auto()
     ASK_AGAIN = auto()
@@ -86,7 +71,7 @@ class Settled(Enum):
 
 
 class AlterPartition:
-    """The partitions that want another ISR, and the broker's eyes on followers (`partition.FollowerWatch`)."""
+    """The pending ISR changes of this broker. Implements `partition.FollowerWatch`."""
 
     def __init__(
         self,
@@ -99,25 +84,25 @@ class AlterPartition:
         self._config = config
         self._metadata = metadata
         self._clock = clock
-        self._asking: dict[Partition, None] = {}
-        self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # what was asked, and when to ask again
+        self._asking: dict[Partition, None] = {}  # registered for the next request
+        self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # requested ISR, time of the repetition (s)
         self._wake = trio.Event()
 
     @property
     def limits(self) -> LagLimits:
-        """How far behind a follower in sync may be."""
+        """How far behind an in-sync follower may be, by the current configuration."""
         return LagLimits(self._config.replica_lag_time_max_ms, self._config.replica_lag_max_messages)
 
     def now_ms(self) -> float:
-        """The time by which followers are measured."""
+        """The monotonic time for the lag of followers."""
         return self._clock() * 1000
 
     def is_alive(self, broker_id: int) -> bool:
-        """Whether the controller takes this broker for alive."""
+        """Whether the controller's metadata lists this broker as alive."""
         return broker_id in self._metadata.brokers
 
     def ask(self, partition: Partition) -> None:
-        """Ask the controller for what is in `partition.asked_isr`."""
+        """Register `partition.asked_isr` for the next request."""
         asked = partition.asked_isr
         if asked is not None:
             logger.info("%s: asking for the ISR %s", partition.topic_partition, asked.in_sync_replicas)
@@ -125,14 +110,18 @@ class AlterPartition:
         self._wake.set()
 
     async def watch(self, partitions: Iterable[Partition]) -> None:
-        """Look twice in `replica.lag.time.max.ms` who is stuck or slow, and which role did not come."""
+        """Check for stuck and slow followers, and for overdue roles, every `replica.lag.time.max.ms` / 2; for ever."""
         while True:
+            # The property is read each time: it can change at run time.
             await trio.sleep(max(self._config.replica_lag_time_max_ms / 2000, SHORTEST_INTERVAL_SECONDS))
             async for partition in paced(list(partitions)):
                 partition.shrink()
             self._stop_awaiting_roles()
 
     def _stop_awaiting_roles(self) -> None:
+        # LeaderAndIsr may never come: the topic was missing, or the controller died before it sent one. A pending
+        # change holds back the high watermark, which must not last for ever. To ask again is safe: the controller
+        # compares epochs, and accepts a state that is written already.
         now = self._clock()
         for partition, (asked, due) in list(self._awaiting_role.items()):
             if partition.asked_isr is not asked or due <= now:
@@ -141,27 +130,31 @@ class AlterPartition:
                     self.ask(partition)
 
     async def run(self, ask: Ask, broker_epoch: Callable[[], int]) -> None:
-        """Ask for whatever is registered, one request at a time."""
+        """Send the registered changes, one request at a time; for ever."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
             partitions, self._asking = self._asking, {}
+            # A partition that got another role since its registration has dropped its change.
             asked = {each: each.asked_isr for each in partitions if each.asked_isr is not None and each.log is not None}
             try:
                 settled = [await self._ask(part, version_max, ask, broker_epoch) for part, version_max in _split(asked)]
             except BaseException:
+                # After an unexpected exception the task begins again and must not lose these partitions.
                 self._asking.update(dict.fromkeys(partitions))
                 self._wake.set()
                 raise
             if not all(settled):
                 await trio.sleep(RETRY_SECONDS)
+            # Partitions to repeat are registered without a call of `ask`, which would set the event.
             if self._asking:
                 self._wake.set()
 
     async def _ask(
         self, asked: dict[Partition, AskedIsr], version_max: int | None, ask: Ask, broker_epoch: Callable[[], int]
     ) -> bool:
-        """Whether nothing must be asked again; what must, is registered again."""
+        """Send one request and carry out its response. False if a partition was registered again."""
+        # The broker epoch is read for each attempt: this broker may have registered again since the last one.
         request = alter_partition_request(self._broker_id, broker_epoch(), asked)
         try:
             response = await ask(request, version_max=version_max)
@@ -171,6 +164,7 @@ class AlterPartition:
             return False
         if not isinstance(response, m.AlterPartitionResponse):
             raise InvariantBroken(f"{response!r} answers AlterPartition")
+        # The most frequent error is STALE_BROKER_EPOCH: this broker has registered again.
         if response.error_code:
             logger.warning("AlterPartition is refused: %s", error_name(response.error_code))
             self._asking.update(dict.fromkeys(asked))
@@ -185,7 +179,10 @@ class AlterPartition:
 
 
 def _split(asked: Mapping[Partition, AskedIsr]) -> Iterator[tuple[dict[Partition, AskedIsr], int | None]]:
-    """What goes into one request, and the highest version of it: topics without an id can only be named."""
+    """One request's partitions and its highest version, for topics with and without an id."""
+    # From version 2 on AlterPartition has topic ids only. During an upgrade a leader of `inter.broker.protocol.version`
+    # 2.8 or later leads topics without ids, until the controller has reached that level and has given them ids. Their
+    # changes go in a request of version 1.
     for have_ids, version_max in ((True, None), (False, BY_NAME_VERSION_MAX)):
         part = {each: isr for each, isr in asked.items() if (_topic_id(each) != ZERO_TOPIC_ID) is have_ids}
         if part:
@@ -199,12 +196,15 @@ def _topic_id(partition: Partition) -> bytes:
 def alter_partition_request(
     broker_id: int, broker_epoch: int, asked: Mapping[Partition, AskedIsr]
 ) -> m.AlterPartitionRequest:
-    """One request for all of these, in whichever version it will be sent, if it can name these topics."""
+    """One request for all these partitions. It has names and ids, so it fits every version that can name them."""
     topics: dict[str, list[m.AlterPartitionRequest.PartitionData]] = {}
     topic_ids: dict[str, bytes] = {}
     for partition, isr in asked.items():
         name, index = partition.topic_partition
         topic_ids[name] = _topic_id(partition)
+        # KIP-903: the broker epoch is that of the follower's Fetch on which the change was based, also in repetitions.
+        # The controller then refuses a broker that has restarted since, perhaps without its log. A Java controller in
+        # ZooKeeper mode ignores the epochs, and before `inter.broker.protocol.version` 3.5 brokers do not send them.
         members = [
             m.AlterPartitionRequest.BrokerState(
                 broker_id=each, broker_epoch=isr.broker_epochs.get(each, UNKNOWN_BROKER_EPOCH)
@@ -246,13 +246,15 @@ def _row_of(
 
 
 def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse.PartitionData | None) -> Settled:
-    """Do what the answer means."""
+    """Carry out the response for one partition."""
+    # A role that arrived meanwhile has replaced the state, and the partition has dropped the change.
     if partition.asked_isr is not asked:
-        return Settled.DONE  # another role came
+        return Settled.DONE
     if row is None:
         logger.warning("%s: the answer about its ISR does not name it", partition.topic_partition)
         return Settled.AWAIT_ROLE
     if row.error_code == ErrorCode.NONE:
+        # A state of another leader epoch is ignored, as in Kafka: LeaderAndIsr brings that epoch.
         if row.leader_epoch == partition.leader_epoch:
             partition.isr_changed(asked, list(row.isr), row.partition_epoch, row.leader_recovery_state)
             logger.info("%s: the ISR is %s", partition.topic_partition, partition.in_sync_replicas)

@@ -1,12 +1,9 @@
-"""How a leader changed its in-sync replicas before Kafka 2.7 (reference C.6): it wrote the state itself.
+"""How a leader changes its ISR below `inter.broker.protocol.version` 2.7-IV2: it writes to ZooKeeper (reference C.6).
 
-Below `inter.broker.protocol.version` 2.7-IV2 no leader asks the controller. It writes the partition's state in the
-metadata store, under the condition that it is still at the partition epoch that the leader knows, and notes the
-partition in a sequential node below /isr_change_notification, which the controller watches. Notes gather: one node
-tells of all that changed, when nothing has changed for 5 s, or 60 s after the one before.
+The leader writes the partition's state node and announces the change to the controller in a sequential node below
+/isr_change_notification, which the controller watches.
 
-To `AlterPartition` this looks like a controller that answers AlterPartition: `ask` carries a request out. What another
-writer has changed meanwhile is answered with INVALID_UPDATE_VERSION, unless it says the same: then an answer was lost.
+`AlterPartition` calls `ask` instead of the controller: it carries an AlterPartition request out and returns a response.
 """
 
 import logging
@@ -26,8 +23,10 @@ from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-ALTER_PARTITION_LEVEL = "2.7-IV2"  # from here on the controller is asked
-LOOK_SECONDS = 2.5
+ALTER_PARTITION_LEVEL = "2.7-IV2"  # from this inter.broker.protocol.version on leaders use AlterPartition
+# One notification node lists many changes. As in Kafka, it is written when nothing has changed for QUIET_SECONDS, or
+# LATEST_SECONDS after the last one.
+LOOK_SECONDS = 2.5  # between two checks
 QUIET_SECONDS = 5.0
 LATEST_SECONDS = 60.0
 
@@ -35,16 +34,19 @@ Row = m.AlterPartitionResponse.PartitionData
 
 
 class AlterPartitionZk:
-    """Writes what `AlterPartition` asks for."""
+    """Writes the ISR changes of this broker's partitions to the metadata store."""
 
     def __init__(self, store: MetadataStore, replicas: Replicas) -> None:
         self._store = store
         self._replicas = replicas
-        self._changed: dict[TopicPartition, None] = {}
-        self._changed_at = self._told_at = -math.inf
+        self._changed: dict[TopicPartition, None] = {}  # written, and not announced yet
+        self._changed_at = self._told_at = -math.inf  # trio's clock: the last write, and the last announcement
 
     async def ask(self, request: m.Message, *, version_max: int | None = None) -> m.AlterPartitionResponse:
-        """Write the states that an AlterPartition asks for; PeerLost when the store cannot be reached."""
+        """Write the states that an AlterPartition requests. PeerLost if the store cannot be reached.
+
+        Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_UPDATE_VERSION.
+        """
         if not isinstance(request, m.AlterPartitionRequest):
             raise TypeError(f"{request!r} is no AlterPartition")
         topics = []
@@ -53,16 +55,18 @@ class AlterPartitionZk:
                 rows = [await self._write(topic.topic_name, asked) for asked in topic.partitions]
                 topics.append(m.AlterPartitionResponse.TopicData(topic_name=topic.topic_name, partitions=rows))
         except StoreError as error:
+            # The caller repeats the whole request. Partitions that were written already are recognized in `_write`.
             raise PeerLost(f"the ISR cannot be written: {error}") from error
         return m.AlterPartitionResponse(topics=topics)
 
     async def run(self) -> None:
-        """Tell the controller what was written."""
+        """Announce the written changes to the controller; for ever."""
         self._told_at = trio.current_time()
         while True:
             await trio.sleep(LOOK_SECONDS)
             now = trio.current_time()
             if self._changed and (now - self._changed_at > QUIET_SECONDS or now - self._told_at > LATEST_SECONDS):
+                # Changes during the `create` below belong to the next notification.
                 changed, self._changed = self._changed, {}
                 note = PartitionList(tuple(changed)).encode()
                 try:
@@ -82,7 +86,9 @@ class AlterPartitionZk:
         )
         path = paths.partition_state(*key)
         try:
+            # The partition epoch is the node's version, so the write fails if the controller wrote a newer state.
             (outcome,) = await self._store.batch([SetData(path, wanted.encode(), asked.partition_epoch)])
+            # If the node already holds the wanted state, the response to an earlier attempt was lost (as in Kafka).
             if isinstance(outcome, BadVersion):
                 data, stat = await self._store.get(path)
                 outcome = stat if parse(PartitionState.decode, data, path) == wanted else outcome

@@ -1,18 +1,14 @@
-"""A follower at work: what this broker follows of one leader, over one connection (reference C.1-C.4).
+"""A fetcher: the task that copies partitions from one leader over one connection (reference C.1-C.4).
 
-Theory of operation. A `Fetcher` is a task. Its round: cut logs whose end is not known to agree with the leader's, ask
-for records from each log's end on, take what came. What each answer means is decided in `follower_state.py`; here it is
-carried out.
+`FetcherPool` adds and removes partitions. Each round of the task truncates logs whose end is not known to agree with
+the leader's, sends a Fetch that starts at each log's end, and appends the records of the response. `follower_state.py`
+decides what a response means; this file carries the decision out.
 
-A partition joins and leaves in a synchronous step (`add`, `remove`). So everything that happens after an await looks
-first whether the partition is still followed under the same leader epoch: a `Followed` that was replaced is dead.
+`add` and `remove` are synchronous, and a partition may leave during any await. So code after an await first checks that
+its `Followed` is still current, that is followed under the same leader epoch (`_is_current`).
 
-A partition rests after an error (`replica.fetch.backoff.ms`), and one that failed until the next LeaderAndIsr. A leader
-that does not answer lets all its partitions rest. With nothing to ask for the task sleeps until that changes. A fetch
-that waits at the leader is given up when a partition joins: it should not wait for that of others.
-
-With `flush.messages` a follower reports, by where it asks to go on, what it has synced: it waits for the flush first,
-also for that of records which it wrote as the leader.
+After an error a partition rests for at most `replica.fetch.backoff.ms`. After a failure it is not fetched until the
+next LeaderAndIsr. If the leader does not answer, all its partitions rest.
 """
 
 import logging
@@ -63,20 +59,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIECE_BYTES = 1 << 18  # appended in one step, if it is not one batch: about a millisecond
-ROWS_AT_A_TIME = 100  # looked at in one step
-REST_SECONDS_MIN = 0.01  # the property may be 0
-REST_SECONDS_AFTER_MISTAKE = 1.0  # or one that comes with every round would keep the loop busy
+PIECE_BYTES = 1 << 18  # appended between two checkpoints, unless one batch is larger: about a millisecond
+ROWS_AT_A_TIME = 100  # response rows handled between two checkpoints
+REST_SECONDS_MIN = 0.01  # replica.fetch.backoff.ms may be 0
+REST_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep the event loop busy
 
 Answer = TypeVar("Answer", bound=m.Message)
 Arguments = TypeVarTuple("Arguments")
 
-# A log from before leader epochs: nothing but what is committed is sure to be the leader's.
+# For a log from before leader epochs: only its committed records are certain to be in the leader's log.
 OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class Fetcher:
-    """What is followed of one leader, and the connection to it."""
+    """The partitions that one task follows of one leader, and its connection to the leader."""
 
     def __init__(self, deps: FetcherDeps, leader_id: int, index: int, place: Callable[[Followed], None]) -> None:
         self.leader_id = leader_id
@@ -87,39 +83,42 @@ class Fetcher:
         self._peer = deps.open_peer(leader_id, f"broker-{deps.broker_id}-fetcher-{index}")
         self._session = FetchSession()
         self._followed: dict[TopicPartition, Followed] = {}
-        self._touched: dict[TopicPartition, None] = {}  # may be wanted from elsewhere than the session knows
+        self._touched: dict[TopicPartition, None] = {}  # their positions may differ from those in `_session`
         self._resting: dict[Followed, None] = {}
         self._truncating: dict[Followed, None] = {}
         self._wake = trio.Event()
         self._polling: trio.CancelScope | None = None
         self._count = deps.fetcher_count
-        self._unsynced: dict[Followed, None] = {}
-        self._appended_bytes = 0  # since others had a turn
-        self._extra = {"peer": f"broker {leader_id}"}  # its lines in the log are limited
+        self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
+        self._appended_bytes = 0  # since the last checkpoint
+        self._extra = {"peer": f"broker {leader_id}"}  # marks log lines that are rate-limited per peer
 
     def add(self, followed: Followed) -> None:
-        """Follow this as well."""
+        """Follow this partition too, from the next round on, which begins at once."""
         self._followed[followed.key] = followed
         self._touched[followed.key] = None
         if followed.is_truncating:
             self._truncating[followed] = None
         if followed.rests_until > trio.current_time():
             self._resting[followed] = None
+        # The log may hold records that this broker wrote as the leader and has not synced.
         self._note_unsynced(followed)
+        # The Fetch under way may wait `replica.fetch.wait.max.ms` for records of other partitions.
         self.interrupt()
 
     def remove(self, key: TopicPartition) -> trio.Event | None:
-        """Follow this no more; the end of a truncation that is under way."""
+        """Stop following this partition. Returns the event that ends a running truncation of its log, if any."""
         followed = self._followed.pop(key)
         self._touched[key] = None
         self._resting.pop(followed, None)
         self._truncating.pop(followed, None)
+        # Without partitions the task ends. Otherwise the Fetch under way goes on: rows of this partition are ignored.
         if not self._followed:
             self.interrupt()
         return followed.cut_ended
 
     def interrupt(self) -> None:
-        """Begin a new round."""
+        """End the sleep or the waiting Fetch of this round, so that the next round begins."""
         self._wake.set()
         if self._polling is not None:
             self._polling.cancel()
@@ -127,12 +126,13 @@ class Fetcher:
     # -- the round
 
     async def run(self) -> None:
-        """Fetch until nothing is followed."""
+        """Fetch until no partition is followed."""
         logger.info("fetcher %d follows broker %d", self.index, self.leader_id)
         try:
             while self._followed:
                 with contained(logger, "fetcher %d of broker %d: a round fails", self.index, self.leader_id) as round_:
                     await self._round()
+                # The round may have failed between a response and its evaluation, so the session is unknown.
                 if round_.failed:
                     self._session.lost()
                     self._rest_all(list(self._followed))
@@ -142,9 +142,11 @@ class Fetcher:
             logger.info("fetcher %d follows broker %d no more", self.index, self.leader_id)
 
     async def _round(self) -> None:
+        # A new event comes first: an `interrupt` during the awaits below then ends `_sleep`.
         self._wake = trio.Event()
         self._move_away()
         self._end_rests()
+        # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         await self._sync()
         await self._truncate()
         self._tell_session()
@@ -156,15 +158,15 @@ class Fetcher:
     async def _contain(
         self, followed: Followed, work: Callable[[Followed, *Arguments], Awaitable[None]], *args: *Arguments
     ) -> None:
-        """Do what concerns one partition: a mistake of ours in it, or damage that nothing else answers for, ends the
-        fetching of this partition until its next role, and of no other; as Kafka's `markPartitionFailed`."""
+        """Do the work of one partition. An unexpected exception stops the fetching of this partition alone, until its
+        next role; as Kafka's `markPartitionFailed`."""
         with contained(logger, "%s fails and is not fetched until its next role", followed.key) as attempt:
             await work(followed, *args)
         if attempt.failed:
             self._mark_failed(followed)
 
     def _move_away(self) -> None:
-        """What belongs to another fetcher, since their number has changed, goes there."""
+        """Give partitions to other fetchers after `num.replica.fetchers` changed."""
         count = self._deps.fetcher_count
         if count == self._count:
             return
@@ -195,12 +197,13 @@ class Fetcher:
             await self._wake.wait()
 
     def _position(self, followed: Followed) -> Position | None:
-        """Where this partition is to be fetched from; None while it is not."""
+        """The position from which to fetch this partition; None while it is not fetched."""
         log = followed.partition.log
         if log is None or followed.failed or followed in self._resting or followed in self._truncating:
             return None
+        # A Fetch from the log end would acknowledge records that still wait for a demanded flush (`flush.messages`).
         if log.acknowledgeable_offset < log.log_end_offset:
-            return None  # to ask for what comes next would say that we have it
+            return None
         return self._position_in(log, followed)
 
     def _position_in(self, log: "PartitionLog", followed: Followed) -> Position:
@@ -220,8 +223,9 @@ class Fetcher:
     # -- fetching
 
     async def _fetch(self) -> None:
-        """One fetch, and what it brought."""
+        """Send one Fetch and carry out its response."""
         session, config = self._session, self._deps.config
+        # As in Kafka, one topic without an id makes the whole request use names, and so an older version.
         by_id = self._fetch_version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
         version = self._fetch_version if by_id else min(self._fetch_version, FETCH_TOPIC_ID_VERSION - 1)
         asked = session.ask(by_id=by_id)
@@ -237,6 +241,7 @@ class Fetcher:
             response = await self._ask(request, m.FetchResponse, version)
         interrupted, self._polling = self._polling.cancelled_caught, None
         if interrupted or response is None:
+            # The leader may have handled the request, so its end of the session is unknown.
             session.lost()
             if not interrupted:
                 self._rest_all(asked.positions)
@@ -244,6 +249,7 @@ class Fetcher:
         rows = session.take(asked, response)
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
+            # After a bad incremental response a full request follows at once. If that one fails too, there is a pause.
             if asked.is_full:
                 self._rest_all(asked.positions)
             return
@@ -269,7 +275,8 @@ class Fetcher:
     async def _carry_out(self, followed: Followed, verdict: Verdict, parted: list[tuple[Followed, Diverged]]) -> None:
         match verdict:
             case Stale():
-                self._touched[followed.key] = None  # it stands elsewhere than the session knows
+                # The leader's end of the session holds another position than this follower has now.
+                self._touched[followed.key] = None
             case Append():
                 await self._append(followed, verdict)
             case Diverged():
@@ -282,12 +289,13 @@ class Fetcher:
                 self._fail(followed, verdict.code)
 
     async def _append(self, followed: Followed, sent: Append) -> None:
-        """Append what the leader sent, a piece at a time, and take over what it says of its log."""
+        """Append the leader's records piece by piece, then take over its log start offset and high watermark."""
         if not await self._leave_behind(followed, sent.log_start_offset):
             return
         for piece in pieces(sent.records, PIECE_BYTES):
             if not self._is_current(followed) or not await self._append_next(followed, piece):
                 return
+            # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
             self._appended_bytes += len(piece)
             if self._appended_bytes >= PIECE_BYTES:
                 self._appended_bytes = 0
@@ -299,14 +307,15 @@ class Fetcher:
             followed.partition.follow_to(sent.high_watermark)
 
     async def _leave_behind(self, followed: Followed, start_offset: int) -> bool:
-        """Begin where the leader's log starts, durably, before anything is appended there; False if that fails.
+        """Raise the log start offset to the leader's, durably, before the append. False if that fails.
 
-        What we hold between our high watermark and the leader's log start may never have been the leader's: it may be
-        of an epoch that the leader has deleted since, so no comparison of epochs finds the difference. Below our log
-        start it is never served. But a crash takes back a log start that is not in the checkpoint, and the records
-        that follow would let it pass for the leader's log.
+        Needed only if the leader's log start offset lies above this replica's high watermark.
         """
         log = followed.partition.log
+        # Local records between the high watermark and the leader's log start may never have been in the leader's log:
+        # the leader may have deleted their epoch, so no comparison of epochs finds the difference. Below the log start
+        # they are never served. But a crash undoes a log start that is not in the checkpoint, and with new records
+        # behind them they would then pass for the leader's. So the checkpoint is written before the append.
         if log is None or not followed.partition.high_watermark < start_offset <= log.log_end_offset:
             return True
         self._raise_log_start(followed, log, start_offset)
@@ -314,7 +323,9 @@ class Fetcher:
         try:
             await logs.checkpoints.write_log_starts(logs.directory_of(log))
         except StorageError:
-            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
+            # If the directory failed, the partition has left and this does nothing. If a file descriptor was lacking,
+            # the next attempt may succeed.
+            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
         return True
 
@@ -324,25 +335,25 @@ class Fetcher:
             self._touched[followed.key] = None
 
     async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
-        """Append what comes next; False if it could not be done."""
+        """Append one piece; False if that failed. The log may start over first."""
         log = followed.partition.log
         first_offset = None if log is None else offset_to_begin_at(piece, log.log_start_offset, log.log_end_offset)
         if log is None or first_offset is None:
             return self._append_piece(followed, piece)
-        # The leader's log starts inside a batch (DeleteRecords). The copy has to begin where that batch does, before
-        # its own log start, so this log starts over there.
+        # The leader's log starts inside a batch (DeleteRecords). This empty log must begin at that batch's first
+        # offset, which lies before its own log start offset, so it starts over there.
         start_offset = log.log_start_offset
         await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
-        # The truncation took time: the role may have changed, and then the next role decides what the log holds.
+        # The role may have changed during the truncation. Then the next role decides what the log holds.
         is_appended = self._is_current(followed) and self._append_piece(followed, piece)
         if is_appended:
             log.raise_log_start(start_offset)
-        # Only now, so that the high watermark is never seen below the log start.
+        # This comes last, so that the high watermark is never seen below the log start offset.
         followed.partition.truncated()
         return is_appended
 
     def _append_piece(self, followed: Followed, piece: memoryview) -> bool:
-        """One step of it; False if it could not be done."""
+        """Append one piece in one synchronous step; False if that failed."""
         partition, log = followed.partition, followed.partition.log
         if log is None:
             return False
@@ -350,10 +361,13 @@ class Fetcher:
             appended = log.append_as_follower(piece, self._deps.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
-            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)  # if it is still here: a descriptor was lacking
+            # As in `_leave_behind`: this has an effect only if a file descriptor was lacking.
+            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
         self._touched[followed.key] = None
         if isinstance(appended, ErrorCode):
+            # A damaged response may be intact the next time. Offsets that do not rise would come again (Kafka fails
+            # the partition, too).
             if appended == ErrorCode.CORRUPT_MESSAGE:
                 self._rest(followed, appended)
             else:
@@ -367,14 +381,15 @@ class Fetcher:
         return True
 
     def _note_unsynced(self, followed: Followed) -> None:
-        """Its log may hold what cannot be reported yet: appended just now, or while this broker led."""
+        """Remember a log whose last records wait for a demanded flush and may not be reported to the leader yet."""
         log = followed.partition.log
         if log is not None and log.acknowledgeable_offset < log.log_end_offset:
             self._unsynced[followed] = None
 
     async def _sync(self) -> None:
-        """Wait until everything that the logs hold may be reported to the leader."""
+        """Wait until all logs are flushed as far as `flush.messages` demands before the leader may count on them."""
         while self._unsynced:
+            # Built again after each flush: partitions join, leave and grow meanwhile.
             logs = [
                 log
                 for each in self._unsynced
@@ -389,12 +404,13 @@ class Fetcher:
             try:
                 await self._deps.flusher.flush(logs)
             except StorageError:
-                await trio.lowlevel.checkpoint()  # that directory is offline, and its partitions have left
+                # The directory is offline, and its partitions have left.
+                await trio.lowlevel.checkpoint()
 
     # -- where logs part
 
     async def _truncate(self) -> None:
-        """Compare the ends of logs with the leader's, where that is not done by the fetch itself."""
+        """Compare log ends with the leader's where Fetch does not: before KIP-595, and in logs without epochs."""
         asking: dict[TopicPartition, Position] = {}
         parted: list[tuple[Followed, Diverged]] = []
         for followed in self._truncating:
@@ -405,6 +421,7 @@ class Fetcher:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
                 position = self._position_in(log, followed)
+                # In the versions that need this question, `_position_in` leaves the epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
         await self._part_all(parted)
         if asking:
@@ -418,8 +435,10 @@ class Fetcher:
         parted: list[tuple[Followed, Diverged]] = []
         for key, row in epoch_ends(response):
             asked, followed = asking.pop(key, None), self._followed.get(key)
+            # The partition may have left, or come back, while the leader answered.
             if asked is not None and followed in self._truncating:
                 await self._contain(followed, self._take_epoch_end, asked, row, parted)
+        # What remains in `asking` was missing in the response: a pause comes before the next question.
         self._rest_all(asking)
         await self._part_all(parted)
 
@@ -431,14 +450,15 @@ class Fetcher:
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
-        """Cut these logs side by side. What the checkpoints say of a directory is written once for all logs that were
-        cut while it was written the last time, however many lose their leader together."""
+        """Truncate these logs concurrently."""
+        # Truncations that end while a directory's checkpoints are being written share the next write. Thousands of
+        # partitions may lose their leader together.
         async with trio.open_nursery() as nursery:
             for followed, diverged in parted:
                 nursery.start_soon(self._contain, followed, self._part, diverged)
 
     async def _part(self, followed: Followed, diverged: Diverged) -> None:
-        """Cut the log where the leader's went another way, as far as is known."""
+        """Truncate the log to where it diverges from the leader's, as far as this response shows."""
         log = followed.partition.log
         if log is None or not self._is_current(followed):
             return
@@ -447,10 +467,12 @@ class Fetcher:
         await self._cut(followed, cut.offset)
         if cut.is_final and followed in self._truncating:
             self._is_in_line(followed)
+        # An unchanged log would bring the same request and the same response at once.
         elif before == (log.log_end_offset, log.epochs.latest_epoch):
-            self._rest(followed, ErrorCode.NONE)  # the same question would have the same answer
+            self._rest(followed, ErrorCode.NONE)
+        # The next round asks about the new end of the log; it must not sleep before.
         else:
-            self._wake.set()  # there is another question to ask
+            self._wake.set()
 
     def _is_in_line(self, followed: Followed) -> None:
         self._truncating.pop(followed, None)
@@ -469,12 +491,14 @@ class Fetcher:
         if log is None:
             return
         truncation = self._deps.logs.truncation
+        # `FetcherPool.leave` waits for this event, so that no role changes while a thread truncates the log.
         before, followed.cut_ended = log.log_end_offset, trio.Event()
         try:
             cut = truncation.start_over if start_over else truncation.truncate
             await cut(log, offset, on_cut or followed.partition.truncated)
         except StorageError:
-            return  # its directory is offline, and the partition has left
+            # The directory is offline, and the partition has left.
+            return
         finally:
             followed.cut_ended.set()
             followed.cut_ended = None
@@ -483,7 +507,8 @@ class Fetcher:
             logger.info("%s: cut from %d to %d to follow broker %d", log, before, log.log_end_offset, self.leader_id)
 
     async def _come_into_range(self, followed: Followed) -> None:
-        """The leader's log does not hold where we want to go on: it was cut, or has forgotten what we lack."""
+        """Handle OFFSET_OUT_OF_RANGE: the leader's log ends before this log's end, or starts after it (C.4)."""
+        # The end is compared first: an unclean election may have made a shorter log the leader's.
         end_offset = await self._leader_offset(followed, LATEST)
         log = followed.partition.log
         if end_offset is None or log is None:
@@ -494,13 +519,16 @@ class Fetcher:
         start_offset = await self._leader_offset(followed, EARLIEST)
         if start_offset is None:
             return
+        # The leader's retention removed records that this log lacks: the copy starts over.
         if start_offset > log.log_end_offset:
             await self._cut(followed, start_offset, start_over=True)
+        # The leader's log includes the offset by now. A pause keeps a repeated error from looping.
         else:
-            self._rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)  # it holds it now: ask again, but not in a hurry
+            self._rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
 
     async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
-        """Where the leader's log ends or starts; None if it does not answer, or the partition has left meanwhile."""
+        """The leader's log end (LATEST) or log start offset (EARLIEST). None after an error, which is handled here, or
+        if the partition has left meanwhile."""
         request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
         if not self._is_current(followed):
@@ -514,10 +542,10 @@ class Fetcher:
             self._rest(followed, offset)
         return None
 
-    # -- what does not go well
+    # -- errors
 
     async def _ask(self, request: m.Message, expected: type[Answer], version: int | None = None) -> Answer | None:
-        """The leader's answer; None if there is none."""
+        """The leader's response; None if the connection fails or `replica.socket.timeout.ms` passes."""
         try:
             response = await self._peer.ask(request, self._deps.config.replica_socket_timeout_ms, version)
         except PeerLost as lost:
@@ -539,6 +567,7 @@ class Fetcher:
         for key in keys:
             followed = self._followed.get(key)
             if followed is not None:
+                # Each rest is twice as long as the last one, until a Fetch succeeds.
                 rest_seconds = min(followed.next_rest_seconds, rest_seconds_max)
                 followed.next_rest_seconds = 2 * rest_seconds
                 followed.rests_until = trio.current_time() + rest_seconds

@@ -1,17 +1,15 @@
-"""What a follower asks its leader, and what the answers mean (pure): reference C.2-C.4; KIP-101, 227, 279, 595.
+"""The follower's requests and the meaning of their responses (pure): reference C.2-C.4; KIP-101, 227, 279, 595.
 
-Theory of operation. A follower's log is a copy of its leader's, made from the follower's log end on. Two logs that were
-written under different leaders may have gone different ways before that: the follower may hold records that its new
-leader never had. So each fetch names the leader epoch of the follower's last record. The leader knows where that epoch
-ended in its own log (`LeaderEpochs`); if it ended earlier than where the follower wants to go on, the leader answers
-with that end instead of records, and the follower cuts its log there. Before KIP-595 the same was asked in a request
-of its own, OffsetForLeaderEpoch, before the first fetch.
+A follower may hold records that its new leader never had. So each Fetch carries the leader epoch of the follower's last
+record. The leader looks up where that epoch ends in its own log (`LeaderEpochs`). If it ends before the fetch offset,
+the leader returns that end instead of records, and the follower truncates its log there. Before KIP-595 the follower
+asked for the end in a request of its own, OffsetForLeaderEpoch, before the first Fetch.
 
-Everything that is asked carries the leader epoch that the follower knows, and every answer is judged by what the
-follower was when it asked: the response to a question that is out of date is ignored.
+`judge` and `judge_epoch_end` turn a response row into a `Verdict`, which `fetcher.py` carries out. They compare the
+follower's position in the request with its position now, and ignore responses that are out of date.
 
-A `FetchSession` is the follower's end of an incremental session: the first request names every partition, later ones
-those that changed, and the leader answers about those that have news.
+A `FetchSession` is the follower's side of an incremental fetch session: the first request names every partition, later
+ones only those that changed, and the leader's responses hold only partitions with news.
 """
 
 import struct
@@ -29,38 +27,39 @@ from barnabas.wire.sentinels import (
 )
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, java_string_hash
 
-EPOCH_IN_FETCH_VERSION = 12  # from here on a fetch finds out where logs parted (KIP-595)
+EPOCH_IN_FETCH_VERSION = 12  # from this version of Fetch on the response reports divergence (KIP-595)
 SESSION_EPOCH_MAX = 2**31 - 1
 
-_PREFIX = struct.Struct(">qi")  # of every entry: base offset, bytes that follow
+_PREFIX = struct.Struct(">qi")  # of every batch or old message: base offset, number of bytes that follow
 
 Row = m.FetchResponse.PartitionData
 EpochEnd = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def fetcher_index(key: TopicPartition, fetchers: int) -> int:
-    """Which of a leader's fetchers follows this partition, as Kafka divides them."""
+    """The index of the fetcher, of `fetchers` for one leader, that follows this partition. The same as in Kafka."""
+    # Java's int arithmetic wraps, and Kafka's Utils.abs maps the smallest int to 0.
     number = (31 * java_string_hash(key.topic) + key.partition) & 0xFFFFFFFF
     number = number - (1 << 32) if number >= 1 << 31 else number
     return (0 if number == -(1 << 31) else abs(number)) % fetchers
 
 
 class Position(NamedTuple):
-    """Where a follower of a partition stands, as it tells its leader."""
+    """A follower's position in one partition, as a Fetch request carries it."""
 
     topic_id: bytes
     leader_epoch: int
     fetch_offset: int  # its log end offset
-    last_fetched_epoch: int  # -1: it does not know, or the version has no place for it
+    last_fetched_epoch: int  # -1: unknown, or the Fetch version has no such field
     log_start_offset: int
 
 
 class FetchLimits(NamedTuple):
-    """What `replica.fetch.*` allow."""
+    """The limits of one Fetch, from the `replica.fetch.*` properties."""
 
     max_wait_ms: int
     min_bytes: int
-    max_bytes: int
+    max_bytes: int  # of the whole response
     partition_max_bytes: int
 
 
@@ -68,14 +67,14 @@ class FetchLimits(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One fetch: what it says of the session, and of the partitions."""
+    """One Fetch: its session fields and its partitions."""
 
     session_id: int
     session_epoch: int
     by_id: bool
-    positions: Mapping[TopicPartition, Position]  # everything that is wanted
-    named: Mapping[TopicPartition, Position]  # what the request names of it: all, or what changed
-    forgotten: Iterable[tuple[TopicPartition, bytes]]  # what is not wanted any more, with its topic's id
+    positions: Mapping[TopicPartition, Position]  # of all wanted partitions
+    named: Mapping[TopicPartition, Position]  # the partitions in the request: all, or those that changed
+    forgotten: Iterable[tuple[TopicPartition, bytes]]  # partitions that leave the session, with the old topic id
 
     @property
     def is_full(self) -> bool:
@@ -83,30 +82,30 @@ class Asked(NamedTuple):
 
 
 class FetchSession:
-    """The follower's end of an incremental fetch session: what is wanted, and what the leader's end holds."""
+    """The follower's side of an incremental fetch session: the wanted partitions, and what the leader's side holds."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._by_id = False
-        self._sent: dict[TopicPartition, Position] = {}
-        self._news: dict[TopicPartition, Position | None] = {}  # since then; None: not wanted any more
+        self._sent: dict[TopicPartition, Position] = {}  # the positions in the leader's side of the session
+        self._news: dict[TopicPartition, Position | None] = {}  # changes against `_sent`; None: not wanted any more
         self._wanted: dict[TopicPartition, None] = {}
-        self._without_id: dict[TopicPartition, None] = {}
-        self._names: dict[bytes, str] = {}  # topics by the ids in the leader's end of the session
+        self._without_id: dict[TopicPartition, None] = {}  # the wanted partitions whose topic id is not known
+        self._names: dict[bytes, str] = {}  # topic id -> name, of the leader's side of the session
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is wanted."""
+        """Whether no partition is wanted."""
         return not self._wanted
 
     @property
     def all_have_ids(self) -> bool:
-        """Whether the topics of all that is wanted can be named by their ids."""
+        """Whether the topic ids of all wanted partitions are known."""
         return not self._without_id
 
     def want(self, key: TopicPartition, position: Position) -> None:
-        """From the next fetch on, this partition from there."""
+        """Fetch this partition from this position, from the next Fetch on."""
         self._wanted[key] = None
         self._without_id.pop(key, None)
         if position.topic_id == ZERO_TOPIC_ID:
@@ -117,20 +116,23 @@ class FetchSession:
             self._news[key] = position
 
     def forget(self, key: TopicPartition) -> None:
-        """From the next fetch on, nothing of this partition."""
+        """Do not fetch this partition, from the next Fetch on."""
         self._wanted.pop(key, None)
         self._without_id.pop(key, None)
+        # The leader must learn of it only if its side of the session holds the partition.
         if key in self._sent:
             self._news[key] = None
         else:
             self._news.pop(key, None)
 
     def ask(self, *, by_id: bool) -> Asked:
-        """The next fetch, of everything that is wanted."""
-        if by_id != self._by_id:  # a session keeps to names or to ids
+        """The next Fetch, for all wanted partitions."""
+        # A session uses either names or ids; the leader refuses a change (FETCH_SESSION_TOPIC_ID_ERROR).
+        if by_id != self._by_id:
             self.lost()
             self._by_id = by_id
         forgotten = []
+        # A topic that was deleted and created again is another topic by id: the old id is forgotten explicitly.
         for key, position in self._news.items():
             sent = self._sent.pop(key, None) if position is None else self._sent.get(key)
             if sent is not None and (position is None or (by_id and sent.topic_id != position.topic_id)):
@@ -138,6 +140,7 @@ class FetchSession:
         named = {key: position for key, position in self._news.items() if position is not None}
         self._sent |= named
         self._news = {}
+        # A full request creates a new session: it names all partitions and has none to forget.
         if self._epoch == INITIAL_EPOCH:
             named, forgotten = dict(self._sent), []
             self._names.clear()
@@ -145,16 +148,20 @@ class FetchSession:
         return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
     def take(self, asked: Asked, response: m.FetchResponse) -> "dict[TopicPartition, Row] | str":
-        """The rows of the answer to the last fetch, by partition; or why it cannot be used: then the next is full."""
+        """The rows of the last Fetch's response, by partition. Or the reason why it is unusable: the next Fetch is then
+        a full one."""
         if response.error_code:
+            # After other errors the id stays: a full request that carries an id closes that session at the leader.
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = NO_SESSION_ID
             self.lost()
             return f"error {response.error_code}"
         rows = self._rows_of(asked, response)
+        # A full response must name exactly the requested partitions, an incremental one a part of them.
         if rows is None or (asked.is_full and len(rows) != len(asked.positions)):
             self.lost()
             return "it speaks of other partitions than were asked for"
+        # The leader made no session, so all later requests stay full.
         if response.session_id == NO_SESSION_ID:
             self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH
         elif not asked.is_full and response.session_id != asked.session_id:
@@ -162,11 +169,12 @@ class FetchSession:
             return f"it belongs to session {response.session_id}, not {asked.session_id}"
         else:
             self._session_id = response.session_id
+            # The epoch wraps to 1: 0 (INITIAL_EPOCH) would be a full request.
             self._epoch = 1 if asked.session_epoch == SESSION_EPOCH_MAX else asked.session_epoch + 1
         return rows
 
     def _rows_of(self, asked: Asked, response: m.FetchResponse) -> dict[TopicPartition, Row] | None:
-        """Rows by partition; None if there is one that was not wanted."""
+        """The response rows by partition; None if one of them was not requested."""
         rows: dict[TopicPartition, Row] = {}
         for topic in response.responses:
             name = self._names.get(topic.topic_id, "") if asked.by_id else topic.topic
@@ -178,11 +186,12 @@ class FetchSession:
         return rows
 
     def lost(self) -> None:
-        """A request was lost, and what the leader's end of the session holds is unknown: the next is a full request."""
+        """The state of the leader's side is unknown, e.g. after a lost response: the next request is a full one."""
         self._epoch = INITIAL_EPOCH
 
     def served(self, key: TopicPartition) -> None:
-        """The leader sent records of this partition: without a session, others come first the next time."""
+        """The leader sent records of this partition: move it behind the others for the next full request."""
+        # The leader fills a response in the order of the request, up to its byte limit. Java's clients rotate, too.
         position = self._sent.pop(key, None)
         if position is not None:
             self._sent[key] = position
@@ -192,7 +201,7 @@ class FetchSession:
 
 
 def fetch_request(asked: Asked, limits: FetchLimits, version: int, broker_id: int, broker_epoch: int) -> m.FetchRequest:
-    """The request of a fetch, in a form for this version."""
+    """The FetchRequest in the form of this version."""
     request = m.FetchRequest(
         max_wait_ms=limits.max_wait_ms,
         min_bytes=limits.min_bytes,
@@ -202,6 +211,7 @@ def fetch_request(asked: Asked, limits: FetchLimits, version: int, broker_id: in
         topics=_topics_of(asked, limits.partition_max_bytes),
         forgotten_topics_data=_forgotten_topics_of(asked),
     )
+    # The broker epoch lets the leader propose this replica for the ISR under its current registration (KIP-903).
     if version >= FETCH_REPLICA_STATE_VERSION:
         request.replica_state = m.FetchRequest.ReplicaState(replica_id=broker_id, replica_epoch=broker_epoch)
     else:
@@ -210,7 +220,8 @@ def fetch_request(asked: Asked, limits: FetchLimits, version: int, broker_id: in
 
 
 def _topics_of(asked: Asked, partition_max_bytes: int) -> list[m.FetchRequest.FetchTopic]:
-    """The named partitions in their order, neighbours of one topic together."""
+    """The named partitions in their order; adjacent partitions of one topic share an entry."""
+    # The order decides which partitions are served first, so a topic may have several entries.
     topics: list[m.FetchRequest.FetchTopic] = []
     current: str | None = None
     members: list[m.FetchRequest.FetchPartition] = []
@@ -242,7 +253,7 @@ def _forgotten_topics_of(asked: Asked) -> list[m.FetchRequest.ForgottenTopic]:
 
 
 def offset_request(key: TopicPartition, leader_epoch: int, timestamp: int, broker_id: int) -> m.ListOffsetsRequest:
-    """Where the leader's log ends (LATEST) or starts (EARLIEST)."""
+    """ListOffsets for the leader's log end offset (LATEST) or log start offset (EARLIEST)."""
     asked = m.ListOffsetsRequest.ListOffsetsPartition(
         partition_index=key.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
     )
@@ -251,7 +262,7 @@ def offset_request(key: TopicPartition, leader_epoch: int, timestamp: int, broke
 
 
 def epochs_request(wanted: Mapping[TopicPartition, Position], broker_id: int) -> m.OffsetForLeaderEpochRequest:
-    """Where the epochs of our last records ended in the leader's logs."""
+    """OffsetForLeaderEpoch: where in the leader's logs the epochs of the follower's last records end."""
     topics: dict[str, list[m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
     for key, position in wanted.items():
         asked = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
@@ -273,11 +284,11 @@ def epochs_request(wanted: Mapping[TopicPartition, Position], broker_id: int) ->
 
 
 class Stale(NamedTuple):
-    """It answers a question that is out of date."""
+    """The response is out of date: the follower's position or role has changed since the request."""
 
 
 class Append(NamedTuple):
-    """Records, perhaps none, and where the leader's log starts and is committed."""
+    """Append these records, perhaps none, and take over the leader's high watermark and log start offset."""
 
     records: memoryview
     high_watermark: int
@@ -285,24 +296,25 @@ class Append(NamedTuple):
 
 
 class Diverged(NamedTuple):
-    """The epoch of our last record ended in the leader's log before our log ends: in this epoch, at this offset."""
+    """The largest epoch of the leader's log that is <= the follower's last one, and its end offset there. Undefined
+    (-1) where the leader knows none."""
 
     epoch: int
     end_offset: int
 
 
 class OutOfRange(NamedTuple):
-    """The leader's log does not hold the offset where we want to go on."""
+    """The leader's log does not include the fetch offset."""
 
 
 class Wait(NamedTuple):
-    """Something is not as it should be, and may be soon: leave the partition alone for a while."""
+    """A retriable error: the partition rests."""
 
     code: int
 
 
 class Fail(NamedTuple):
-    """The leader knows of a newer leader epoch: nothing is asked of it until LeaderAndIsr tells us of it as well."""
+    """The leader has a newer leader epoch: do not fetch until LeaderAndIsr brings the new epoch to this broker."""
 
     code: int
 
@@ -311,7 +323,7 @@ Verdict = Stale | Append | Diverged | OutOfRange | Wait | Fail
 
 
 def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
-    """What a row of an answer means to a follower that stood at `asked` and stands at `now` (None: follows no more)."""
+    """The meaning of a Fetch row for a follower whose position was `asked` and is `now` (None: no longer fetched)."""
     if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -320,16 +332,18 @@ def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
         return Fail(row.error_code)
     if row.error_code:
         return Wait(row.error_code)
+    # Divergence comes with error code 0 and without records.
     if row.diverging_epoch.end_offset != UNDEFINED_OFFSET:
         return Diverged(row.diverging_epoch.epoch, row.diverging_epoch.end_offset)
     records = row.records
+    # The field may also hold a file slice, but only in responses that this broker sends.
     if records is not None and not isinstance(records, (bytes, bytearray, memoryview)):
-        return Wait(ErrorCode.CORRUPT_MESSAGE)  # a file cannot have come from another broker
+        return Wait(ErrorCode.CORRUPT_MESSAGE)
     return Append(memoryview(records or b""), row.high_watermark, row.log_start_offset)
 
 
 def judge_epoch_end(asked: Position, now: Position | None, row: EpochEnd) -> Stale | Diverged | Wait | Fail:
-    """The same of an answer to `epochs_request`."""
+    """As `judge`, for a row of the OffsetForLeaderEpoch response."""
     if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -338,8 +352,8 @@ def judge_epoch_end(asked: Position, now: Position | None, row: EpochEnd) -> Sta
 
 
 def _stands_where(now: Position, asked: Position) -> bool:
-    """Whether the answer to what was asked there is of use here. The topic counts: one that was deleted and made again
-    may be asked for in the same leader epoch and from the same offset on."""
+    """Whether a response to a request from position `asked` still fits position `now`."""
+    # The topic id counts: a topic that was deleted and created again may have the same leader epoch and fetch offset.
     return (now.topic_id, now.leader_epoch, now.fetch_offset) == (
         asked.topic_id,
         asked.leader_epoch,
@@ -348,38 +362,41 @@ def _stands_where(now: Position, asked: Position) -> bool:
 
 
 class Cut(NamedTuple):
-    """Where to cut the log, and whether the logs agree from then on; otherwise the leader is to be asked again."""
+    """Where to truncate the log. If `is_final`, the logs then agree; otherwise the leader must be asked again."""
 
     offset: int
     is_final: bool
 
 
 def decide_cut(diverged: Diverged, epochs: LeaderEpochs, log_end_offset: int, high_watermark: int) -> Cut:
-    """Where two logs part, as far as this answer tells (KIP-279).
-
-    If the leader names an epoch that we do not have, our log is cut where the last one before it ended here, and the
-    next question names that one: step by step both arrive at the last epoch that they share.
-    """
+    """Where two logs diverge, as far as this response shows (KIP-279). `epochs` are the follower's."""
     epoch, end_offset = diverged
+    # The leader knows nothing about the follower's epoch: only committed records are certain to be in both logs.
     if end_offset == UNDEFINED_OFFSET:
-        return Cut(min(high_watermark, log_end_offset), True)  # it knows nothing of our epoch: what is committed stays
+        return Cut(min(high_watermark, log_end_offset), True)
+    # A leader from before KIP-279 does not send the epoch, so there is nothing to compare.
     if epoch == UNDEFINED_EPOCH:
-        return Cut(min(end_offset, log_end_offset), True)  # a leader of before KIP-279 does not name it
+        return Cut(min(end_offset, log_end_offset), True)
     known_epoch, known_end_offset = epochs.end_offset_for(epoch, log_end_offset)
     if known_end_offset == UNDEFINED_OFFSET:
         return Cut(min(end_offset, log_end_offset), True)
+    # Both logs have the epoch: they agree up to the smaller of its two ends.
     if known_epoch == epoch:
         return Cut(min(end_offset, known_end_offset, log_end_offset), True)
+    # The follower does not have the leader's epoch. It truncates to the end of its last epoch before that one, and the
+    # next request carries this older epoch: step by step both arrive at the last epoch that they share.
     return Cut(min(known_end_offset, log_end_offset), False)
 
 
 def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
-    """The same bytes in pieces of whole entries, none larger than this if it is not a single entry."""
+    """Split the records into pieces of whole batches, each of at most `piece_bytes` or one larger batch."""
     start = end = 0
     while end + _PREFIX.size <= len(records):
         length = _PREFIX.unpack_from(records, end)[1]
+        # A partial batch ends the records, as the byte limit may cut one. Both it and a damaged length are left to the
+        # append, which skips the first and refuses the second.
         if length < 0 or length > len(records) - end - _PREFIX.size:
-            break  # a partial entry, or nonsense: the append will refuse it
+            break
         if end > start and end + _PREFIX.size + length - start > piece_bytes:
             yield records[start:end]
             start = end
@@ -389,7 +406,11 @@ def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
 
 
 def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offset: int) -> int | None:
-    """Where an empty log has to begin to take these records: their first batch begins before it and reaches into it."""
+    """The offset at which an empty log must start over to take these records; None if it can take them as it is.
+
+    That is the case if the first batch begins before the log and reaches into it.
+    """
+    # Only the empty log of a follower needs this: with records, the leader's next batch starts at the log end.
     if log_start_offset < log_end_offset or len(records) < SMALLEST_ENTRY_BYTES:
         return None
     first = span_at(records, 0, 0)
@@ -399,7 +420,7 @@ def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offse
 
 
 def offset_of(response: m.ListOffsetsResponse) -> int | ErrorCode:
-    """What the leader says where its log ends, or starts."""
+    """The offset in the ListOffsets response to `offset_request`, or the row's error."""
     for topic in response.topics:
         for row in topic.partitions:
             return error_of(row.error_code) if row.error_code else row.offset
@@ -407,7 +428,7 @@ def offset_of(response: m.ListOffsetsResponse) -> int | ErrorCode:
 
 
 def epoch_ends(response: m.OffsetForLeaderEpochResponse) -> Iterator[tuple[TopicPartition, EpochEnd]]:
-    """The rows of an answer to `epochs_request`."""
+    """The rows of the OffsetForLeaderEpoch response, by partition."""
     for topic in response.topics:
         for row in topic.partitions:
             yield TopicPartition(topic.topic, row.partition), row

@@ -1,26 +1,19 @@
-"""Who is in sync, and how far the partition is committed: a leader's decisions as pure functions (reference C.5, C.6).
+"""A leader's decisions about the ISR and the high watermark, as pure functions (reference C.5, C.6).
 
-*What the leader knows.* Followers tell nothing but where they want to read: a fetch from offset n says that everything
-below n is on that replica. From the row of its fetches the leader derives when a follower last had all there was, in
-a way that a follower which always fetches, and is always a little behind, counts as caught up:
+A follower reports its progress only by its fetch offset: a Fetch from offset n means that the replica has every record
+below n. From successive fetches the leader derives when a follower was last caught up:
 
-    fetch at or beyond the leader's log end                                 -> caught up now
-    fetch at or beyond where the log ended when it fetched before           -> caught up then
-    else                                                                    -> as before
+    fetch offset >= the leader's log end offset now                         -> caught up now
+    fetch offset >= the leader's log end offset at the previous fetch       -> caught up at the previous fetch
+    else                                                                    -> unchanged
 
-*In sync* is who caught up less than `replica.lag.time.max.ms` ago. Three kinds of replicas are not: a *stuck* one, that
-fetches no more; a *slow* one, that fetches and falls behind; a *bootstrapping* one, which has not come to the high
-watermark for the first time. Time is the measure because it does not depend on the load: by the number of messages
-(`replica.lag.max.messages`, off unless it is set) a burst of writes puts everybody out of sync for a moment.
+A follower is in sync if it was caught up less than `replica.lag.time.max.ms` ago. A *stuck* follower no longer fetches;
+a *slow* one fetches but falls behind; a *bootstrapping* one has not reached the high watermark yet.
 
-*The high watermark* is the smallest log end offset over the leader and all who are, or are about to be, in sync:
-everything below it is on every replica that may become leader, so it is what consumers may see and what acks=all waits
-for. The leader's own share is its *acknowledgeable* offset, which stays behind the log end while a demanded flush is
-outstanding.
-
-*The ISR* changes only when the controller has agreed. Meanwhile the high watermark counts those that are to join and
-still those that are to leave (the maximal ISR): whichever way the answer falls, no replica in the ISR misses a record
-that was acknowledged.
+The high watermark is the smallest log end offset of the leader and the maximal ISR, so each record below it is on every
+replica that may become leader. Consumers read up to it, and acks=all waits for it. The maximal ISR is the ISR plus the
+members of a requested ISR (`partition.py`). The controller may accept or refuse the request: in both cases no member
+of the ISR lacks an acknowledged record.
 """
 
 import math
@@ -36,30 +29,32 @@ NEVER = -math.inf
 
 @dataclass(slots=True)
 class Pulse:
-    """When a follower last fetched in a session: of all its partitions, also those that it did not name because
-    nothing changed. So a quiet partition costs nothing, and yet it is known that its follower is alive."""
+    """The last Fetch of a fetch session. All partitions of the session share it, also those that the Fetch did not name
+    because nothing changed. So quiet partitions cost nothing, and their follower still counts as alive."""
 
     last_fetch_ms: float = NEVER
-    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # that the request carried: the broker may have registered again since
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH  # of that Fetch; a broker that registered again has a newer one
 
 
 @dataclass(slots=True)
 class Follower:
-    """What a leader knows of one follower under its leader epoch."""
+    """What a leader knows of one follower of one partition in its current leader epoch."""
 
     broker_id: int
     last_caught_up_ms: float = NEVER
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
-    leader_end_offset: int = UNKNOWN_OFFSET  # where the leader's log ended at the last fetch
-    fetched_ms: float = NEVER  # the last fetch in which this partition was looked at
+    leader_end_offset: int = UNKNOWN_OFFSET  # the leader's log end offset at the last fetch
+    fetched_ms: float = NEVER  # the last fetch that named this partition or found it changed
     pulse: Pulse = field(default_factory=Pulse)
 
     def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse) -> None:
-        """It asked for what follows `fetch_offset`, when the leader's log ended at `leader_end_offset`."""
+        """The follower fetched from `fetch_offset` while the leader's log ended at `leader_end_offset`."""
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        # On a busy partition a follower is always one fetch behind. It counts as caught up at its previous fetch, if it
+        # has everything that the log held then.
         elif fetch_offset >= self.leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
         self.log_end_offset = fetch_offset
@@ -68,40 +63,46 @@ class Follower:
         self.pulse = pulse
 
     def parted(self) -> None:
-        """It does not fetch this partition in that session any more, though perhaps others."""
+        """The follower no longer fetches this partition in that session. It may still fetch others in it."""
+        # The two properties are fixed first: later fetches of the session must not keep this partition in sync.
         self.last_caught_up_ms, self.fetched_ms = self.caught_up_ms, self.last_fetch_ms
         self.pulse = Pulse()
 
     @property
     def member_epoch(self) -> int:
-        """The broker epoch that it named last, under which it may become a member of the ISR."""
+        """The latest broker epoch of its fetches, which AlterPartition sends for an ISR member (KIP-903)."""
         return max(self.broker_epoch, self.pulse.broker_epoch)
 
     @property
     def last_fetch_ms(self) -> float:
-        """When it last fetched."""
+        """The time of the last Fetch, of this partition or of its session; monotonic ms."""
         return max(self.fetched_ms, self.pulse.last_fetch_ms)
 
     @property
     def caught_up_ms(self) -> float:
-        """When it last had everything that there was."""
+        """When the follower last had the whole log; monotonic ms."""
+        # The follower had the whole log at its last own fetch. A change would have made the session plan the partition,
+        # so the log was still the same at the session's last Fetch.
         if self.log_end_offset >= self.leader_end_offset != UNKNOWN_OFFSET:
-            # Until it is looked at again, the partition did not change before the session's last fetch.
             return max(self.last_caught_up_ms, self.pulse.last_fetch_ms)
         return self.last_caught_up_ms
 
 
 class LagLimits(NamedTuple):
-    """How far behind a follower in sync may be."""
+    """How far behind an in-sync follower may be."""
 
     time_ms: float  # replica.lag.time.max.ms
-    messages: int  # replica.lag.max.messages; 0: any number
+    messages: int  # replica.lag.max.messages; 0: no limit
 
 
 def is_caught_up(follower: Follower, leader_end_offset: int, now_ms: float, limits: LagLimits) -> bool:
-    """Whether a follower is in sync, by what is known of it."""
+    """Whether a follower is in sync, by its last fetches."""
+    # As in Kafka, a follower with the whole log stays in sync although it does not fetch: the ISR of a quiet partition
+    # need not change.
     if follower.log_end_offset == leader_end_offset:
         return True
+    # The limit is off by default. A burst of writes would put all followers out of sync for a moment, while the limit
+    # on time does not depend on the load.
     if 0 < limits.messages < leader_end_offset - follower.log_end_offset:
         return False
     return now_ms - follower.caught_up_ms <= limits.time_ms
@@ -110,23 +111,23 @@ def is_caught_up(follower: Follower, leader_end_offset: int, now_ms: float, limi
 def decide_high_watermark(
     current: int, leader_share: int, followers: Iterable[Follower], is_awaited: Callable[[Follower], bool]
 ) -> int:
-    """The high watermark after these positions became known: it never falls.
+    """The new high watermark, at least `current`.
 
-    `leader_share` is the leader's acknowledgeable offset. A follower that is awaited and has not fetched under this
-    leader epoch (`UNKNOWN_OFFSET`) holds the high watermark where it is.
+    `leader_share` is the leader's acknowledgeable offset: it stays behind the log end offset while a demanded flush is
+    outstanding. `is_awaited` says whether the high watermark waits for a follower.
     """
     candidate = leader_share
     for follower in followers:
         if follower.log_end_offset < candidate and is_awaited(follower):
             candidate = follower.log_end_offset
+    # A follower that has not fetched in this leader epoch has UNKNOWN_OFFSET (-1): it keeps the high watermark where it
+    # is. Records that were committed once stay committed.
     return max(current, candidate)
 
 
 def may_join(follower: Follower, high_watermark: int, epoch_start_offset: int) -> bool:
-    """Whether a follower has come far enough for the ISR: to what is committed, and into this leader's own epoch.
-
-    A high watermark that this leader does not know yet may lie anywhere up to where its epoch began.
-    """
+    """Whether a follower has reached the high watermark and this leader's epoch, so that it may join the ISR."""
+    # The previous leader's high watermark may be higher than the one known here, but not above `epoch_start_offset`.
     return follower.log_end_offset >= max(high_watermark, epoch_start_offset)
 
 
@@ -137,7 +138,7 @@ def decide_shrunk(
     now_ms: float,
     limits: LagLimits,
 ) -> list[int]:
-    """The in-sync replicas without those that are stuck or too slow; the leader itself is no follower and stays."""
+    """The in-sync replicas without the stuck and the slow ones. The leader is not in `followers` and stays."""
     return [
         each
         for each in in_sync
@@ -148,9 +149,9 @@ def decide_shrunk(
 def decide_low_watermark(
     leader_start_offset: int, live_replicas: Iterable[int], followers: Mapping[int, Follower]
 ) -> int:
-    """The smallest log start offset over the live replicas: what lies below is deleted wherever it could be read.
+    """The low watermark of DeleteRecords (KIP-107): the smallest log start offset of the live replicas.
 
-    It is unknown (-1) while a live follower has not fetched under this leader epoch.
+    -1 (unknown) while a live follower has not fetched in this leader epoch.
     """
     return min(
         [leader_start_offset, *(followers[each].log_start_offset for each in live_replicas if each in followers)]

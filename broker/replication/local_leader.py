@@ -1,11 +1,10 @@
-"""This broker as the one that its own future logs follow (KIP-113): the other end of a `Fetcher`, without a network.
+"""This broker as the leader of its own future logs (KIP-113): it answers a `Fetcher` without a network.
 
-Asked are the current logs, whichever role they have, for whatever they hold: a future log follows to the log end, and
-what is cut off the current log is cut off it too, as a follower's is cut by its leader's epochs (reference C.3). Leader
-epochs of the questions do not matter, for no other leader is asked. There are no fetch sessions: every request is full.
+While a partition moves to another log directory, a future log there copies the partition's current log
+(`log_dir_moves.py`). `LocalLeader.ask` serves the fetcher from the current log, whichever role the partition has, up to
+the log end offset. If the current log is truncated, the leader epochs make the future log truncate too (reference C.3).
 
-`replica.alter.log.dirs.io.max.bytes.per.second` limits what all these fetchers read together: who has read too much
-waits before he reads on.
+`replica.alter.log.dirs.io.max.bytes.per.second` limits the reads of all these fetchers together (`Pace`).
 """
 
 import math
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
     from barnabas.broker.world import World
     from barnabas.storage.log import PartitionLog
 
-REST_SECONDS = 1.0  # after so long the allowed rate is looked at again
-NO_REST_SECONDS = 0.001  # for less it is not worth to sleep; it adds up
+REST_SECONDS = 1.0  # the longest sleep: the rate may be reconfigured meanwhile
+NO_REST_SECONDS = 0.001  # a shorter wait is skipped: its excess stays and adds up
 
 
 class MoveConfig(Protocol):
-    """The broker properties that this file reads; BrokerConfig."""
+    """The broker properties that this file reads. Implemented by BrokerConfig."""
 
     @property
     def alter_log_dirs_bytes_per_second(self) -> int: ...
 
 
 class Hosted(Protocol):
-    """The partitions of this broker: Replicas."""
+    """The partitions of this broker. Implemented by Replicas."""
 
     def get(self, topic: str, partition: int) -> "Partition | ErrorCode": ...
 
 
 class Pace:
-    """Lets its users wait when they have read more than the configured rate allows."""
+    """The rate limit of all moves: `spend` after each read, `wait` before the next one."""
 
     def __init__(self, config: MoveConfig) -> None:
         self._config = config
-        self._excess_bytes = 0.0
-        self._excess_at = 0.0  # of trio's clock: when it was so much
+        self._excess_bytes = 0.0  # read, but not covered by the rate yet, at `_excess_at`
+        self._excess_at = 0.0  # trio's clock, s
 
     async def wait(self) -> None:
         """Return when reading is allowed."""
@@ -57,7 +56,8 @@ class Pace:
             await trio.sleep(min(seconds, REST_SECONDS))
 
     def spend(self, size_bytes: int) -> None:
-        """So much was read."""
+        """Count bytes that were read."""
+        # Called for its effect: it brings the excess up to the current time.
         self._rest_seconds()
         self._excess_bytes += size_bytes
 
@@ -65,11 +65,16 @@ class Pace:
         rate, now = self._config.alter_log_dirs_bytes_per_second, trio.current_time()
         self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * rate, 0.0)
         self._excess_at = now
-        return self._excess_bytes / rate if rate else math.inf  # at 0 nothing goes on
+        # A rate of 0 stops all moves.
+        return self._excess_bytes / rate if rate else math.inf
 
 
 class LocalLeader:
-    """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs."""
+    """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs. A `followed_partition.Leader`.
+
+    Leader epochs in the requests are not checked, because there is only this leader. There are no fetch sessions: the
+    response has no session id, so every request is a full one.
+    """
 
     def __init__(self, hosted: Callable[[], Hosted], world: "World", pace: Pace) -> None:
         self._hosted = hosted
@@ -77,7 +82,7 @@ class LocalLeader:
         self._pace = pace
 
     async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
-        """The answer; the deadline does not matter, for it always comes."""
+        """The response. It always comes, so `deadline_ms` is ignored."""
         match request:
             case m.FetchRequest():
                 return await self._fetch(request)
@@ -88,12 +93,13 @@ class LocalLeader:
         raise InvariantBroken(f"a future log asks {request!r}")
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there is no connection."""
 
     def _log(self, topic: str, index: int) -> "tuple[Partition, PartitionLog] | ErrorCode":
         partition = self._hosted().get(topic, index)
         if isinstance(partition, ErrorCode):
             return partition
+        # During a truncation the end of the log is not certain. The fetcher retries after this error.
         if partition.log is None or partition.log.is_being_cut:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return partition, partition.log
@@ -101,7 +107,7 @@ class LocalLeader:
     # -- Fetch
 
     async def _fetch(self, request: m.FetchRequest) -> m.FetchResponse:
-        """At once if there is anything to tell; else when the first partition changes, or when time is up."""
+        """Answer at once if there is news; otherwise after the next change that brings news, or after `max_wait_ms`."""
         await self._pace.wait()
         deadline = trio.current_time() + request.max_wait_ms / 1000
         asked = [
@@ -109,9 +115,11 @@ class LocalLeader:
         ]
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
-        waiter.register(watched)  # before the look, in which time passes
+        # Registered before `_look`, which awaits: a change during it must wake this request.
+        waiter.register(watched)
         try:
             while True:
+                # This registers the waiter again at the partitions that changed.
                 waiter.take_dirty()
                 response, is_news = await self._look(request)
                 if is_news or not await waiter.wait(deadline):
@@ -120,7 +128,7 @@ class LocalLeader:
             waiter.unregister(watched)
 
     async def _look(self, request: m.FetchRequest) -> tuple[m.FetchResponse, bool]:
-        """A row for each partition that is asked for; and whether any of them says something."""
+        """A row for each requested partition; and whether any row has records, an error or a divergence."""
         bytes_left, is_news = request.max_bytes, False
         topics = []
         for topic in request.topics:
@@ -144,6 +152,7 @@ class LocalLeader:
             row.error_code = found
             return row
         partition, log = found
+        # The offsets are taken before the read, which awaits.
         row.high_watermark, row.log_start_offset = partition.high_watermark, log.log_start_offset
         parted = _parted(log, asked.last_fetched_epoch, asked.fetch_offset)
         if parted is not None:
@@ -156,9 +165,10 @@ class LocalLeader:
     async def _read(
         self, partition: "Partition", log: "PartitionLog", offset: int, max_bytes: int, row: "Row"
     ) -> ErrorCode:
-        """Fill in what follows this offset; nothing if the log was cut meanwhile."""
+        """Put the records from `offset` on into the row; none if the log was truncated meanwhile."""
         generation = log.segments.generation
         try:
+            # A batch above the limit must be copied too, unless other partitions have used up the response's bytes.
             read = log.read(offset, max_bytes=max_bytes, end_offset=log.log_end_offset, at_least_one=max_bytes > 0)
             if isinstance(read, ErrorCode):
                 return read
@@ -167,13 +177,14 @@ class LocalLeader:
                     records = await self._world.in_thread(read.slice.read)
                 finally:
                     read.slice.release()
+                # A truncation or deletion during the read may have removed these records; the next Fetch finds out.
                 if generation == log.segments.generation and not log.is_being_cut:
                     row.records = records
         except StorageError as error:
             return partition.fail_storage(error)
         return ErrorCode.NONE
 
-    # -- where logs begin, end, and part
+    # -- ListOffsets and OffsetForLeaderEpoch
 
     def _list_offsets(self, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
         topics = []
@@ -209,10 +220,11 @@ class LocalLeader:
 
 
 def _parted(log: "PartitionLog", last_epoch: int, offset: int) -> tuple[int, int] | None:
-    """Where the logs parted, if the other one, which ends at `offset` in this epoch, is no beginning of this one."""
+    """(epoch, end offset) where a log that ends at `offset` in `last_epoch` diverges from `log`; None if nowhere."""
     latest = log.epochs.latest_epoch
     if last_epoch < 0 or latest is None:
         return None
-    if last_epoch > latest:  # it was cut here, with all that was written in it
+    # A truncation of the current log removed `last_epoch` with all its records. `divergence` would know nothing of it.
+    if last_epoch > latest:
         return latest, log.log_end_offset
     return log.epochs.divergence(last_epoch, offset, log.log_end_offset)

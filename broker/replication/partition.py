@@ -5,10 +5,11 @@ Three offsets order a partition's life (reference C.6):
     log start offset <= high watermark <= log end offset
 
 The leader appends at the log end offset. The high watermark rises when every in-sync replica has the records; consumers
-read below it. State changes only inside synchronous methods, so nothing changes between the first and the last line of
-a method: role and epoch are checked in the same step that appends.
+read below it. State changes only inside synchronous methods, so no other task runs between the first and the last line
+of a method.
 
-Only LeaderAndIsr gives roles (`replicas.py`); a partition never decides that it leads.
+Only LeaderAndIsr gives roles (`replicas.py`). The rules for the ISR and the high watermark are pure functions in
+`isr.py`; this file applies them.
 """
 
 import logging
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 RECOVERED = 0
 RECOVERING = 1  # the leader was elected although no in-sync replica was left (unclean; KIP-704)
-TO_HIGH_WATERMARK = -1  # the offset in DeleteRecords that means the high watermark
+TO_HIGH_WATERMARK = -1  # the offset in a DeleteRecords request that means the high watermark
 
 
 class Role(NamedTuple):
@@ -65,17 +66,17 @@ class AskedIsr(NamedTuple):
     in_sync_replicas: list[int]
     leader_epoch: int
     partition_epoch: int  # of the state that the change is based on
-    broker_epochs: dict[int, int]  # of its followers, as of their fetches; the controller refuses older ones (KIP-903)
+    broker_epochs: dict[int, int]  # follower id -> broker epoch of its Fetch; the controller refuses old ones (KIP-903)
 
 
 class FollowerWatch(Protocol):
-    """What a leader needs to decide about its followers, and what asks for a new ISR (`alter_partition.py`)."""
+    """What a leader needs to judge its followers and to request a new ISR. Implemented by `AlterPartition`."""
 
     @property
     def limits(self) -> LagLimits: ...
 
     def now_ms(self) -> float:
-        """A monotonic clock: the lag of followers must not depend on corrections of the wall clock."""
+        """A monotonic clock in ms: the lag of followers must not depend on corrections of the wall clock."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether this broker is alive in the metadata that the controller sent."""
@@ -85,7 +86,7 @@ class FollowerWatch(Protocol):
 
 
 class Partition:
-    """One replica of one partition. Made by `Replicas`; its log is None while its directory is offline."""
+    """One replica of one partition. Created by `Replicas`; its log is None while its directory is offline."""
 
     __slots__ = (
         "_broker_id",
@@ -129,16 +130,16 @@ class Partition:
         self.leader_id = NO_LEADER
         self.is_leader = False
         self.leader_epoch = -1
-        self.leading_since = -1  # the leader epoch in which this broker began to lead, if it leads
+        self.leading_since = -1  # the leader epoch in which this broker last began to lead
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
-        self.fetched_by_id = True  # on a follower: LeaderAndIsr named the topic's id, so Fetch can use it
+        self.fetched_by_id = True  # on a follower: LeaderAndIsr gave the topic's id, so Fetch can use it
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
-        self.asked_isr: AskedIsr | None = None  # until the controller answers, or gives another role
-        self.epoch_start_offset = 0  # where the log ended when this leadership began
-        self.followers: dict[int, Follower] = {}  # of this leader, by broker id
+        self.asked_isr: AskedIsr | None = None  # set until the controller answers or LeaderAndIsr brings a state
+        self.epoch_start_offset = 0  # the log end offset when this leader epoch began
+        self.followers: dict[int, Follower] = {}  # by broker id; empty unless this broker leads
         self.high_watermark = 0
         self.waiters: dict[Waiter, None] = {}
         self._broker_id = broker_id
@@ -154,41 +155,47 @@ class Partition:
         self.log = log
         self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
         self.leader_recovery_state = role.leader_recovery_state
-        # A new epoch of the same leader leaves its log as it is, so appends that wait go on waiting. If this broker was
-        # not the leader in between, their records may have been truncated: `leading_since` then differs (`outcome`).
+        # `leading_since` changes only if this broker did not lead before. A new leader epoch of the same leader leaves
+        # the log as it is, so waiting appends may go on. After an interruption their records may have been truncated,
+        # and the changed `leading_since` refuses them (`outcome`).
         if role.leader_id == self._broker_id and not self.is_leader:
             self.leading_since = role.leader_epoch
         self.leader_id = role.leader_id
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
-        self.asked_isr = None  # LeaderAndIsr carries a newer state than the one that the question was based on
+        # LeaderAndIsr carries a newer state than the one that a pending ISR change was based on.
+        self.asked_isr = None
         if role.leader_epoch != self.leader_epoch:
             self.leader_epoch = role.leader_epoch
-            self.followers = {}  # followers may have truncated what they fetched in the last epoch
+            # Followers may have truncated records since their fetches under the last epoch.
+            self.followers = {}
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
                 # The new leader's high watermark may be behind the last leader's. A follower may join the ISR only
-                # when it has everything up to this offset: nothing below it may get lost (`may_join`).
+                # when it has everything up to this offset, so that no committed record can get lost (`may_join`).
                 self.epoch_start_offset = log.log_end_offset
         self._know_followers()
         # The checkpointed high watermark may lie outside a log that was truncated, or whose beginning was deleted.
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+        # With a single-replica ISR no follower's fetch would raise the high watermark later.
         self._advance_high_watermark()
         wake(self)
+        # KIP-704: the leader of an unclean election confirms the same ISR with the state RECOVERED. It has nothing to
+        # recover.
         if self.is_leader and role.leader_recovery_state == RECOVERING:
-            self._ask_isr(role.in_sync_replicas)  # the same ISR, with the state RECOVERED: there is nothing to recover
+            self._ask_isr(role.in_sync_replicas)
 
     def _know_followers(self) -> None:
-        """One `Follower` for each other replica; the state of those that are known already stays."""
+        """Keep one `Follower` for each other replica. Replicas that are known already keep their state."""
         if not self.is_leader:
             self.followers = {}
             return
         now_ms = self._watch.now_ms()
         known = self.followers
         self.followers = {each: known.get(each) or Follower(each) for each in self.replicas if each != self._broker_id}
-        # A new leader knows nothing about its followers. Those of the ISR count as caught up now, so they have
-        # `replica.lag.time.max.ms` for their first fetch before the leader removes them.
+        # A new leader knows nothing about its followers. ISR members count as caught up now, which gives them
+        # `replica.lag.time.max.ms` for their first fetch before `shrink` removes them.
         for replica in self.in_sync_replicas:
             if replica in self.followers and replica not in known:
                 self.followers[replica].last_caught_up_ms = now_ms
@@ -200,7 +207,7 @@ class Partition:
         wake(self)
 
     def resign(self) -> None:
-        """The replica is removed from this broker, or its log directory failed: end the role and wake the waiters."""
+        """End the role and wake the waiters: the replica is removed from this broker, or its log directory failed."""
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
@@ -215,15 +222,15 @@ class Partition:
         log = self.log
         if log is None or self.is_leader:
             return
-        # A new leader may send a lower high watermark than this replica's. What is below ours was committed, so ours
-        # does not fall; only a truncation lowers it (`truncated`).
+        # A new leader may send a lower high watermark than this replica's. Records below the local one are committed,
+        # so it does not fall; only a truncation lowers it (`truncated`).
         reached = max(self.high_watermark, log.log_start_offset, min(leader_high_watermark, log.log_end_offset))
         if reached != self.high_watermark:
             self._move_high_watermark(log, reached)
             wake(self)
 
     def truncated(self) -> None:
-        """The log was truncated, or emptied to start at another offset: only then may the high watermark fall."""
+        """The log was truncated, or emptied to start at another offset. Only here may the high watermark fall."""
         log = self.log
         if log is not None:
             self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
@@ -233,7 +240,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where a read_committed consumer stops: at the first open transaction, or the high watermark."""
+        """The LSO, where a read_committed consumer stops: the first open transaction, or the high watermark."""
         return self.log.last_stable_offset(self.high_watermark) if self.log else self.high_watermark
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool) -> Read | ErrorCode:
@@ -249,15 +256,19 @@ class Partition:
             return self.fail_storage(error)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> ErrorCode:
-        """Compare the leader epoch that a client sent with ours; -1 means that it sent none (KIP-320)."""
+        """Compare a client's leader epoch with this partition's (KIP-320); -1: the client sent none.
+
+        Errors: FENCED_LEADER_EPOCH if the client's epoch is lower, UNKNOWN_LEADER_EPOCH if it is higher.
+        """
         if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return ErrorCode.NONE
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
+        # The client has newer metadata than this broker, which has not got its LeaderAndIsr yet.
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def leader_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
-        """The log, if this broker leads and the client's leader epoch is ours.
+        """The log, if this broker leads and `check_leader_epoch` passes.
 
         Errors: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
@@ -267,7 +278,7 @@ class Partition:
         return self.log if self.is_leader and self.log is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def local_log(self, current_leader_epoch: int) -> PartitionLog | ErrorCode:
-        """The same as `leader_log`, also on a follower."""
+        """As `leader_log`, but also on a follower: for ListOffsets of the debugging replica id."""
         refused = self.check_leader_epoch(current_leader_epoch)
         if refused:
             return refused
@@ -276,7 +287,7 @@ class Partition:
     # -- deletion of records (KIP-107)
 
     def delete_records(self, offset: int) -> int | ErrorCode:
-        """Raise the log start offset to this offset, or to the high watermark (-1); returns the offset.
+        """Raise the log start offset to `offset`, or to the high watermark (-1). Returns the resolved offset.
 
         Durable with the next checkpoint of log start offsets. Errors: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (the
         topic is only compacted), OFFSET_OUT_OF_RANGE (below zero, or beyond the high watermark).
@@ -287,6 +298,7 @@ class Partition:
             return ErrorCode.POLICY_VIOLATION
         if offset == TO_HIGH_WATERMARK:
             offset = self.high_watermark
+        # Uncommitted records stay: log start offset <= high watermark.
         if not 0 <= offset <= self.high_watermark:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         self.log.raise_log_start(offset)
@@ -294,14 +306,14 @@ class Partition:
         return offset
 
     def low_watermark(self, live_brokers: Container[int]) -> int:
-        """The lowest log start offset of the live replicas: no live replica has records below it."""
+        """The lowest log start offset of the live replicas; -1 without a log, or while a live follower's is unknown."""
         if self.log is None:
             return UNKNOWN_OFFSET
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
     def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> int | ErrorCode | None:
-        """The low watermark once it has reached `offset`, an error, or None while followers are behind."""
+        """The low watermark once it has reached `offset`; NOT_LEADER_OR_FOLLOWER; None while followers are behind."""
         if self.log is None or not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         low_watermark = self.low_watermark(live_brokers)
@@ -310,7 +322,8 @@ class Partition:
     # -- appends
 
     def append_as_leader(self, batch: "Batch", origin: Origin, required_acks: int = ACKS_ALL) -> Appended | ErrorCode:
-        """Append one checked batch as the leader; synchronous, so role, epoch, ISR and sequence hold together.
+        """Append one validated batch as the leader. Synchronous: role, epoch, ISR and sequence are checked in the step
+        that appends.
 
         Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all below min.insync.replicas), KAFKA_STORAGE_ERROR,
         and those of the producer's state (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH ...).
@@ -318,7 +331,7 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # Before the append, so that a refused batch is not in the log and the client may send it again.
+        # The check comes before the append, so a refused batch is not in the log and the client may send it again.
         if required_acks == ACKS_ALL and self._lacks_replicas(len(self.in_sync_replicas)):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         try:
@@ -326,38 +339,45 @@ class Partition:
         except StorageError as error:
             return self.fail_storage(error)
         except InvariantBroken as error:
+            # The log contradicts itself, so further appends could corrupt it: its directory is treated as failed.
             logger.exception("%s contradicts itself", self.topic_partition)
             self._fail(self, StorageError(log.directory, "append", str(error)))
             return ErrorCode.KAFKA_STORAGE_ERROR
-        # A duplicate was appended by an earlier request: nothing changed.
+        # A duplicate was appended by an earlier request, so the log did not change.
         if isinstance(appended, Appended) and not appended.duplicate:
             if log.flush_demanded:
                 self._flusher.want(log)
-            self._advance_high_watermark()  # without other in-sync replicas the records are committed at once
+            # Without other in-sync replicas the records are committed at once.
+            self._advance_high_watermark()
             if self.waiters:
                 wake(self)
         return appended
 
     def outcome(self, end_offset: int, leading_since: int, required_acks: int) -> ErrorCode | None:
-        """The error code for records below `end_offset` that a Produce request appended; None while it must wait."""
+        """The error code for a Produce request's records below `end_offset`; None while the request must wait.
+
+        Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+        """
         # A new leader epoch alone is no reason to refuse: the same leader gets one when a follower dies, and the
         # records are still in the log. After an interruption of the leadership they may have been truncated.
         if self.log is None or not self.is_leader or self.leading_since != leading_since:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        # acks=1 waits only where the topic demands a flush (`flush.messages=1`): until then the offset lags behind.
+        # acks=1 waits only for a flush that the topic demands (`flush.messages`); until that flush the acknowledgeable
+        # offset stays behind the log end offset.
         if required_acks != ACKS_ALL:
             return ErrorCode.NONE if self.log.acknowledgeable_offset >= end_offset else None
         if self.high_watermark < end_offset:
             return None
-        # The ISR shrank below min.insync.replicas between the append and the commit.
+        # The ISR may have shrunk below min.insync.replicas between the append and the commit. As in Kafka, the maximal
+        # ISR counts here.
         if self._lacks_replicas(sum(map(self._is_in_maximal_isr, self.replicas))):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
     async def await_high_watermark(self, end_offset: int, deadline: float) -> ErrorCode:
-        """Wait until everything below `end_offset` is committed while this broker leads.
+        """Wait until everything below `end_offset` is committed. The caller must be the leader.
 
-        NONE; NOT_LEADER_OR_FOLLOWER when the role changed; REQUEST_TIMED_OUT at `deadline` (trio's clock).
+        Returns NONE, the errors of `outcome`, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
         """
         decisions = acknowledgements([AppendedUpTo(self, end_offset, self.leading_since)], ACKS_ALL)
         await decisions.wait(deadline)
@@ -365,12 +385,12 @@ class Partition:
         return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
-        """A read or append of this log failed: take its directory offline. Returns the error for clients."""
+        """Take the log directory offline after a failed read or append. Returns the error for clients."""
         self._fail(self, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     def flushed(self) -> None:
-        """A flush ended: the leader's own log counts for the high watermark only as far as a demanded flush went."""
+        """A flush ended, so the acknowledgeable offset may have risen, and with it the high watermark."""
         self._advance_high_watermark()
         wake(self)
 
@@ -380,12 +400,13 @@ class Partition:
         wake(self)
 
     def _lacks_replicas(self, in_sync: int) -> bool:
-        """Whether this number of in-sync replicas is too low for acks=all, and for the high watermark to rise."""
-        # A partition with fewer replicas than min.insync.replicas needs all of them, or it could never be written.
+        """Whether `in_sync` replicas are too few for acks=all and for the high watermark to rise."""
+        # A partition with fewer replicas than min.insync.replicas needs all of them; otherwise no acks=all write could
+        # ever succeed.
         return in_sync < self.config.min_insync_replicas and in_sync < len(self.replicas)
 
     def _advance_high_watermark(self) -> bool:
-        """Raise the leader's high watermark as far as the followers allow; whether it moved."""
+        """Raise the leader's high watermark as far as the followers allow. True if it moved."""
         # Kafka 3.9 does not commit while the ISR is smaller than min.insync.replicas (the first part of KIP-966).
         if not self.is_leader or self.log is None or self._lacks_replicas(len(self.in_sync_replicas)):
             return False
@@ -400,8 +421,8 @@ class Partition:
     def _move_high_watermark(self, log: PartitionLog, offset: int) -> None:
         """Raise the high watermark of a leader or a follower."""
         self.high_watermark = offset
-        # A transaction whose marker is committed no longer holds back the last stable offset. Followers do this too:
-        # they may become leaders.
+        # A transaction whose marker is committed no longer holds back the LSO. Followers drop it too, because they may
+        # become leaders.
         log.producers.forget_committed(offset)
 
     # -- followers and the ISR (reference C.5, C.6)
@@ -415,10 +436,10 @@ class Partition:
         broker_epoch: int = UNKNOWN_BROKER_EPOCH,
         pulse: Pulse | None = None,
     ) -> Follower | None:
-        """A follower sent a valid Fetch: it has everything below `fetch_offset`. None if the broker is no replica.
+        """Take over the position of a follower's valid Fetch: the follower has everything below `fetch_offset`.
 
-        Called once per Fetch, when it arrives, and not again when it is answered after a wait: the follower knows
-        nothing about records that were appended meanwhile.
+        Called once per Fetch, when it arrives, and not when it is answered after a wait: the follower does not have the
+        records that were appended meanwhile. `pulse` is the fetch session's. None if the broker is no replica.
         """
         follower = self.followers.get(replica_id)
         log = self.log
@@ -428,22 +449,27 @@ class Partition:
         follower.broker_epoch = broker_epoch
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
-            wake(self)  # DeleteRecords waits for the followers' log start offsets
+            # DeleteRecords requests wait for the followers' log start offsets.
+            wake(self)
+        # The expansion comes first: the high watermark then waits for the new member.
         self._expand(follower)
         if self._advance_high_watermark():
-            wake(self, log_grew=False)  # a follower's Fetch that waits for records need not look again
+            # No records were added, so the waiting Fetches of other followers sleep on.
+            wake(self, log_grew=False)
         return follower
 
     def shrink(self) -> None:
-        """Ask for an ISR without the followers that are stuck or too slow. Called at regular intervals."""
+        """Ask for an ISR without the stuck and the slow followers. Called every `replica.lag.time.max.ms` / 2."""
         log = self.log
         if not self.is_leader or log is None:
             return
-        # A follower that was caught up, and that the high watermark waited for, may be too slow by now (`_is_awaited`).
+        # The high watermark also waits for caught-up followers outside the ISR (`_is_awaited`). One of them may have
+        # fallen behind with the time, and no Fetch reports that.
         if self._advance_high_watermark():
             wake(self, log_grew=False)
+        # One change at a time: the response brings the partition epoch that the next request needs.
         if self.asked_isr is not None:
-            return  # one question at a time: its answer brings the partition epoch that the next one needs
+            return
         watch = self._watch
         left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
         if len(left) < len(self.in_sync_replicas):
@@ -453,8 +479,9 @@ class Partition:
         self, asked: AskedIsr, in_sync_replicas: list[int], partition_epoch: int, leader_recovery_state: int
     ) -> None:
         """The controller accepted the change: take over its ISR and partition epoch."""
+        # LeaderAndIsr may overtake the response and carry a newer state.
         if self.asked_isr is not asked or partition_epoch < self.partition_epoch:
-            return  # LeaderAndIsr was faster and carried a newer state
+            return
         self.asked_isr = None
         self.in_sync_replicas = in_sync_replicas
         self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
@@ -462,20 +489,22 @@ class Partition:
         wake(self)
 
     def isr_refused(self, asked: AskedIsr) -> None:
-        """The controller refused the change for good: the ISR stays."""
+        """The controller certainly did not make the change: the ISR stays."""
         if self.asked_isr is asked:
             self.asked_isr = None
+            # The high watermark no longer waits for the refused members, unless they are caught up.
             self._advance_high_watermark()
             wake(self)
 
     def is_in_sync(self, follower: Follower) -> bool:
-        """Whether the follower is in the ISR. Others join by a Fetch, so none of their fetches may be skipped."""
+        """Whether the follower is in the ISR. Only a Fetch adds one (`_expand`), so a fetch session must plan the
+        partition of a follower outside the ISR in every request."""
         return follower.broker_id in self.in_sync_replicas
 
     def _expand(self, follower: Follower) -> None:
-        """Ask for an ISR with this follower, which has just sent a Fetch, if it is caught up."""
-        # Only in the step of its Fetch: an offset that it fetched earlier says nothing about a follower that has died
-        # since and lost the end of its log.
+        """Ask for an ISR with this follower, which has just sent a Fetch, if it is far enough."""
+        # This runs only in the step of the follower's Fetch. An earlier offset proves nothing: the follower may have
+        # died since and lost the end of its log.
         replica = follower.broker_id
         if (
             self.asked_isr is None
@@ -491,8 +520,8 @@ class Partition:
         self._watch.ask(self)
 
     def _is_in_maximal_isr(self, replica: int) -> bool:
-        """Whether the replica is in the ISR, or in the one that was asked for (KIP-497's maximal ISR)."""
-        # The controller may have written the new ISR already, and elect a leader from it, before its answer arrives.
+        """Whether the replica is in the ISR or in the requested ISR (the maximal ISR of KIP-497)."""
+        # The controller may write the requested ISR and elect a leader from it before its response arrives here.
         asked = self.asked_isr
         return replica in self.in_sync_replicas or (asked is not None and replica in asked.in_sync_replicas)
 
@@ -500,8 +529,8 @@ class Partition:
         """Whether the high watermark waits for this follower."""
         if self._is_in_maximal_isr(follower.broker_id):
             return True
-        # A follower that is caught up joins at its next Fetch, if it has reached the high watermark by then. If the
-        # high watermark did not wait for it, a busy leader alone in the ISR would always be ahead of it.
+        # A caught-up follower joins at a Fetch that reaches the high watermark. If the high watermark did not wait for
+        # it, a busy leader that is alone in the ISR would always be ahead of it.
         watch, log = self._watch, self.log
         return (
             log is not None
@@ -511,7 +540,7 @@ class Partition:
 
 
 class AppendedUpTo(NamedTuple):
-    """Records that one request appended to one partition, and that are to be acknowledged."""
+    """Records that one request appended to one partition and that wait for their acknowledgement."""
 
     partition: Partition
     end_offset: int
@@ -519,7 +548,7 @@ class AppendedUpTo(NamedTuple):
 
 
 def acknowledgements(appends: Sequence[AppendedUpTo], required_acks: int) -> Decisions[ErrorCode]:
-    """The error codes of several appends, in their order, each decided when its records are committed or lost."""
+    """The error codes of several appends, in their order. Each is decided when its records are committed or lost."""
 
     def outcome_of(index: int) -> ErrorCode | None:
         partition, end_offset, leading_since = appends[index]

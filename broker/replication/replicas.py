@@ -1,12 +1,12 @@
 """The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
 
-LeaderAndIsr is handled in two halves. The first half is slow and awaits: it creates missing logs, several in threads at
-a time, and stops the fetchers of the partitions whose roles change. The second half takes each role in one synchronous
-step. Control requests are handled one at a time (`turn`), so what the first half checked still holds in the second, but
-for log directories that failed meanwhile.
+LeaderAndIsr is handled in two halves. The first half awaits: it creates missing logs in threads and stops the fetchers
+of the partitions whose roles change. The second half takes each role in one synchronous step. Control requests are
+handled one at a time (`turn`), so the second half may rely on what the first half checked, except that a log directory
+may fail in between.
 
 A `StorageError` anywhere takes its whole log directory offline: its partitions stop leading and answer
-KAFKA_STORAGE_ERROR, the others go on, and the responses to the controller say so.
+KAFKA_STORAGE_ERROR; partitions in other directories go on.
 """
 
 import logging
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     PartitionState = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
-THREADS_AT_A_TIME = 8  # of trio's 40: enough for the syncs of new logs to share the disk's commits
-ROLES_A_SLICE = 100  # taken before other tasks get a turn: about a millisecond
+THREADS_AT_A_TIME = 8  # of trio's 40: enough for the fsyncs of new logs to share the file system's commits
+ROLES_A_SLICE = 100  # roles between two checkpoints of the event loop: about a millisecond
 
 Item = TypeVar("Item")
 
@@ -53,30 +53,30 @@ StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1
 
 
 class Verdict(Enum):
-    """What to do with a role that is not refused."""
+    """What to do with a role that is not refused. The values are explanations only."""
 
     TAKE = "the partition takes it"
     KEEP = "the partition has it already; only its topic id may be new"
 
 
 class Coordinator(Protocol):
-    """The group coordinator, later also the transaction coordinator: it leads the partitions of an internal topic."""
+    """The group or the transaction coordinator: its state lives in the partitions of one internal topic."""
 
     def on_elected(self, partition: Partition) -> None:
-        """This broker leads the partition now, under `partition.leader_epoch`."""
+        """This broker leads the partition from now on, under `partition.leader_epoch`."""
 
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
-        """This broker no longer leads it."""
+        """This broker no longer leads the partition."""
 
     def on_deleted(self, partition_index: int) -> None:
-        """This broker's log of the partition is deleted. A partition of this number that comes later is a new one."""
+        """This broker's log of the partition is deleted. A later partition with this index starts empty."""
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions, of any topic, are being deleted: committed offsets of them can go."""
+        """These partitions, of any topic, are being deleted: their committed offsets can be removed."""
 
 
 class Replicas:
-    """TopicPartition -> Partition, and the order of control requests."""
+    """All partitions that this broker hosts. Handles the control requests one after the other."""
 
     def __init__(  # noqa: PLR0913  # what it works with, by keyword
         self,
@@ -104,17 +104,18 @@ class Replicas:
         self._topic_configs = topic_configs
         self._now_ms = now_ms
         self._watch = watch
-        self._existing_ids = existing_ids  # topic name -> id, read from the metadata store now
+        self._existing_ids = existing_ids  # topic names -> ids, read from the metadata store at each call
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._names: dict[bytes, str] = {}  # topic id -> name, of the partitions that are hosted
+        self._names: dict[bytes, str] = {}  # topic id -> name, of the hosted partitions
         self.refused_batches = RefusedBatches()
-        self.turn = trio.Lock()  # control requests are handled one at a time, in the order in which they arrive
+        # Control requests are handled one at a time in the order of their arrival: the controller relies on it.
+        self.turn = trio.Lock()
 
     # -- lookups
 
     def get(self, topic: str, partition: int) -> Partition | ErrorCode:
-        """The hosted partition, or why there is none: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
-        KAFKA_STORAGE_ERROR."""
+        """The hosted partition. Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (the partition exists on
+        other brokers), KAFKA_STORAGE_ERROR (its directory is offline)."""
         found = self._partitions.get((topic, partition))  # type: ignore[call-overload]  # a tuple equals its NamedTuple
         if found is not None:
             return ErrorCode.KAFKA_STORAGE_ERROR if found.log is None else found
@@ -124,7 +125,7 @@ class Replicas:
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id; None when it is unknown."""
-        # LeaderAndIsr of a new topic arrives before UpdateMetadata, and its followers fetch by id at once.
+        # LeaderAndIsr of a new topic arrives before UpdateMetadata, and followers fetch by id at once.
         return self._metadata.topic_name(topic_id) or self._names.get(topic_id)
 
     def __len__(self) -> int:
@@ -134,7 +135,7 @@ class Replicas:
         return iter(list(self._partitions.values()))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """For the checkpoint: the high watermark of every partition that has a log."""
+        """The high watermark of every partition that has a log; for replication-offset-checkpoint."""
         return {key: partition.high_watermark for key, partition in self._partitions.items() if partition.log}
 
     # -- control requests
@@ -142,12 +143,16 @@ class Replicas:
     async def leader_and_isr(
         self, request: m.LeaderAndIsrRequest, states: list[AskedState]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
-        """Create logs and take roles: an error code a partition, or one that refuses the whole request."""
+        """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
+
+        Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+        """
         async with self.turn:
+            # The epochs are compared after the wait for `turn`: a request of a newer controller may have passed.
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
                 return refused
-            asked = {each[0]: each for each in states}  # one that is named twice has the last role
+            asked = {each[0]: each for each in states}  # of a partition that is named twice the last role counts
             # A topic may have been deleted and created again while this broker had no session.
             await self._dismiss(await self._deleted_before(asked.values()))
             verdicts = {key: self._judge(*each) for key, each in asked.items()}
@@ -155,10 +160,11 @@ class Replicas:
                 prepared = await self._prepare(
                     [asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)]
                 )
-            # Topic configurations are read from the store. The controller sends all roles again after the registration
-            # that follows the expired session.
+            # `_prepare` reads topic configurations from the store. After an expired session this broker registers
+            # again, and the controller then sends all roles again.
             except SessionExpired:
                 return ErrorCode.STALE_BROKER_EPOCH
+            # `_take_roles` does this for the roles that are taken.
             for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
                 self._note_id(asked[key])
             errors = {key: each if isinstance(each, ErrorCode) else ErrorCode.NONE for key, each in verdicts.items()}
@@ -169,7 +175,7 @@ class Replicas:
     async def stop_replica(
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
-        """Stop hosting partitions, and delete their logs where asked."""
+        """Stop hosting partitions, and delete their logs where requested. Returns as `leader_and_isr`."""
         async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch)
             if refused:
@@ -177,6 +183,7 @@ class Replicas:
             errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
 
             async def stop(each: StoppedReplica) -> None:
+                # This code stays if `_stop` raises: an unexpected exception is contained to its partition.
                 errors[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
                 with contained(logger, "%s cannot be stopped", each[0]):
                     errors[each[0]] = await self._stop(*each)
@@ -191,15 +198,17 @@ class Replicas:
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
-            # No StopReplica comes for a replica that was reassigned while this broker had no session: its first
-            # UpdateMetadata shows it. A leader must stop, or clients go on writing to it. Its log stays on disk.
+            # The controller sends no StopReplica for a replica that was reassigned while this broker had no session;
+            # the first UpdateMetadata of the new session shows the reassignment. A leader must stop, or clients go on
+            # writing to it. The log stays on disk.
             await self._dismiss(self._given_away(request))
+            # After `apply`: a leader that this broker waits for may be alive now.
             self._fetchers.metadata_changed()
             self._tell_deleted(deleted)
             return ErrorCode.NONE
 
     def _given_away(self, request: m.UpdateMetadataRequest) -> list[Partition]:
-        """The partitions here that have other replicas, and no longer this broker, in a newer leader epoch."""
+        """The hosted partitions whose replicas in a newer leader epoch do not include this broker."""
         return [
             partition
             for name, topic_id, state in partition_states(request)
@@ -211,9 +220,9 @@ class Replicas:
         ]
 
     async def _deleted_before(self, asked: Iterable[AskedState]) -> list[Partition]:
-        """The partitions here of deleted topics whose names new topics have taken, of which roles arrived.
+        """The hosted partitions of deleted topics for whose successors, topics of the same names, roles arrived.
 
-        This broker got no StopReplica for the old topic.
+        This broker got no StopReplica for the old topics.
         """
         others = {
             partition: topic_id
@@ -225,7 +234,7 @@ class Replicas:
         }
         if not others:
             return []
-        # A request of a controller that was deposed may name an old id: only the store knows which topic exists now.
+        # A deposed controller may send the id of a topic that no longer exists, so the store decides which id is valid.
         existing = await self._existing_ids({each.topic_partition.topic: None for each in others})
         return [each for each, topic_id in others.items() if existing.get(each.topic_partition.topic) == topic_id]
 
@@ -240,7 +249,7 @@ class Replicas:
             del self._partitions[partition.topic_partition]
 
     def forget_topics(self, topics: Iterable["TopicInfo"]) -> None:
-        """These topics were deleted while this broker had no session: no UpdateMetadata comes for that."""
+        """Remove topics that were deleted while this broker had no session: no UpdateMetadata reports them."""
         self._tell_deleted(self._metadata.forget(topics))
 
     def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
@@ -252,7 +261,8 @@ class Replicas:
     async def place(self, key: TopicPartition, directory: "LogDirectory") -> ErrorCode:
         """AlterReplicaLogDirs: move a replica to this log directory, or remember the directory for its creation.
 
-        Errors: KAFKA_STORAGE_ERROR; for a replica that is not hosted the error of `get`, and the request is remembered.
+        Errors: KAFKA_STORAGE_ERROR. For a replica that is not hosted the request is remembered and the error of `get`
+        is returned, as in Kafka.
         """
         async with self.turn:
             partition = self.get(*key)
@@ -263,6 +273,7 @@ class Replicas:
                 if refused:
                     return refused
             log = self.logs.get(key)
+            # There is nothing to move yet: LeaderAndIsr will create the log in this directory.
             if log is None:
                 self.logs.placement.request(key, directory)
             if isinstance(partition, ErrorCode) or log is None:
@@ -272,7 +283,7 @@ class Replicas:
     # -- failures, flushes, configuration
 
     def directory_failed(self, directory: str, error: StorageError) -> None:
-        """A log directory went offline: end the roles of its partitions. `LogDirectories` has logged why."""
+        """A log directory went offline: end the roles of its partitions. `LogDirectories` has logged the reason."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
         for partition in lost:
             with contained(logger, "%s cannot be given up", partition.topic_partition):
@@ -281,21 +292,21 @@ class Replicas:
         logger.error("%d partitions are offline with %s: %s", len(lost), directory, error)
 
     def file_failed(self, error: StorageError) -> None:
-        """A file could not be read while it was being sent: fail the directory of the log that it belongs to."""
+        """A file could not be read while it was being sent: fail the directory of its log."""
         for partition in self:
             if partition.log is not None and partition.log.directory == parent_of(error.path):
                 partition.fail_storage(error)
 
     def flushed(self, log: PartitionLog) -> None:
-        """A flush of this log ended: its partition may acknowledge records that waited for it."""
+        """A flush of this log ended: its partition may acknowledge records that waited for the flush."""
         partition = self._partitions.get(log.topic_partition)
-        # The log may have been replaced by a move to another directory while its flush ran.
+        # A move to another directory may have replaced the log while the flush ran.
         if partition is not None and partition.log is log:
             with contained(logger, "%s does not go on after a flush", log):
                 partition.flushed()
 
     def reconfigured(self, topic: str | None) -> None:
-        """The configuration of a topic, or with None the broker's, changed."""
+        """The configuration of a topic changed, or the broker's (None)."""
         for partition in self:
             if topic in (None, partition.topic_partition.topic):
                 partition.reconfigured()
@@ -305,7 +316,8 @@ class Replicas:
     # -- the parts of LeaderAndIsr
 
     def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Refuse requests of a deposed controller, and those meant for an earlier session of this broker (KIP-380)."""
+        """Refuse requests of a deposed controller, and requests for an earlier session of this broker (KIP-380)."""
+        # Request versions from before KIP-380 carry no broker epoch: -1.
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
@@ -314,38 +326,42 @@ class Replicas:
         return ErrorCode.NONE
 
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:
-        """Decide about one role; the error code if it is refused."""
+        """Decide about one role. Errors: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+        STALE_CONTROLLER_EPOCH."""
         partition, log = self._partitions.get(key), self.logs.get(key)
-        # A replica that had a log here and has none lost it with its directory. An empty log must not take its place,
-        # not even if the role says `is_new`: the other replicas would be truncated to it.
+        # A hosted replica without a log lost it with its directory. An empty log must not replace it, not even if the
+        # role has `is_new`: as a leader it would make the other replicas truncate their logs to nothing.
         if partition is not None and log is None and self.logs.offline_directories:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        # The id is compared before the epoch. A log of another topic that is not in use is put aside.
+        # The topic id is compared before the epoch: leader epochs of two topics are not comparable. An unused log of
+        # another topic is no conflict; `_prepare_log` puts it aside.
         known_id = None if log is None else log.topic_id
         is_wanted = partition is None and self.broker_id in state.replicas
         if log is not None and _is_of_another(log, topic_id) and not is_wanted:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         is_repeated = partition is not None and state.leader_epoch == partition.leader_epoch
+        # A partition without a log takes a repeated role too: its log could not be created the last time, for want of
+        # a file descriptor.
         if partition is None or state.leader_epoch > partition.leader_epoch or (is_repeated and partition.log is None):
-            # The response to an AlterPartition may have brought a later state than a request that was sent before it.
+            # An AlterPartition response may have brought a later state than a LeaderAndIsr that was sent before it.
             if partition is not None and partition.log and state.partition_epoch < partition.partition_epoch:
                 return Verdict.KEEP
             return Verdict.TAKE if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # A controller that learned of topic ids may repeat a role with the id (KIP-516) ...
+        # A controller that was upgraded to topic ids may repeat a role with the id (KIP-516).
         if is_repeated and topic_id != ZERO_TOPIC_ID and known_id is None:
             return Verdict.KEEP
-        # ... and one of an older version, which knows no ids, without: followers then fetch by name.
+        # A controller of an older version repeats a role without the id: followers then fetch by name.
         if is_repeated and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
             return Verdict.KEEP
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
     async def _leave(self, keys: Collection[TopicPartition]) -> None:
-        """Stop fetching these partitions and moving them between directories; returns when both have stopped."""
+        """Stop the fetching of these partitions and their moves between directories. Returns when both have stopped."""
         await self._fetchers.leave(keys)
         await self._moves.leave(keys)
 
     async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
-        """The slow half: the logs of these partitions, created where they are missing."""
+        """The first half: the logs of these partitions, created where missing. KAFKA_STORAGE_ERROR where that fails."""
         topics = {
             key.topic: None
             for key, topic_id, _ in wanted
@@ -354,7 +370,7 @@ class Replicas:
         configs = await self._topic_configs.load(topics)
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
 
-        # One log that cannot be made is the error of its partition; the others are made.
+        # A log that cannot be created is the error of its own partition only.
         async def prepare(each: AskedState) -> None:
             prepared[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
             with contained(logger, "the log of %s cannot be made", each[0]), suppress(StorageError):
@@ -366,14 +382,15 @@ class Replicas:
     async def _prepare_log(self, asked: AskedState, configs: "Mapping[str, TopicConfig]") -> PartitionLog:
         key, topic_id, state = asked
         log = self.logs.get(key)
-        # The log of a deleted topic of the same name. Kafka refuses the new topic here until an administrator removes
-        # the directory; here the old log is renamed, and deleted later.
+        # The log belongs to a deleted topic of the same name. Kafka refuses the new topic until an administrator
+        # removes the directory; this broker renames the old log and deletes it later.
         if log is not None and _is_of_another(log, topic_id):
             await self.logs.futures.delete(key)
             await self.logs.put_aside(log)
             log = None
         if log is None:
             return await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
+        # The topic is older than topic ids, and an upgraded controller has given it one (KIP-516).
         if topic_id != ZERO_TOPIC_ID and log.topic_id is None:
             await self.logs.assign_topic_id(log, topic_id)
         return log
@@ -381,11 +398,12 @@ class Replicas:
     async def _take_roles(
         self, taken: list[AskedState], prepared: "Mapping[TopicPartition, PartitionLog | ErrorCode]"
     ) -> dict[TopicPartition, ErrorCode]:
-        """The second half: take these roles, one after the other, so that an error of one is not one of the next."""
+        """The second half: take these roles one after the other. An error affects its own partition only."""
         errors = {}
-        # The fetchers stop before the roles change: an append under the old role would mix with the new one's.
+        # Fetchers stop before the roles change: a fetcher of the old role must not append to the new role's log.
         await self._leave([key for key, _, _ in taken])
-        taken.sort(key=lambda asked: asked[2].leader != self.broker_id)  # clients wait for leaders
+        # Leaders come first, because clients wait for them.
+        taken.sort(key=lambda asked: asked[2].leader != self.broker_id)
         for number, (key, topic_id, state) in enumerate(taken, 1):
             errors[key] = self._try_role(key, state, prepared.get(key))
             self._note_id((key, topic_id, state))
@@ -394,9 +412,9 @@ class Replicas:
         return errors
 
     def _note_id(self, asked: AskedState) -> None:
-        """Remember whether the leader can be fetched from by topic id."""
-        # A controller before 2.8 gives no ids. The leader then knows none, although this replica's log may have one
-        # from an earlier controller: it must be asked by name, as Kafka does.
+        """Remember whether a Fetch to the leader may use the topic id."""
+        # A controller older than 2.8 sends no ids, so the leader may know none. This replica's log may have one from a
+        # newer controller, but Fetch must use the name, as in Kafka.
         key, topic_id, _ = asked
         if key in self._partitions:
             self._partitions[key].fetched_by_id = topic_id != ZERO_TOPIC_ID
@@ -404,10 +422,11 @@ class Replicas:
     def _try_role(
         self, key: TopicPartition, state: "PartitionState", log: PartitionLog | ErrorCode | None
     ) -> ErrorCode:
-        """Take a role. After an unexpected exception the replica has no role until the next one is given."""
-        # The controller treats KAFKA_STORAGE_ERROR as an offline replica, and elects another leader.
+        """Take a role. After an unexpected exception the replica has no role until the next LeaderAndIsr."""
         with contained(logger, "%s cannot take its role", key):
             return self._take_role(key, state, log)
+        # KAFKA_STORAGE_ERROR makes the controller treat the replica as offline and elect another leader, so this
+        # replica must not keep half of a role.
         with contained(logger, "%s cannot give up the role that it took half", key):
             self._resign(self._partitions[key])
         return ErrorCode.KAFKA_STORAGE_ERROR
@@ -417,10 +436,12 @@ class Replicas:
     ) -> ErrorCode:
         """Take one role, in one synchronous step."""
         partition = self._partitions.get(key)
+        # The partition is hosted even without a log, so that clients get KAFKA_STORAGE_ERROR.
         if partition is None:
-            partition = self._host(key)  # also without a log, so that clients get KAFKA_STORAGE_ERROR
+            partition = self._host(key)
+        # The directory failed, perhaps since the first half.
         if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # its directory failed, perhaps since the first half
+            return ErrorCode.KAFKA_STORAGE_ERROR
         led = partition.is_leader
         try:
             partition.become(log, _role(state))
@@ -436,7 +457,7 @@ class Replicas:
         return ErrorCode.NONE
 
     def _host(self, key: TopicPartition) -> Partition:
-        """A partition that is new to this broker."""
+        """Add a partition that is new to this broker, with its checkpointed high watermark."""
         partition = self._partitions[key] = Partition(
             key,
             self._topic_configs.get(key.topic),
@@ -455,6 +476,7 @@ class Replicas:
             return
         if partition.is_leader:
             coordinator.on_elected(partition)
+        # Only a former leader has coordinator state to unload.
         elif led:
             coordinator.on_resigned(partition.topic_partition.partition, partition.leader_epoch)
 
@@ -462,15 +484,17 @@ class Replicas:
 
     async def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
+        # An offline log cannot be deleted. The partition stays, so clients still get this error.
         if partition is not None and partition.log is None:
-            return ErrorCode.KAFKA_STORAGE_ERROR  # offline: nothing can be deleted, and clients still get this error
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        # Negative epochs are not compared: -1 in versions without a leader epoch, -2 for a topic's deletion.
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._leave([key])
         log = self.logs.get(key)
+        # A follower that stops without deletion stays in the table: its leader epoch fences delayed requests. A leader
+        # is removed, or clients would go on using it.
         if partition is not None and (delete or partition.is_leader):
-            # A follower that stops without deletion stays in the table with its leader epoch, which fences requests
-            # that were delayed. A leader must go, or clients would go on using it.
             self._resign(partition)
             del self._partitions[key]
         if delete and log is not None and log.topic_id is not None:
@@ -501,7 +525,7 @@ class Replicas:
 
 
 def _is_of_another(log: PartitionLog, topic_id: bytes) -> bool:
-    """Whether this is the log of a topic with another id. Topics from before 2.8 have none (KIP-516)."""
+    """Whether the log belongs to a topic with another id. Topics from before 2.8 have no id (KIP-516)."""
     return topic_id != ZERO_TOPIC_ID and log.topic_id not in (None, topic_id)
 
 
@@ -520,6 +544,7 @@ def _role(state: "PartitionState") -> Role:
 
 async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Iterable[Item]) -> None:
     """Run `work` for every item, THREADS_AT_A_TIME at once."""
+    # All workers share the iterator, so each item is taken by one worker.
     todo = iter(list(items))
 
     async def work_off() -> None:

@@ -1,16 +1,11 @@
-"""Requests that wait: one `Waiter` a request, known to every partition it waits for.
+"""Requests that wait for changes of partitions, as in Kafka's purgatories: one `Waiter` for each request.
 
-A long-polling Fetch of a thousand partitions must not cost a task or an event each, nor be planned again whenever one
-of them changes. So the request owns one `Waiter` and registers it in the `waiters` of each of its partitions. What
-changes a partition (append, high watermark, role) calls `wake`: the partition goes on the waiter's dirty list and its
-task is woken once. The request then looks at the dirty partitions only.
+A waiting request registers its `Waiter` in the `waiters` of each of its partitions. Code that changes a partition
+(append, high watermark, role) calls `wake`, which puts the partition on the waiter's dirty list and wakes the request's
+task once. The request then checks the dirty partitions only. So a long-polling Fetch of a thousand partitions needs
+neither a task or event for each, nor a new plan of all of them after each change.
 
-Registration is a dict key, so it costs nothing while the partition is quiet and is removed in O(1). It holds for one
-change: a waiter that is touched is off the partition until its owner takes the dirty list. So the waiters of fetch
-sessions whose consumers are gone cost the next append one touch, and later ones nothing.
-
-A request that has done its work and only waits says so (`resting`). Its connection may be closed then, when the client
-has gone; a request that is at work is never interrupted for that, or half of what it changes would be left.
+A registration holds for one change: `wake` removes it, and `take_dirty` renews it.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -30,23 +25,24 @@ Pieces = list["bytes | bytearray | memoryview | FileSlice"]  # of an encoded res
 
 
 class Watched(Protocol):
-    """Something a request can wait for: a partition."""
+    """A thing that a request can wait for: a Partition, or the FutureReplica of one."""
 
     waiters: "dict[Waiter, None]"
 
 
 class Asker(Protocol):
-    """On whose behalf a task works: a connection."""
+    """The connection whose request a task handles."""
 
-    rests: int  # how many waits of its request go on now, in which nothing is lost when they are cancelled
+    rests: int  # how many waits of its requests are under way that may be cancelled without loss
 
 
-asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the task that runs; None for the broker itself
+asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the running task; None: the broker's own task
 
 
 @contextmanager
 def resting() -> Iterator[None]:
-    """Within this block the request only waits: it may be given up there when its client has gone."""
+    """Within this block the request only waits, so it may be cancelled when its client has disconnected."""
+    # Outside such blocks a request is never cancelled for that: half of its changes could remain.
     waiting = asker.get()
     if waiting is None:
         yield
@@ -64,21 +60,24 @@ class Waiter:
     __slots__ = ("_wake", "dirty", "sleeps_through_commits")
 
     def __init__(self, *, sleeps_through_commits: bool = False) -> None:
-        """A follower `sleeps_through_commits`: it learns a high watermark with its next response, whenever that is,
-        as in Kafka; woken for each it would fetch twice as often."""
+        """With `sleeps_through_commits` a higher high watermark alone does not wake the task."""
+        # For followers, as in Kafka: the next response brings the high watermark anyway. A follower that is woken by
+        # each commit would fetch twice as often.
         self.sleeps_through_commits = sleeps_through_commits
         self.dirty: dict[Watched, None] = {}
         self._wake: trio.Event | None = None
 
     def touch(self, changed: Watched) -> None:
-        """Note that this partition changed; wakes the task at the first change only."""
+        """Note that this partition changed, and wake the task if it waits."""
         self.dirty[changed] = None
         if self._wake is not None:
             self._wake.set()
             self._wake = None
 
     def take_dirty(self) -> list[Watched]:
-        """What changed since the last call, in the order in which it changed. From now on it is watched again."""
+        """The partitions that changed since the last call, in that order. The waiter is registered with them again."""
+        # Without this call a registration ends with its first change. So the waiter of an abandoned fetch session costs
+        # one touch, and later appends nothing.
         changed = list(self.dirty)
         self.dirty.clear()
         self.register(changed)
@@ -91,24 +90,26 @@ class Waiter:
         wake = self._wake = trio.Event()
         with trio.move_on_at(deadline), resting():
             await wake.wait()
-        if self._wake is wake:  # another request of the same session may wait with its own
+        # Another request of the same fetch session may wait now, with an event of its own.
+        if self._wake is wake:
             self._wake = None
         return bool(self.dirty)
 
     def register(self, partitions: Iterable[Watched]) -> None:
-        """Note every change of these partitions from now on."""
+        """Note the next change of each of these partitions."""
+        # A dict key costs nothing while the partition is quiet, and is removed in O(1).
         for partition in partitions:
             partition.waiters[self] = None
 
     def unregister(self, partitions: Iterable[Watched]) -> None:
-        """Hear no more of these partitions."""
+        """Ignore these partitions from now on, also their changes on the dirty list."""
         for partition in partitions:
             partition.waiters.pop(self, None)
             self.dirty.pop(partition, None)
 
 
 def wake(changed: Watched, *, log_grew: bool = True) -> None:
-    """Touch every waiter of this partition, and take it off; if only the high watermark moved, some sleep on."""
+    """Touch and unregister all waiters of this partition. `log_grew=False`: only the high watermark rose."""
     waiters = changed.waiters
     if not waiters:
         return
@@ -116,13 +117,17 @@ def wake(changed: Watched, *, log_grew: bool = True) -> None:
     for waiter in waiters:
         if log_grew or not waiter.sleeps_through_commits:
             waiter.touch(changed)
+        # The task sleeps on. The waiter stays registered, because the next append must wake the task.
         else:
             waiter.dirty[changed] = None
-            changed.waiters[waiter] = None  # its task sleeps: the log's next growth must wake it
+            changed.waiters[waiter] = None
 
 
 class Decisions(Generic[Outcome]):
-    """What becomes of several things, each decided once, when `outcome_of` first says something about its index."""
+    """The outcomes of several operations. `outcome_of(index)` returns None while one is open; a result is final.
+
+    `watched[index]` is the partition whose changes may decide it. `decided` holds the outcomes so far.
+    """
 
     __slots__ = ("_outcome_of", "decided", "watched")
 
@@ -133,18 +138,19 @@ class Decisions(Generic[Outcome]):
 
     @property
     def are_made(self) -> bool:
-        """Whether none is open."""
+        """Whether no outcome is open."""
         return None not in self.decided
 
     def look(self) -> bool:
-        """Ask about those that are open; whether none is left."""
+        """Ask for the open outcomes. True if none is left open."""
         self.decided = [self._outcome_of(i) if known is None else known for i, known in enumerate(self.decided)]
         return self.are_made
 
     async def wait(self, deadline: float) -> None:
-        """Return when all are made, or at `deadline`. One waiter serves all of them."""
+        """Return when all outcomes are decided, or at `deadline` (trio's clock)."""
         if self.look():
             return
+        # No await between `look` and `register`, so no change is missed.
         waiter = Waiter()
         waiter.register(self.watched)
         try:
@@ -157,18 +163,17 @@ class Decisions(Generic[Outcome]):
 async def await_decisions(
     watched: Sequence[Watched], outcome_of: Callable[[int], Outcome | None], deadline: float
 ) -> list[Outcome | None]:
-    """Wait until `outcome_of` says something about each of them, by its index; None for what is open at `deadline`."""
+    """The outcomes as in `Decisions`, when all are decided or at `deadline`; None for those that are still open."""
     decisions = Decisions(watched, outcome_of)
     await decisions.wait(deadline)
     return decisions.decided
 
 
 class DelayedResponse:
-    """A response that waits, where everything that its request changes is done.
+    """A response that waits for outcomes after its request has made all its changes.
 
-    So its connection may go on to the next request (`server/pipelined_responses.py`). `make` gives the response of what
-    was decided, at the latest at `deadline` (trio's clock); `encode` turns it into what is sent, and is set by
-    `server/dispatch.py`.
+    So its connection may begin the next request (`server/pipelined_responses.py`). `make` builds the response from
+    `decisions`, at the latest at `deadline` (trio's clock). `encode` encodes it and is set by `server/dispatch.py`.
     """
 
     __slots__ = ("deadline", "decisions", "encode", "make")

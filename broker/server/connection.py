@@ -1,7 +1,7 @@
 """Connections: one task each, which reads a frame, handles the request, sends the response, and begins again.
 
-As in Kafka, responses leave in the order of the requests, and a long poll delays its own connection only. One kind of
-request does not delay the next one: a Produce that waits for its acknowledgement (`pipelined_responses.py`).
+As in Kafka, responses leave in the order of the requests, and a long poll delays its own connection only. A Produce
+that waits for its acknowledgement does not delay the Produce behind it (`pipelined_responses.py`).
 
 `Connections` holds what all connections share: the limits by number, the memory for requests and for responses, and the
 sweep that closes idle and stalled connections.
@@ -34,15 +34,16 @@ RECEIVE_BYTES = 1 << 16
 LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it is large: fewer wake-ups
 NO_REQUEST, FETCH = -1, 1  # API keys
 STALLED_SECONDS = 30.0  # without a byte of an unfinished frame, while memory for requests is used up
-TOKEN_SECONDS = 1.0  # how long a connection that sends nothing can keep others from reading
+TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading for at most this time
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
 TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
 class Connection:
-    """The state of one connection that limits and the sweep look at."""
+    """The state of one connection, as limits and the sweep need it."""
 
+    # There may be tens of thousands of connections, so an idle one has to be small.
     __slots__ = (
         "address",
         "answer_began_at",
@@ -91,13 +92,13 @@ class Connection:
             self.moved_bytes, self.moved_at = self.sent_bytes, now
 
     def has_rested_long(self, now: float) -> bool:
-        """Whether its request has waited for more than a second: only then is the system call worth it that sees a
-        hang-up; most long polls are shorter."""
+        """Whether its request has waited for more than SWEEP_SECONDS."""
+        # Most long polls end sooner; the system call that detects a hang-up is spent on the others only.
         return self.rests > 0 and self.progress_at < now - SWEEP_SECONDS
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its request is being handled: that ends without the client, so the sweep leaves it alone."""
+        """Whether its request is being handled. That ends without the client, so the sweep does not close it."""
         return self.busy and not self.sending and not self.rests
 
     @property
@@ -147,6 +148,7 @@ class Connections:
             if is_brokers_own:
                 self._close_quietest_client()
                 break
+            # One event wakes every waiter, and each checks the limits again: others may have taken the slot.
             if self._slot.is_set():
                 self._slot = trio.Event()
             await self._slot.wait()
@@ -162,6 +164,7 @@ class Connections:
         return self._by_address.get(address, 0) >= allowed
 
     def _is_brokers_own(self, listener: str) -> bool:
+        # With one listener alone, brokers cannot be distinguished from clients: there is no authentication.
         return listener == self._config.inter_broker_listener and len(self._config.listener_endpoints) > 1
 
     def _close_quietest_client(self) -> None:
@@ -172,12 +175,13 @@ class Connections:
             quietest.scope.cancel()
 
     def leave(self, connection: Connection) -> None:
-        """The connection ended."""
+        """Remove a connection that ended, and release all that it held."""
         self.hold(connection, 0)
         self.decoded.hold(connection, 0)
         self.hold_answer(connection, 0)
         del self._open[connection]
         self._by_address[connection.address] -= 1
+        # An entry of zero would stay for every address that ever connected.
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
         self._slot.set()
@@ -187,16 +191,18 @@ class Connections:
         return self._held_bytes >= self._config.queued_max_request_bytes
 
     def hold(self, connection: Connection, held_bytes: int) -> None:
-        """Say how many request bytes this connection holds now."""
+        """Set how many bytes of requests this connection holds; wakes the next connection in `room` if it may read."""
         self._held_bytes += held_bytes - connection.held_bytes
         if held_bytes < connection.held_bytes and self._token_holder is connection:
             self._token_holder = None  # its frame is handled, or it was closed: the next one may read
         connection.held_bytes = held_bytes
+        # One wake-up at a time: a connection that leaves the queue wakes the next one in `room`.
         if self._queue and (self._token_holder is None or not self._is_full):
             self._wake_first()
 
     def hold_answer(self, connection: Connection, answer_bytes: int) -> None:
-        """Say how many bytes of its answer this connection holds now."""
+        """Set how many bytes of its response this connection holds; above the limit laggards are closed."""
+        # Releasing memory cannot exceed the limit, so it needs no look at all connections.
         is_more = answer_bytes > connection.answer_bytes
         self._answer_bytes += answer_bytes - connection.answer_bytes
         connection.answer_bytes = answer_bytes
@@ -226,20 +232,22 @@ class Connections:
             try:
                 while self._is_full and not self._may_go_above(connection):
                     await self._look_again(connection)
+            # Also on cancellation: a closed connection at the head of the queue would block those behind it.
             finally:
                 connection.waiting = False
                 del self._queue[connection]
                 self._wake_first()  # another one is first now, and has to watch the token's time
+        # The wait was the broker's doing, so it does not count towards STALLED_SECONDS.
         connection.progress_at = trio.current_time()
 
     def _may_go_above(self, connection: Connection) -> bool:
-        """Whether this connection has the token, or gets it: the first in the queue does when it is free."""
+        """Whether this connection has the token, or gets it now: a free token goes to the first in the queue."""
         now = trio.current_time()
         token_holder = self._token_holder
         is_next = not self._queue or next(iter(self._queue)) is connection
         if token_holder is connection:
-            # Less than TOKEN_BYTES have arrived: the token ends at its time, unless this connection is the next one
-            # anyway. More have arrived: the token is renewed, below.
+            # With less than TOKEN_BYTES arrived, the token ends at its time, unless this connection is the next one
+            # anyway. With more, it is renewed below.
             if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
                 return now < self._token_ends_at or is_next
         # A holder whose request is being handled will free its bytes without its client, so it keeps the token.
@@ -253,7 +261,8 @@ class Connections:
         """Sleep until this connection may have become able to read."""
         if self._queue[connection].is_set():
             self._queue[connection] = trio.Event()
-        # Only the first in the queue can take the token over, so only it sleeps until the token's time is over.
+        # Only the first in the queue can take the token, so only it sets a timer for the token's end. A busy holder
+        # keeps the token until its request is answered; `hold` wakes the first then.
         is_first = next(iter(self._queue)) is connection
         is_timed = is_first and self._token_holder is not None and not self._token_holder.busy
         with trio.move_on_at(self._token_ends_at if is_timed else math.inf):
@@ -269,8 +278,10 @@ class Connections:
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised
             async for connection in paced(list(self._open)):
+                # `paced` runs other tasks in between, so a connection of the copied list may have ended.
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
+            # A client becomes a laggard as time passes, also while no response is added to the memory.
             if self._answer_bytes > ANSWER_BYTES_ALL:
                 self._close_laggards()
 
@@ -279,6 +290,7 @@ class Connections:
         now = trio.current_time()
         connection.note_sent(now)
         max_idle_ms = self._config.connections_max_idle_ms
+        # A waiting request does not read from the socket, so a hang-up stays unnoticed until the request ends.
         if connection.has_rested_long(now) and connection.stream.has_hung_up():
             logger.debug("closing the connection of %s, which has gone while its request waits", connection.address)
         elif self.decoded.is_awaited and connection.is_hoarding(now):
@@ -290,6 +302,7 @@ class Connections:
             )
         elif max_idle_ms >= 0 and connection.progress_at < now - max_idle_ms / 1000:
             logger.debug("closing the idle connection of %s", connection.address)
+        # A slow frame costs nothing while there is memory; then only the idle limit applies to it.
         elif self._is_full and connection.is_stalled(now):
             logger.warning(
                 "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
@@ -303,7 +316,7 @@ class Connections:
         connection.scope.cancel()
 
     def finish(self) -> None:
-        """The broker stops: close every connection, one whose request is being handled after its response."""
+        """Close every connection, as the broker stops. A request that is being handled is answered first."""
         self.finishing = True
         for connection in list(self._open):
             # A Fetch that waits for records changes nothing; waiting for it would only delay the stop.
@@ -319,6 +332,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             about = {"peer": stream.peer_address}
             logger.info("refusing a connection of %s: max.connections.per.ip is reached", about["peer"], extra=about)
             return
+        # From here on `resting` counts the waits of this task's requests at this connection.
         asker.set(connection)
         try:
             with connection.scope:
@@ -352,6 +366,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
+            # A whole frame never waits for memory: handling it is what releases its bytes.
             if frame is None:
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
@@ -362,8 +377,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connections.hold(connection, len(frame) + reader.pending_bytes)
         answer = await _answer_frame(broker, connection, charged, frame)
         frame = None  # its memory is free while the response is sent, which may take long
-        connections.hold(connection, reader.pending_bytes)
-        # A response that is ready still leaves after those of earlier requests.
+        connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
+        # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
@@ -374,12 +389,15 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if trio.current_time() - turn_began > TURN_SECONDS:
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
+    # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
-    """The next bytes of the client; meanwhile, delayed responses are sent as they become ready. b"" at the end, and
-    when the broker stops."""
+    """The next bytes of the client; b"" at the end of the stream, and when the broker stops.
+
+    Delayed responses are sent meanwhile, as they become ready.
+    """
     while connection.pipelined:
         ready = await connection.pipelined.take_ready()
         if ready:
@@ -388,6 +406,8 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
             data = await connection.pipelined.receive(connection.stream, max_bytes)
             if data is not None:
                 return data
+    # `finish` cancels connections that are not busy. Between this check and `busy = False` no other task runs, so a
+    # stop either is seen here or cancels the receive.
     if connections.finishing:
         return b""
     connection.busy = False
@@ -438,6 +458,8 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
         if sent_bytes == len(first):
             return
         pieces[0] = memoryview(first)[sent_bytes:]
+    # From here on the time depends on the client. `sending` lets the sweep close the connection as idle; the memory
+    # counts against ANSWER_BYTES_ALL.
     connection.sending = True
     connection.answer_began_at = connection.moved_at = connection.progress_at
     connections.hold_answer(connection, sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)))
@@ -453,6 +475,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
                 connections.hold_answer(connection, connection.answer_bytes - len(piece))
             del piece, pieces[-1]
     finally:
+        # A slice that is never sent would keep the descriptor of its segment open.
         for left in pieces:
             if isinstance(left, FileSlice):
                 left.release()

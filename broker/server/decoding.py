@@ -1,11 +1,12 @@
-"""Decoding what strangers send: in bounded steps, and with a limit to the memory that it takes.
+"""Decodes requests in bounded steps, and limits the memory of the decoded objects.
 
-A frame of two bytes an element becomes objects of sixty to two hundred bytes each, so its length says little of what it
-costs. A small one is decoded at once. Of any other the first step is done on the event loop, which is all of it for an
-ordinary Produce, whose bytes are records; the others go to a request thread. One request may become
-`DECODED_BYTES_MAX` of objects; all together `DECODED_BYTES_ALL` and one more: those that become large are decoded one
-after the other, and the next begins when there is room. A request that only waits meanwhile and holds much makes room
-after `STALLED_SECONDS` (`Connections.sweep`).
+An element of two bytes becomes an object of 60 to 200 bytes, so the length of a frame says little about its cost.
+`dispatch.respond` decodes frames of up to SMALL_FRAME_BYTES itself; longer ones go through `decoded`.
+
+Limits: one request may become DECODED_BYTES_MAX of objects (CONTROLLER_BYTES_MAX from the controller). Large requests
+are decoded one after the other, and the next one begins while all together hold less than DECODED_BYTES_ALL; so the
+total is DECODED_BYTES_ALL and one request. While another request waits for room, `Connections.sweep` closes a
+connection whose large request has only waited for STALLED_SECONDS.
 """
 
 from collections.abc import AsyncIterator
@@ -22,39 +23,42 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 
 SMALL_FRAME_BYTES = 4096  # decoded at once: 2 µs for every three bytes at worst, and half a megabyte of objects
-# What is counted is an upper estimate of what objects take: 50,000 partitions of a Fetch stay below this.
+# The decoder counts an upper estimate of what objects take: a Fetch of 50,000 partitions stays below this.
 DECODED_BYTES_MAX = 1 << 24
 CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetadata
-CONTROLLER_BYTES_MAX = 1 << 28  # a controller speaks of every partition of its cluster at once, of 400,000 for example
-LARGE_BYTES = 1 << 20  # from here on it is one of the large ones
-# Produce, Fetch, ListOffsets, OffsetCommit, OffsetFetch, DeleteRecords, OffsetForLeaderEpoch: of their requests no list
-# is kept by anybody when they are answered, and of their answers none when it is encoded.
+CONTROLLER_BYTES_MAX = 1 << 28  # one request may name every partition of the cluster, 400,000 for example
+LARGE_BYTES = 1 << 20  # of decoded objects: from here on a request needs `DecodedMemory.room`
+# Produce, Fetch, ListOffsets, OffsetCommit, OffsetFetch, DeleteRecords, OffsetForLeaderEpoch: no code keeps a list of
+# such a request after it is answered, or of its response after it is encoded. So both may be taken apart.
 NOT_KEPT_KEYS = frozenset({0, 1, 2, 8, 9, 21, 23})
-DECODED_BYTES_ALL = 1 << 22  # handling one takes several times as much: rows of answers, what is kept by partition
+# Low, because handling a request takes several times its own memory: rows of the response, tables by partition.
+DECODED_BYTES_ALL = 1 << 22
 
 
 class Holder(Protocol):
     """A connection."""
 
-    decoded_bytes: int  # what its request in hand became, if that is much
+    decoded_bytes: int  # memory of the request that is being handled; 0 if it is not large
 
 
 class DecodedMemory:
-    """What large requests in hand have become, all connections together."""
+    """The memory of the large requests that are being handled, all connections together."""
 
     def __init__(self) -> None:
         self._held_bytes = 0
         self._one_by_one = trio.StrictFIFOLock()
         self._released = trio.Event()
-        self.is_awaited = False  # one waits for others to let go
+        self.is_awaited = False  # a request waits until others release memory
 
     @asynccontextmanager
     async def room(self) -> AsyncIterator[None]:
-        """For one that becomes large: alone, and while there is room."""
+        """Within this block one large request is decoded, alone. Waits for its turn, and for DECODED_BYTES_ALL."""
+        # The request has changed nothing yet, so the connection may be closed while it waits here.
         with resting():
             await self._one_by_one.acquire()
         try:
             while self._held_bytes >= DECODED_BYTES_ALL:
+                # Lets the sweep close a connection whose large request only waits: it might wait for minutes.
                 self.is_awaited = True
                 self._released = trio.Event()
                 with resting():
@@ -65,14 +69,14 @@ class DecodedMemory:
             self._one_by_one.release()
 
     def hold(self, holder: Holder, decoded_bytes: int) -> None:
-        """Say what this connection's request in hand takes; 0 when it is answered."""
+        """Set the memory of the request that this connection handles; 0 when it is answered."""
         self._held_bytes += decoded_bytes - holder.decoded_bytes
         holder.decoded_bytes = decoded_bytes
         self._released.set()
 
 
 class Charged(NamedTuple):
-    """Whose request it is, and what its memory counts against."""
+    """The account of a request: the limit that its memory counts against, and its connection."""
 
     memory: DecodedMemory
     holder: Holder
@@ -89,7 +93,7 @@ class _Decoding:
         self._bytes_max = CONTROLLER_BYTES_MAX if message.API_KEY in CONTROLLER_KEYS else DECODED_BYTES_MAX
 
     def advance(self, count: int) -> None:
-        """Do so many steps."""
+        """Do at most `count` steps; ProtocolViolation when the objects exceed the limit."""
         try:
             for _ in range(count):
                 self.decoded_bytes = next(self._steps)
@@ -99,10 +103,13 @@ class _Decoding:
             raise ProtocolViolation(f"a request becomes more than {self._bytes_max} bytes of objects")
 
     async def end(self, charged: Charged, in_thread: InThread) -> None:
-        """It is answered, or is not to be: free what it became, in steps where that is much."""
+        """Free the message, after its response is made or when it gets none."""
         self._steps.close()
+        # A handler of another API may have stored parts of a message that was handed out, so only references are
+        # dropped. A message that was not decoded to its end was never handed out.
         is_kept = self.is_whole and self.message.API_KEY not in NOT_KEPT_KEYS
         if self.decoded_bytes >= LARGE_BYTES and not is_kept:
+            # Left to the interpreter, a large message would be freed in one step of the event loop.
             with trio.CancelScope(shield=True):
                 await complete(take_apart(self.message), in_thread)
         charged.memory.hold(charged.holder, 0)
@@ -112,12 +119,13 @@ class _Decoding:
 async def decoded(
     cls: type[m.Message], version: int, frame: memoryview, position: int, charged: Charged, in_thread: InThread
 ) -> AsyncIterator[m.Message]:
-    """The request in this frame, which is not small, until it is answered.
+    """Within this block: the decoded request of a frame above SMALL_FRAME_BYTES. It is freed at the end.
 
-    ProtocolViolation when it is none, or too large.
+    ProtocolViolation when the frame is malformed, or becomes more objects than the limit.
     """
     decoding = _Decoding(cls(), version, frame, position)
     try:
+        # One step decodes an ordinary Produce, whose bytes are records, without a hop to a thread.
         decoding.advance(1)
         while not decoding.is_whole and decoding.decoded_bytes < LARGE_BYTES:
             await in_thread(decoding.advance, STEPS_AT_A_TIME)
@@ -127,8 +135,10 @@ async def decoded(
                     while not decoding.is_whole:
                         await in_thread(decoding.advance, STEPS_AT_A_TIME)
                 except BaseException:
-                    await decoding.end(charged, in_thread)  # before the next one begins
+                    # Inside `room`: the memory is free before the next large request begins.
+                    await decoding.end(charged, in_thread)
                     raise
+                # Charged before `room` ends, so the next large request sees it.
                 charged.memory.hold(charged.holder, decoding.decoded_bytes)
         yield decoding.message
     finally:

@@ -1,9 +1,11 @@
-"""From a request's bytes to an answer's pieces: decode, handle, encode.
+"""From the bytes of a request to the pieces of its response: decode, handle, encode.
 
-`HANDLERS` is one literal table; at import it is compared with what `wire/apis.py` says is served, both ways. This file
-is the one place that catches `Exception` of a single request: our own mistake must cost one answer, not a connection
-with other requests behind it. It is logged with its traceback, and the client gets UNKNOWN_SERVER_ERROR in the API's
-own form (`refused`).
+`respond` serves a request of a connection; `answer_own` serves a request of this broker to itself, without bytes.
+`HANDLERS` maps API keys to handlers; at import it is compared with what `wire/apis.py` says is served, both ways.
+
+Errors: a handler raises `Refuse` for one error code that concerns the whole request. Any other `Exception` is a bug; it
+is logged with its traceback, and the client gets UNKNOWN_SERVER_ERROR in the API's own form (`refused`). This is the
+one place that catches `Exception` of a single request.
 """
 
 import inspect
@@ -50,8 +52,9 @@ from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_pref
 
 logger = logging.getLogger(__name__)
 
-REFUSED_INLINE_BYTES_MAX = 1 << 11  # a row of a request has two bytes at least: to refuse more of them takes long
-# Smaller pieces are joined up to this: fewer calls to send them, little to copy, and what was sent is freed soon.
+# Of a request that is refused on the event loop. A row has at least two bytes, so this bounds the rows of the response.
+REFUSED_INLINE_BYTES_MAX = 1 << 11
+# Smaller pieces are joined up to this size: few system calls, little to copy, and memory is freed as pieces are sent.
 PIECE_BYTES = 1 << 15
 
 Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | DelayedResponse | None] | None"]
@@ -59,10 +62,9 @@ Refusal = Callable[..., "m.Message | None"]
 
 
 class Route(NamedTuple):
-    """How one API is answered.
+    """The handler of one API, and `refuse`, which makes the response with one error code at every place.
 
-    `refuse` says one error about everything that was asked. A response whose only error code is that of the whole needs
-    none: `refused` makes it.
+    `refuse` is None where the response has one error code, at its top level: `refused` makes such a response.
     """
 
     handle: Handler
@@ -132,22 +134,26 @@ if _differing:
     raise InvariantBroken(f"an API is {where}, or neither: {sorted(_differing)}")
 
 _request_class = cache(request_class)
+# Looked up once at import: `iscoroutinefunction` is too slow for every request.
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
 async def respond(
     broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
 ) -> Pieces | DelayedResponse:
-    """Decode, handle, encode: the pieces of the response to one request; none when nothing is to be sent (acks=0).
+    """The pieces of the response to one request; none when nothing is to be sent (acks=0).
 
-    `DelayedResponse` where it waits. ProtocolViolation when the frame is not the request that it says.
+    `DelayedResponse` when the request only waits for its outcome. ProtocolViolation when the frame does not decode as
+    the API and version of its header, or when its response cannot be encoded.
     """
     cls = _request_class(APIS[call.api_key])
+    # A small request skips the generators and the accounting of `decoded`.
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
         return await _respond_to(broker, call, header, request, len(frame))
     in_thread = broker.world.in_request_thread
     async with decoded(cls, call.version, frame, header.position, charged, in_thread) as request:
+        # Handled and encoded inside the block: at its end the request may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
 
 
@@ -156,6 +162,8 @@ async def _respond_to(
 ) -> Pieces | DelayedResponse:
     response = await _handle(broker, call, request, request_bytes)
     if isinstance(response, DelayedResponse):
+        # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
+        # Produce before.
         in_thread = broker.world.in_request_thread
         response.encode = partial(_encode_delayed, response, call, header.correlation_id, in_thread)
         return response
@@ -167,13 +175,14 @@ async def _respond_to(
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
     """The response to a decoded request; None when nothing is to be sent (acks=0)."""
     response = await _handle(broker, call, request, request_bytes)
+    # The caller wants a message, but a cached response exists as bytes only.
     if isinstance(response, Encoded):
         return m.decode(response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
     return await _decided(response) if isinstance(response, DelayedResponse) else response
 
 
 async def answer_own(broker: Broker, request: m.Message, version: int) -> m.Message | None:
-    """The response to a request of this very broker, which has no connection to itself."""
+    """The response to a request that this broker sends to itself, without a connection (`peers.peer.SelfPeer`)."""
     call = Call(
         api_key=key_of(request),
         version=version,
@@ -191,7 +200,7 @@ async def _decided(delayed: DelayedResponse) -> m.Message:
 
 
 async def _encode_delayed(delayed: DelayedResponse, call: Call, correlation_id: int, in_thread: InThread) -> Pieces:
-    """The response, of what was decided up to now."""
+    """The response with the outcomes decided up to now; the others get the error that `make` gives for a timeout."""
     try:
         response = delayed.make()
     except Exception as error:
@@ -211,27 +220,35 @@ async def _handle(
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refusal:
         code = refusal.code
+    # No response can be trusted after a malformed request: the connection closes, as in Kafka.
     except ProtocolViolation:
         raise
+    # A bug costs one response, not a connection with other requests behind this one.
     except Exception:
         _log_failure(call)
         code = ErrorCode.UNKNOWN_SERVER_ERROR
+    # A large request has many rows, and its refusal as many: too long for one step of the event loop.
     if route.refuse is None or request_bytes <= REFUSED_INLINE_BYTES_MAX:
         return refused(call.api_key, request, call.version, code)
     return await broker.world.in_request_thread(refused, call.api_key, request, call.version, code)
 
 
 def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> m.Message | None:
-    """The response with this error in every place of it; None when nothing is to be sent (acks=0)."""
+    """The response with this error code at every place; None when nothing is to be sent (acks=0)."""
     refuse = HANDLERS[api_key].refuse
     if refuse is not None:
         return refuse(request, version, code)
+    # Some generated classes require `error_message`, which is null here; others have no such field.
     cls = cast("Callable[..., m.Message]", response_class(APIS[api_key]))
     return cls(error_code=code, error_message=None) if hasattr(cls, "error_message") else cls(error_code=code)
 
 
 def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
-    """ApiVersions above our maximum is answered in version 0 with the true range; anything else closes (wire.md 2)."""
+    """The response to an ApiVersions of an unknown version; for any other request, raises `unsupported`.
+
+    It has version 0, which every client can read, UNSUPPORTED_VERSION, and the versions of ApiVersions that are served
+    (wire.md 2, KIP-511).
+    """
     if unsupported.api_key != API_VERSIONS_KEY:
         raise unsupported
     served = APIS[API_VERSIONS_KEY]
@@ -245,17 +262,20 @@ def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
 
 
 async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded, in_thread: InThread) -> Pieces:
-    """The pieces of this answer. Its first step is done here, which is all of most; the others in a thread."""
+    """The pieces of a response. ProtocolViolation when it cannot be encoded."""
     if isinstance(response, Encoded):
         size_bytes = sum(map(len, response.pieces))
         return _framed(call.api_key, call.version, correlation_id, size_bytes, list(response.pieces))
     body: Pieces = []
     try:
+        # The first step runs here, and it is the whole of most responses; the others run in a thread.
         begun = m.encode_steps(response, call.version, body)
         if isinstance(begun, int):
             size_bytes = begun
         else:
-            with trio.CancelScope(shield=True):  # or the response's file slices would stay open
+            # A cancelled connection would lose the response here, and its file slices would stay open. `_send`
+            # releases them.
+            with trio.CancelScope(shield=True):
                 size_bytes = await complete(begun, in_thread)
                 if call.api_key in NOT_KEPT_KEYS:
                     await complete(take_apart(response), in_thread)
@@ -265,14 +285,16 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
 
 
 def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
-    """A response that cannot be encoded is our mistake; no error can be sent in its place, so the connection closes."""
+    """Log a response that cannot be encoded (a bug), and return what to raise."""
+    # `refused` needs the request, which is gone by now, so no error response can be sent: the connection closes.
     _log_failure(call)
     return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 
 
 def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, body: Pieces) -> Pieces:
-    """Length, header and body; small neighbours in memory are joined, file slices stand for themselves."""
+    """The pieces of a frame: length, header and body. Small neighbours in memory are joined; file slices are not."""
     prefix = response_prefix(size_bytes, correlation_id, response_header_version(api_key, version))
+    # The usual response: one piece, so one system call.
     if len(body) == 1 and not isinstance(body[0], FileSlice) and len(body[0]) <= PIECE_BYTES:
         return [prefix + body[0]]
     joined: list[bytes | bytearray | memoryview] = [prefix]

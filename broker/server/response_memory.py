@@ -1,18 +1,18 @@
-"""Answers on their way: what clients do not read may not fill the memory (pure).
+"""Limits the memory of responses that clients do not read (pure).
 
-An answer is sent in pieces, and a piece that has left is freed; slices of files take no memory. Together the pieces in
-memory have `ANSWER_BYTES_ALL`. Beyond that connections are closed, until what is left fits: those whose clients read
-nothing first, then those that take longest for it, of either kind the largest. So a crowd that does not read costs
-itself its connections, and neither delays an ordinary client's answer nor ends it.
+A response is sent in pieces, and each piece is freed when it is sent; file slices take no memory. All pieces in memory
+together may take ANSWER_BYTES_ALL. Above that, `laggards` names the connections to close: first those whose clients
+read nothing, then slow ones, in each group the largest response first. So many clients that do not read lose their own
+connections, and do not delay or end the response of an ordinary client.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 ANSWER_BYTES_ALL = 1 << 26
-UNREAD_SECONDS = 2.0  # a client that took nothing for so long does not read
-MOVED_BYTES = 1 << 14  # less is not reading
-SLOW_SECONDS = 30.0  # one that has not read all of an answer after so long is slow
+UNREAD_SECONDS = 2.0  # a client that took less than MOVED_BYTES in this time does not read
+MOVED_BYTES = 1 << 14
+SLOW_SECONDS = 30.0  # a client that has not read a whole response in this time is slow
 
 
 class Sender(Protocol):
@@ -32,7 +32,11 @@ Each = TypeVar("Each", bound=Sender)
 
 
 def laggards(senders: Iterable[Each], now: float) -> Iterator[Each]:
-    """Which of them must go so that the answers of the others fit, the worst first; none while all of them fit."""
+    """The connections to close so that the responses of the others fit, the worst first; none while all fit.
+
+    Connections that neither stopped reading nor are slow are never named, even if the rest does not fit.
+    """
+    # The memory of a connection that is being closed is about to be free.
     held = [each for each in senders if each.answer_bytes and not each.is_leaving]
     excess = sum(each.answer_bytes for each in held) - ANSWER_BYTES_ALL
     for each in sorted(held, key=lambda each: (not _reads_nothing(each, now), -each.answer_bytes)):
