@@ -1,20 +1,12 @@
-"""The broker's life: what is opened in which order, the nursery tree, and how it stops.
+"""The life of a broker: `serve` starts its parts in order, runs them until `stop` is set, and stops them in reverse.
 
-    serve
-    ├── flusher, log keeper, group coordinator, producer ids, configuration   the background
-    ├── candidate -> controller while elected
-    └── connections: listeners, sweep, one task each           the innermost: it ends first
+Start: lock the directories, open the store, settle the identity, load the logs, bind the addresses, start the
+background tasks, register, accept connections, wait for the metadata from the controller, report ready. Stop: hand over
+leadership, accept no more connections, give requests STOP_SECONDS, end the background tasks, close the store, close the
+logs. The nested `async with` blocks of `_serve` give this order.
 
-Start: directories are locked, the store is opened, identity is settled, logs are loaded, addresses are bound. Then the
-broker registers, and only then are connections served: until it has a broker epoch of its own it would take for its own
-what the controller still sends to its former life. The controller finds it and sends it roles and metadata of the
-cluster; when that has come, the ready line is printed. (Metadata waits for it too; what else is asked earlier is
-answered by a broker that knows nothing yet.) A stop goes the other way round: leadership is handed over, no new
-connections, requests in hand get `STOP_SECONDS`, the background ends, logs are closed (so that the next start need not
-look into them), the store is left last.
-
-This is the one file that opens nurseries for the whole broker, and the one that catches an ExceptionGroup: a failure of
-any part ends all of them, and the first cause is raised.
+This is the one file that opens nurseries for the whole broker. A failure of any part ends all parts; `serve` raises the
+first cause, not an ExceptionGroup.
 """
 
 import logging
@@ -76,18 +68,17 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
-METADATA_WAIT_SECONDS = (
-    10.0  # for what a controller tells after its first word: it may have 10,000 partitions to tell of
-)
-SETTLE_SECONDS = 3.0  # wait so long for the metadata cache; then be ready, though Metadata still waits for it
+# For the topics, after the UpdateMetadata with the live brokers: the controller may have 10,000 partitions to send.
+METADATA_WAIT_SECONDS = 10.0
+SETTLE_SECONDS = 3.0  # after it the broker reports ready without the metadata; Metadata requests still wait
 
-# What `serve` raises when the cause lies outside the program, beside OSError.
+# The exceptions of `serve` whose cause lies outside the program, beside OSError.
 MISCONFIGURED = (ConfigError, IdentityConflict)
 UNFIT_ENVIRONMENT = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister, StorageError, StoreError)
 
 
 class TaskStatus(Protocol):
-    """What is called when the broker serves."""
+    """Receives the one call of `started`, once the broker serves."""
 
     def started(self, value: "Serving") -> None: ...
 
@@ -96,7 +87,7 @@ class Serving(NamedTuple):
     """What is known once the broker serves."""
 
     ready_line: str
-    load: Callable[[], int]  # connections, partitions, and what fetch sessions keep
+    load: Callable[[], int]  # connections + hosted partitions + partitions in fetch sessions, at each call
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -112,10 +103,12 @@ async def serve(
     """Run one broker until `stop` is set, or a part of it fails for good.
 
     `on_built` gets the live parts when they are made, before anything of them runs.
-    Raises what made the start impossible or ended the broker: MISCONFIGURED, UNFIT_SURROUNDINGS or OSError.
+    Raises what prevented the start or ended the broker: MISCONFIGURED, UNFIT_ENVIRONMENT, OSError; anything else is a
+    bug.
     """
     try:
         await _serve(config, world, stop, task_status, on_built)
+    # The caller's cancellation must reach Trio.
     except* trio.Cancelled:
         raise
     except* Exception as failures:
@@ -123,7 +116,7 @@ async def serve(
 
 
 def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception that a person should see: the first, from whatever depth."""
+    """The first exception in nested groups: one message for the operator."""
     first: BaseException = failures
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -137,7 +130,9 @@ async def _serve(
     logs = Logs(config, world, flusher)
     stored = await logs.open()
     kept = KeptData(world, logs.directories)
+    # The logs are closed after the store: they hold the locks of the directories, one of which has the embedded store.
     async with _closing_logs(logs), _open_store(config, world) as store:
+        # Before any log is opened: recovery changes the directories, and removes the clean shutdown markers.
         await kept.look()
         identity = await settle_identity(store, config, world.rng, stored)
         broker_configs = BrokerConfigs(store, config, identity.broker_id)
@@ -145,31 +140,43 @@ async def _serve(
         for warning in broker_configs.warnings():
             logger.warning("%s", warning)
         topic_configs = TopicConfigs(config, store)
-        views = await topic_configs.load_all()  # held here until the logs hold them
+        # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
+        views = await topic_configs.load_all()
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
+        # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))
         on_built(broker)
+        # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
+        # of clients wait in the backlog until the broker accepts.
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
+            # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
+            # that roles need. Their state cannot be rebuilt, so their failure ends the broker.
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.fetchers.run)
             await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
+            # Tasks in `kept_up` only look at state that others keep, so they begin again after a bug's exception.
             background.start_soon(kept_up, logger, "the way to the controller", broker.controller_peer.run)
             background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
             background.start_soon(kept_up, logger, "the look at fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
+            # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_advertise_anew, broker, listeners))
+            # Before connections are served: without a broker epoch of its own, this broker would accept requests that
+            # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
+            # After the registration: from now on the candidate opens new sessions and registers in them.
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
             background.start_soon(kept_up, logger, "the look for deleted topics", forget_deleted)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
+            # Last: requests that are answered during the stop need the flusher, the coordinator and the others.
             background.cancel_scope.cancel()
 
 
@@ -185,6 +192,7 @@ def _build(
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
     me, metadata = identity.broker_id, ClusterMetadata()
+    # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
     alter_partition = AlterPartition(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
     fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
@@ -202,6 +210,7 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
+    # `Replicas` notifies the coordinator when this broker becomes or stops being the leader of one of these partitions.
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     controller_peer = ControllerPeer(peers, config, metadata, me)
     registration = Registration(store, config, replicas, world.now_ms)
@@ -235,9 +244,10 @@ def _build(
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
-    """Let leaders change their ISRs: by asking the controller or, as brokers did before 2.7, by writing them."""
+    """Start the tasks with which leaders change their ISRs."""
     changes = broker.alter_partition
     ask: Ask = broker.controller_peer.ask
+    # Before 2.7 there is no AlterPartition (KIP-497): the leader writes the ISR into the store itself.
     if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = AlterPartitionZk(broker.store, broker.replicas)
         background.start_soon(kept_up, logger, "the announcement of written ISRs", writer.run)
@@ -250,7 +260,7 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
 async def _allocate_producer_ids(
     controller: ControllerPeer, replicas: Replicas, config: BrokerConfig
 ) -> tuple[int, int] | ErrorCode:
-    """Ask the controller for a block of producer ids."""
+    """Ask the controller for a block of producer ids: (first id, count), or an error code (KIP-730)."""
     request = m.AllocateProducerIdsRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
     try:
         response = await controller.ask(request, config.request_timeout_ms)
@@ -265,7 +275,7 @@ async def _allocate_producer_ids(
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Watch the loop for long steps, and say at the end how long the longest was."""
+    """Within this block, time the steps of the event loop; at the end, log the longest one."""
     watchdog = Watchdog()
     trio.lowlevel.add_instrument(watchdog)
     try:
@@ -277,7 +287,8 @@ def _watched() -> Iterator[None]:
 
 @asynccontextmanager
 async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
-    """The nursery of everything beside the connections; when it ends, so do the connections to other brokers."""
+    """The nursery of all tasks beside the connections."""
+    # Closed after the tasks ended: fetchers and the controller use these connections.
     with closing(broker.peers):
         async with trio.open_nursery() as background:
             yield background
@@ -288,14 +299,15 @@ async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
 
 @asynccontextmanager
 async def _closing_logs(logs: Logs) -> AsyncIterator[None]:
-    """Close the logs at the end, also when it is the outside world's doing (a port is taken, the store is gone).
+    """Close the logs at the end, after a stop or a failure from outside (a port is taken, the store is gone).
 
-    After a mistake of our own their state is unknown, and when the broker is cancelled there is no time: then they
-    are left as a crash would leave them, and the next start checks them.
+    Closed logs need no recovery at the next start.
     """
     try:
         yield
     except BaseException as failure:
+        # After a bug the state of the logs is unknown, and a cancelled broker has no time to flush them. They are left
+        # as after a crash, so the next start checks them.
         if not _is_from_outside(failure):
             logs.abandon()
             raise
@@ -310,6 +322,7 @@ async def _close(logs: Logs) -> None:
 
 
 def _is_from_outside(failure: BaseException) -> bool:
+    # One bug among the failures is enough to distrust the logs.
     if isinstance(failure, BaseExceptionGroup):
         return all(map(_is_from_outside, failure.exceptions))
     return isinstance(failure, (*MISCONFIGURED, *UNFIT_ENVIRONMENT, OSError))
@@ -324,13 +337,14 @@ async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[Metad
         with trio.CancelScope(shield=True):
             try:
                 await store.close()
-            except StoreError as error:  # what we end for matters more; the next start ends what this session left
+            # Raised from here, it would hide why the broker ends. The next start waits for the end of the session.
+            except StoreError as error:
                 logger.warning("the session with the metadata store could not be ended: %s", error)
 
 
 @asynccontextmanager
 async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[str, Listener]]:
-    """Listen on every configured address; name -> listener, in the order of `listeners`."""
+    """Within this block, listen on every configured address: listener name -> listener, in the order of `listeners`."""
     bound: dict[str, Listener] = {}
     try:
         for endpoint in config.listener_endpoints:
@@ -349,13 +363,14 @@ async def _listening(config: BrokerConfig, world: World) -> AsyncIterator[dict[s
 
 
 async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> tuple[Endpoint, ...]:
-    """The addresses for clients: `advertised.listeners`, or what was bound; a wildcard is the machine's name.
+    """The addresses for clients: `advertised.listeners` or `listeners`. Port 0 becomes the bound port, as in Kafka.
 
-    A port 0 is the one that was bound, in either of them (Kafka does the same).
+    ConfigError when a wildcard address would be advertised under a host name that has no address.
     """
     advertised = []
     for endpoint in config.advertised_endpoints or config.listener_endpoints:
         host = endpoint.host
+        # As in Kafka, a wildcard is advertised as the machine's host name.
         if endpoint.is_wildcard:
             host = machine_host_name()
             if not await resolves(host):
@@ -371,12 +386,9 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
 
 
 async def _await_metadata(broker: Broker) -> None:
-    """The metadata cache is whole when it has this broker and every topic that there is.
-
-    A controller sends the brokers first. A topic that does not follow soon will not come at all: an administrator
-    has deleted it meanwhile, or its node cannot be read.
-    """
+    """Set `metadata.is_complete` once the cache has this broker and every topic of the store."""
     metadata, topics = broker.metadata, set[str]()
+    # The controller sends the live brokers first, then the topics.
     while broker.broker_id not in metadata.brokers:
         await metadata.changed()
     try:
@@ -384,6 +396,7 @@ async def _await_metadata(broker: Broker) -> None:
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
     except StoreError as error:  # the session ended: after the next registration the controller sends all
         logger.warning("not asked which topics there are: %s", error)
+    # A topic that does not arrive in time will not arrive at all: it was deleted meanwhile, or its node is unreadable.
     with trio.move_on_after(METADATA_WAIT_SECONDS):
         while not topics <= metadata.topics.keys():
             await metadata.changed()
@@ -391,7 +404,7 @@ async def _await_metadata(broker: Broker) -> None:
 
 
 async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
-    """`advertised.listeners` changed."""
+    """Write the changed `advertised.listeners` into the registration; an unusable value changes nothing."""
     try:
         advertised = await _advertised(broker.config, listeners)
     except ConfigError as error:
@@ -408,13 +421,14 @@ def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
 
 
 def _directory_failed(broker: Broker, background: trio.Nursery, directory: str, error: StorageError) -> None:
-    """A log directory went offline: its partitions are served no more, and the controller is notified."""
+    """Stop serving the partitions of a log directory that went offline, and notify the controller."""
     broker.replicas.directory_failed(directory, error)
+    # A task, because the store may not be writable for a while and the caller must not wait for it.
     background.start_soon(_report_directory, broker)
 
 
 async def _report_directory(broker: Broker) -> None:
-    """Say in the store that this broker lost a directory; the controller then asks for what was in it (B.9)."""
+    """Create a log directory event in the store: the controller then asks this broker for its replicas' state (B.9)."""
     event = paths.LogDirEvent(broker.broker_id).encode()
     while True:
         try:
@@ -436,12 +450,13 @@ async def _serve_connections(
     stop: trio.Event,
     task_status: TaskStatus,
 ) -> None:
-    """Accept and serve until `stop` is set and leadership handed over; then none new, and a deadline for the others."""
+    """Accept and serve connections until `stop` is set; then hand over leadership, and end within STOP_SECONDS."""
     connections = Connections(broker.config)
 
     def load() -> int:
         return len(connections) + len(broker.replicas) + broker.fetch_sessions.partition_count
 
+    # Two nurseries: at a stop, accepting ends at once, while the accepted connections still get a deadline.
     async with trio.open_nursery() as accepted:
         async with trio.open_nursery() as accepting:
             for name, listener in listeners.items():
@@ -453,6 +468,8 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
+                # While connections are still served: followers must fetch what the new leaders need to have, and
+                # clients are redirected instead of refused.
                 await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_peer)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():

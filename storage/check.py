@@ -176,6 +176,7 @@ class _SegmentCheck:
                 yield from self.offsets.see(span)
                 yield from self.times.see(span, max_timestamp_of(span, data))
                 self.end_offset = max(self.end_offset, span.last_offset + 1)
+            # `walk_file` ends at the first bytes that are no whole entry.
             if end_position < size_bytes:
                 yield Finding(path, end_position, f"{size_bytes - end_position} bytes that are no whole batch")
         finally:

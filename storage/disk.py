@@ -90,9 +90,11 @@ class HalfDone(StorageError):
     """An operation that failed half way. Its result is unusable, so it is never treated as a shortage."""
 
     is_shortage = False
+    is_failed_sync = False
 
     def __init__(self, error: StorageError, left: str) -> None:
         super().__init__(error.path, f"{error.operation}, leaving {left}", error.cause)
+        self.is_failed_sync = error.is_failed_sync
 
 
 class DirectoryLocked(StorageError):
@@ -331,8 +333,8 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
-            # Left in the file, a part of a batch would be read as the beginning of the next append. If even the
-            # truncation fails, the file must not be used: HalfDone.
+            # A part of a batch must not stay behind the log's end: a shorter append would leave its rest as garbage. If
+            # the truncation fails as well, the file must not be used: HalfDone.
             failed = self._error("write", error)
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
@@ -340,8 +342,7 @@ class OsFile:
         self._size = end if end > self._size else self._size
 
     def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
-        # `pwrite` may write less than asked, for example on a nearly full disk; the rest then succeeds or gives the
-        # errno.
+        # `pwrite` may write less than asked, for example on a nearly full disk; the next call then gives the errno.
         rest = memoryview(data)
         while written < len(rest):
             step = os.pwrite(self._descriptor, rest[written:], position + written)
@@ -385,8 +386,7 @@ class OsFile:
         self._size = size_bytes
 
     def sync(self) -> None:
-        # Linux reports a write-back error once and marks the pages clean, so another fsync would succeed and prove
-        # nothing.
+        # Linux reports a write-back error once and marks the pages clean: another fsync proves nothing.
         if self._failed_sync is not None:
             raise StorageError(self.path, "sync (again)", self._failed_sync)
         try:
@@ -562,7 +562,6 @@ class OsDisk:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: str) -> None:
-        # A directory is synced through a descriptor of its own; it is rare enough not to keep one open.
         with _Mapped(path, "sync directory"):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -575,8 +574,7 @@ class OsDisk:
             return file.read()
 
     def replace_file(self, path: str, data: bytes) -> None:
-        # The new content must be durable before the rename: otherwise a power failure could leave the name with an
-        # empty file.
+        # The new content must be durable before the rename, or a power failure could leave an empty file.
         temporary = path + TEMPORARY_SUFFIX
         with _Mapped(path, "replace"), open(temporary, "wb") as file:
             file.write(data)

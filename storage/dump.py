@@ -159,7 +159,7 @@ def _record_values(record: Record) -> Row:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Bytes as UTF-8; what is none, or cannot be printed, is escaped, so that a row stays one line."""
+    """Bytes as UTF-8 text; invalid bytes and unprintable characters are escaped, so that a row stays one line."""
     if data is None:
         return None
     text = data.decode("utf-8", "backslashreplace")

@@ -44,8 +44,8 @@ def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
 def fingerprint_of(batch: "Batch") -> bytes:
     """The part of the header that does not change when a client sends a batch again."""
     # It holds the producer's numbers, and the checksum over everything that the client sent; the leader's stamps (base
-    # offset, leader epoch) lie before it or outside the checksum. The numbers alone are not enough: after the metadata
-    # store was restored from a backup, a producer id may be assigned twice.
+    # offset, leader epoch) lie before byte 16. The numbers alone are not enough: after the metadata store was restored
+    # from a backup, a producer id may be assigned twice.
     return bytes(batch.data[MAGIC_AT:BATCH_OVERHEAD_BYTES])
 
 

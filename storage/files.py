@@ -94,6 +94,7 @@ class OpenFiles:
         return len(self._pinned) + len(self._recent)
 
     def _shrink(self) -> None:
+        # `release` drops only the reference of this table: a file that is being sent is closed later.
         while len(self._recent) > self.limit:
             self._recent.popitem(last=False)[1].release()
 
@@ -126,6 +127,7 @@ class SegmentStore:
         file = self.disk.open(path, create=True)
         try:
             file.write(0, data)
+            # A longer file of the same name may be left from before a crash.
             if file.size_bytes() > len(data):
                 file.truncate(len(data))
         finally:
@@ -169,6 +171,7 @@ def _renew_file(disk: Disk, path: str) -> None:
     try:
         _copy(disk, path, renewed)
         disk.set_modified_ms(renewed, disk.modified_ms(path))
+        # Replaces the suspect file only when the copy is complete and synced.
         disk.rename(renewed, path)
     except StorageError:
         with suppress(StorageError):  # the first error is the informative one

@@ -74,7 +74,7 @@ class Flusher:
             if directory.failure is not None:
                 raise directory.failure
             rounds[self._join(directory, log)] = directory
-        # All rounds are joined before the first wait, so the directories sync at the same time.
+        # All logs have joined their rounds by now, so the directories sync at the same time.
         for joined in rounds:
             await joined.done.wait()
         for directory in rounds.values():
@@ -132,8 +132,8 @@ class Flusher:
             task_status.started()
             while True:
                 await self._wake.wait()
-                # Replaced before the directories are checked: a `want` during the check then wakes the next iteration.
                 self._wake = trio.Event()
+                # A directory with a task is skipped: `_run_rounds` takes the filling round itself before it ends.
                 for directory in self._directories.values():
                     if directory.filling.logs and not directory.has_task:
                         directory.has_task = True

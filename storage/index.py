@@ -80,6 +80,7 @@ def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: stru
 def position_at_most(entries: bytes | bytearray, position: int) -> int:
     """The largest file position in these offset index entries that is at most `position`; 0 without one."""
 
+    # Positions rise with the offsets, so the second column can be bisected as well.
     def position_of(number: int) -> int:
         found: int = OFFSET_ENTRY.unpack_from(entries, number * OFFSET_ENTRY.size)[1]
         return found
@@ -155,6 +156,7 @@ class _GrowingIndex:
     def save(self, file: "File") -> None:
         """Write the unsaved entries and trim the file to the entries. Blocking: short. Durable: no."""
         if self.unsaved_bytes > 0:
+            # Append only: entries never change, so the saved ones need no rewrite.
             file.write(self.saved_bytes, bytes(memoryview(self.entries)[self.saved_bytes :]))
         # The file is longer after a truncation of the log, and when Kafka preallocated it.
         if file.size_bytes() > len(self.entries):
@@ -210,6 +212,7 @@ class TimeIndex(_GrowingIndex):
 
     def append_if_newer(self, timestamp: int, offset: int) -> None:
         """Add an entry if `timestamp` exceeds that of the last one (KIP-33)."""
+        # Timestamps of an index must rise strictly: searches bisect them.
         if timestamp > self.last().timestamp:
             self.entries += TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 
@@ -283,6 +286,7 @@ def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
 
 def transactions_within(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """The .txnindex of the segment [base_offset, end_offset); IndexCorrupt also if a marker lies outside."""
+    # Sorted by marker offset, so the first and the last entry decide.
     entries = list(parse_transactions(data))
     if entries and not base_offset <= entries[0].last_offset <= entries[-1].last_offset < end_offset:
         raise IndexCorrupt(f"transactions end at {entries[0].last_offset} to {entries[-1].last_offset}")

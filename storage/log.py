@@ -113,7 +113,7 @@ class PartitionLog:
         self.is_being_cleaned = False  # the cleaner reads segments in a thread: no segment may be removed
         self.is_being_cut = False  # a truncation runs in a thread: no read, flush or deletion
         self.is_being_renamed = False  # the directory gets another name: no flush begins, no segment is deleted
-        self._now_ms = now_ms  # the last time passed in, for truncations, which get none
+        self._now_ms = now_ms  # of the opening or the last roll; truncations, which get no `now_ms`, use it
         # A flush compares versions instead of clearing a flag: a change that comes while a sync is under way has a
         # version above the plan's, so it stays due after `flushed`.
         self._names_version = 1  # rises with each new segment: its file names need a directory sync
@@ -170,6 +170,7 @@ class PartitionLog:
         # so after a crash each epoch is either in the file or in a batch that recovery reads.
         if is_new_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._epochs_version += 1
+        # `batch.header` has the stamped base offset; the older `header` has not.
         if header.producer_id >= 0:
             self._note_transaction(self.producers.update(batch.header, control=control))
         self._advance_log_end(last_offset + 1)

@@ -238,7 +238,7 @@ class MemDisk:
     def crash_process(self) -> "MemDisk":
         """The disk after the process died: all written bytes are there, and unsynced changes are still unsynced."""
         after = self.another()
-        # Handles are not cloned, so files without a name are gone and their space is free.
+        # Handles are not cloned, so a file without a name takes no space any more.
         after._root = _clone_directory(self._root, {})
         after.used_bytes = _used_bytes(after._root)
         return after
@@ -501,6 +501,7 @@ def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
         directory.undo(change)
     directory.unsynced.clear()
     for _, node in sorted(directory.entries.items()):
+        # Each node decides on its own: two files may show different moments.
         if isinstance(node, _Directory):
             _lose_in_directory(node, rng)
         else:

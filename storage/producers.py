@@ -180,7 +180,7 @@ class ProducerStates:
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else None
         if origin is Origin.CLIENT and not _continues(producer, header.producer_epoch, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        # A plain batch inside an open transaction would be read as part of it: an abort would drop it.
+        # Kafka's ProducerAppendInfo, too, accepts only transactional batches until the marker.
         if producer.transaction_first_offset is not None and not header.is_transactional:
             return ErrorCode.INVALID_TXN_STATE
         return None
@@ -268,6 +268,7 @@ class ProducerStates:
         self._entries[producer.producer_id] = _ENTRY.pack(*after)
         if first_offset is None:
             return None  # the producer wrote no record of this transaction to this partition
+        # Both maps are changed together by `update`; a mismatch would hold the LSO back for ever.
         if self._open_transactions.pop(first_offset, None) != producer.producer_id:
             raise InvariantBroken(f"{producer} has a transaction from {first_offset} that is not listed as open")
         # The transaction stays unstable until its marker is below the high watermark: until then the marker may still

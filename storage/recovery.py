@@ -1,5 +1,4 @@
-"""Opening a log: which files of its directory are trusted, and what is read again (reference D.7; README.md walks
-through).
+"""Opening a log: which files of its directory are trusted, and what is read again (reference D.7; README.md).
 
 After a clean shutdown everything is trusted. The log end follows from the last index entry and a few entries behind it,
 the producers from the snapshot at the log end: the cost does not depend on the length of the log.
@@ -263,8 +262,8 @@ class _Loading:
     def _scan_segment(self, number: int) -> bool:
         """Scan one segment; False if it was cut, which ends the log."""
         base, size_bytes = self.bases[number], self.sizes[self.bases[number]]
-        # The producers are now as they were at `base`. A segment at the log start needs no snapshot: nothing precedes
-        # it.
+        # The producers are now as they were at `base`. No record precedes the log start, so no snapshot is needed
+        # there.
         if base > self.log_start_offset:
             self._save_snapshot(base)
         segment = ActiveSegment.unread(self.store, base, self.now_ms)
@@ -273,7 +272,7 @@ class _Loading:
         if end_position == size_bytes:
             return True
         # The later segments go first, and their removal is synced. In the other order a crash in between would leave
-        # this segment whole beside later ones, and the next start would take the gap in its records for good.
+        # them behind a shortened segment that looks intact, and the next start could trust the gap.
         self._remove_segments_from(number + 1)
         segment.file.truncate(end_position)
         segment.file.sync()
@@ -351,8 +350,7 @@ class _Loading:
         """Whether a segment with this base offset may follow what was scanned so far."""
         if base <= self.log_end_offset:
             return base == self.log_end_offset
-        # Compaction leaves gaps, in logs that are compacted and, below the cleaner's checkpoint, in logs that once
-        # were.
+        # Only compaction leaves gaps: in compacted logs, and below the cleaner's checkpoint in formerly compacted ones.
         return self.rules.compacted or base <= self.first_dirty_offset
 
     def _remove_segments_from(self, number: int) -> None:

@@ -166,6 +166,7 @@ def _find_transactions(
             start_offset = base
     for segment in earlier:
         _replay_segment(store, segment, producers, start_offset, base)
+    # These producers now include the transactions that were open at `base`, and may end in this segment.
     found = []
     with store.private(store.path(base, LOG)) as file:
         for span, data in walk_file(file, 0, size_bytes):

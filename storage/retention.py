@@ -50,6 +50,7 @@ def decide_retention(
     now_ms: int,
 ) -> int:
     """The number of segments, from the first on, that may be deleted."""
+    # The bytes by which the log exceeds retention.bytes; -1 without a limit, so that no segment counts as surplus.
     surplus_bytes = log_size_bytes - limits.retention_bytes if limits.retention_bytes >= 0 else UNLIMITED
     count = 0
     for segment in _below(segments, log_end_offset, high_watermark):
@@ -65,6 +66,7 @@ def decide_retention(
 
 def _below(segments: Iterable[SegmentFacts], log_end_offset: int, high_watermark: int) -> Iterator[SegmentFacts]:
     """The leading segments whose records are all below the high watermark, without an empty last one."""
+    # Retention raises the log start offset, which must not pass the high watermark (KIP-107).
     for segment in segments:
         end_offset = log_end_offset if segment.next_base_offset is None else segment.next_base_offset
         if end_offset > high_watermark or (segment.next_base_offset is None and segment.size_bytes == 0):

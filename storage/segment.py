@@ -113,8 +113,7 @@ class Segment:
         self.has_transactions = has_transactions
         # Set before the files are renamed or removed: a sync in a thread that misses a file then knows why.
         self.is_removed = False
-        # Cached by the two methods below: retention and the cleaner ask for them at every check, and they cannot
-        # change.
+        # Cached by the two methods below, because retention and the cleaner ask for them at every check.
         self._first: int | None = None
         self._largest: TimeEntry | None = None
 
@@ -264,6 +263,7 @@ class ActiveSegment(Segment):
         file = store.disk.open(path)
         try:
             segment = cls(store, base_offset, file, now_ms)
+            # The indexes come first: the tail walk starts at their last entry.
             segment._load_indexes()
             segment.first_timestamp = _first_timestamp(segment.file)
             segment._note_tail_timestamps()
@@ -330,6 +330,7 @@ class ActiveSegment(Segment):
             self.offsets.append(last_offset, position)
             self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_entry = 0
+        # The segment's first entry is the one at position 0, also after a truncation to 0.
         if position == 0:
             self.first_timestamp = max_timestamp
         self.bytes_since_entry += size_bytes
@@ -441,6 +442,7 @@ class ActiveSegment(Segment):
 def _first_timestamp(file: File) -> int:
     """The max timestamp of the first entry of a file; -1 if it has none or is damaged."""
     head = file.read(0, RECORD_COUNT_AT + 4)
+    # Called for any segment, also one that was never scanned; so a malformed head must not raise.
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
     if span is None or (span.magic == BATCH_MAGIC and len(head) < RECORD_COUNT_AT + 4):
         return NO_TIMESTAMP

@@ -114,8 +114,7 @@ class LogSegments:
             end_position = self._end_position(segment, end_offset)
         else:
             end_position = segment.size_bytes
-            # A reader at the log end asks next for the offset after what it gets now: its position is the end of the
-            # file.
+            # A reader at the log end asks next for the current log end offset, whose position is the end of the file.
             if segment is active:
                 self._remember(log_end_offset, active, end_position)
         size_bytes = end_position - position
@@ -123,8 +122,7 @@ class LogSegments:
             size_bytes = self._first_fit(segment, position, size_bytes, max_bytes, at_least_one)
         if size_bytes <= 0:
             return Read(None, segment.base_offset, position)
-        # The slice retains the file, so `OpenFiles` may drop it, and the segment may be deleted, before the range is
-        # sent.
+        # The slice retains the file: `OpenFiles` may drop it, or the segment be deleted, before the range is sent.
         file = active.file if segment is active else self.store.open_files.get(segment.path)
         return Read(FileSlice(file, position, size_bytes), segment.base_offset, position)
 
@@ -162,8 +160,7 @@ class LogSegments:
         return first.size_bytes if at_least_one else 0
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        # A remembered position stays true while neither end of the row changes: entries do not move. `_changing` and
-        # `roll` clear all positions.
+        # Entries do not move while the row stays as it is; `_changing` and `roll` clear the remembered positions.
         hits = self._hits
         if len(hits) >= HITS_REMEMBERED and offset not in hits:
             del hits[next(iter(hits))]
@@ -213,6 +210,7 @@ class LogSegments:
                 latest, newest = timestamp, segment
             if number % SEGMENTS_AT_A_TIME == 0:
                 yield None
+        # `>` above keeps the first segment with this timestamp; the walk finds the first record in it.
         return None if newest is None else (yield from newest.find_time(latest, start_offset, private))
 
     def undisturbed(self, look: Callable[[], Steps[Result]]) -> Steps[Result]:
@@ -240,20 +238,22 @@ class LogSegments:
     # -- the end of the row
 
     def roll(self, base_offset: int, snapshot: bytes, now_ms: int) -> None:
-        """Begin a new segment; it replaces an empty active one. On failure the row is unchanged. Blocking: short."""
+        """Begin a new segment; it replaces an empty active one. Blocking: short.
+
+        On failure no segment is lost from the row: it is unchanged, or has the new one.
+        """
+        # Indexes, snapshot and the new file come before the row changes, for these steps may fail.
         old, store = self.active, self.store
         old.finish()
         store.save(store.path(base_offset, SNAPSHOT), snapshot)
         new = ActiveSegment.create(store, base_offset, now_ms)
-        if old.size_bytes:
-            self._row[-1] = old.sealed(base_offset)
-            self._row.append(new)
-        else:
-            self._row[-1] = new
-            old.is_removed = True
-            store.remove_segment(old.base_offset)
+        self._row[-1:] = [old.sealed(base_offset), new] if old.size_bytes else [new]
         self.active = new
         self._hits.clear()
+        # Last, for it may fail, too: an empty segment that stays behind is harmless.
+        if not old.size_bytes:
+            old.is_removed = True
+            store.remove_segment(old.base_offset)
 
     def cut(self, offset: int, index_interval_bytes: int, now_ms: int) -> int:
         """Truncate the row before the entry that holds `offset`, durably; returns the log end. Blocking: long."""
@@ -315,6 +315,7 @@ class LogSegments:
             active = ActiveSegment.open(store, base, now_ms)
             if active.transactions.ends_before(end_offset):
                 return active
+        # The index is damaged, or the .txnindex names markers behind the segment's end.
         return reindex(store, base, segment.size_bytes, index_interval_bytes, now_ms, earlier, end_offset)
 
     # -- the beginning of the row
@@ -333,8 +334,7 @@ class LogSegments:
     @property
     def has_deleted_files(self) -> bool:
         """Whether .deleted files still wait for their removal."""
-        # Until `remove_deleted` has synced the directory, a power failure may undo the renames and bring the segments
-        # back.
+        # Until `remove_deleted` has synced the directory, a power failure may bring the segments back.
         return bool(self._deleted)
 
     def remove_deleted(self, now_ms: int) -> int:
@@ -379,8 +379,7 @@ class LogSegments:
             self._row[number : number + len(old)] = [new]
             for segment in old:
                 segment.is_removed = True
-                # The producer snapshot at the new segment's base offset stays valid: compaction does not change
-                # producers.
+                # The producer snapshot at the new segment's base offset stays: compaction does not change producers.
                 suffixes = SWAPPED_SUFFIXES if segment.base_offset == new.base_offset else SEGMENT_SUFFIXES
                 self._deleted.append(DeletedFiles(now_ms + delay_ms, self._rename_deleted(segment, suffixes)))
             for suffix in SWAPPED_SUFFIXES:

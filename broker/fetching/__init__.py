@@ -1,1 +1,1 @@
-"""What a Fetch reads, and from which replica."""
+"""Plans for Fetch: what it reads, and from which replica."""

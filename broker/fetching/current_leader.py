@@ -1,6 +1,6 @@
-"""Who leads instead, and where it is reached: what stands beside an error that means another leader (KIP-951).
+"""The current leader and its address, which Produce and Fetch send beside NOT_LEADER_OR_FOLLOWER (KIP-951).
 
-A broker that hosts the partition knows from LeaderAndIsr, which comes before UpdateMetadata; any other from the latter.
+They spare the client a Metadata request.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class LeaderNode(NamedTuple):
 
 
 class LeaderHints:
-    """The leaders that one answer names, and their nodes, each once."""
+    """The leaders that one response names; `nodes` has the address of each of them once."""
 
     def __init__(self, broker: Broker, listener: str) -> None:
         self._broker = broker
@@ -27,8 +27,9 @@ class LeaderHints:
         self.nodes: dict[int, LeaderNode] = {}
 
     def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
-        """(leader, leader epoch) as far as this broker knows."""
+        """(leader id, leader epoch) as far as this broker knows, or None. Adds the leader to `nodes` if it is alive."""
         hosted = self._broker.replicas.get(topic, index)
+        # A hosted partition has its state from LeaderAndIsr, which arrives before UpdateMetadata.
         if isinstance(hosted, Partition):
             leader_id, leader_epoch = hosted.leader_id, hosted.leader_epoch
         else:

@@ -1,8 +1,11 @@
-"""What a Fetch has planned so far: rows by partition, without copying records.
+"""Plans the response to one Fetch: a row for each partition, without copying large reads.
 
-A plan takes a bounded look at each wanted partition, and looks again when the partition changed. Small reads travel
-inside the answer, large ones as file slices that the connection sends; what the page cache does not hold is read ahead
-in a thread. The handler (`handlers/fetch.py`) decides what is planned and when the answer is sent.
+The handler (`handlers/fetch.py`) calls `plan` for each partition, and again when a partition changed while the request
+waits. Before it sends the rows it calls `warm`, and `convert` for clients before 0.11. If it sends nothing, it calls
+`release`.
+
+A row carries its records as bytes if the read is small and in the page cache, or else as a file slice, which the
+connection sends with `sendfile`.
 """
 
 from barnabas.broker.call import Broker, Call
@@ -20,17 +23,18 @@ from barnabas.wire.downconvert import Unconvertible, down_convert
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION, NO_LEADER_EPOCH, READ_COMMITTED, UNKNOWN_BROKER_EPOCH
 
-MESSAGE_FORMAT_1_VERSION = 2  # before, readers know format 0 alone
-RECORD_FORMAT_2_VERSION = 4
-ZSTD_VERSION = 10
-FOLLOWERS_SERVE_VERSION = 11
+# Fetch versions.
+MESSAGE_FORMAT_1_VERSION = 2  # clients below it know message format 0 only
+RECORD_FORMAT_2_VERSION = 4  # clients below it know message formats 0 and 1 only
+ZSTD_VERSION = 10  # KIP-110
+FOLLOWERS_SERVE_VERSION = 11  # KIP-392
 INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
-# Of one answer: it stays in memory until the client has read it, and nothing else bounds the number of such answers.
+# In one response: it stays in memory until the client has read it, and nothing else bounds the number of responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
-# Of one answer: each holds the descriptor of a sealed segment until it is sent. Active segments are open in any case.
+# In one response: each holds the descriptor of a sealed segment until it is sent. Active segments are open anyway.
 SEALED_SLICES_MAX = 64
-# Of one answer to a reader of before 0.11: what is converted, and what it becomes, are held in memory (a first batch or
-# message may be larger). Kafka converts up to what was asked for.
+# In one response to a client before 0.11: the records are held in memory before and after the conversion (a first batch
+# or message may be larger). Kafka converts up to the requested bytes.
 CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18
 NOT_FOUND = (
@@ -44,7 +48,7 @@ Rows = dict[Wanted, Row]
 
 
 class FetchPlan:
-    """What is planned so far for one request: rows by partition, their bytes, and whether one says something now."""
+    """The rows planned so far for one request, their bytes (`planned_bytes`), and whether to answer now (`urgent`)."""
 
     def __init__(self, broker: Broker, call: Call, request: m.FetchRequest) -> None:
         self.broker = broker
@@ -53,9 +57,9 @@ class FetchPlan:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         if call.version >= FETCH_REPLICA_STATE_VERSION:
             self.broker_epoch = request.replica_state.replica_epoch
-        self.pulse: Pulse | None = None  # of the session in which a follower fetches
+        self.pulse: Pulse | None = None  # of a follower's fetch session
         self.may_read_follower = self.replica_id < 0 and call.version >= FOLLOWERS_SERVE_VERSION
-        self.rack = ""  # of a consumer that may be sent to a follower
+        self.rack = ""  # the consumer's, if the response may name a preferred replica
         if self.may_read_follower and broker.config.replica_selector_class == RACK_AWARE_SELECTOR:
             self.rack = request.rack_id
         self.read_committed = request.isolation_level == READ_COMMITTED and self.replica_id < 0
@@ -63,25 +67,27 @@ class FetchPlan:
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
         self.bytes_max = self.bytes_left = min(request.max_bytes, bytes_max)
+        # Otherwise a `min_bytes` above `max_bytes` would always wait for the whole `max_wait_ms`.
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
-        self.left_over: dict[Wanted, None] = {}  # there is something to read, and no room for it
+        self.left_over: dict[Wanted, None] = {}  # partitions with records to read and no room in the response
         self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
         self._inline_bytes = 0
-        self._sealed: set[Wanted] = set()  # whose records are a slice of a sealed segment
+        self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
-        self.urgent = False
-        self.has_waited = False
+        self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
+        self.has_waited = False  # set by the handler before it plans changed partitions again
 
     def plan(self, wanted: Wanted) -> Partition | None:
-        """Plan (again) one partition; returns it when it is hosted here, so that its changes can be watched."""
+        """Plan one partition, or plan it again. Returns it if this broker hosts it, for the caller to watch it."""
         before = self.rows.pop(wanted, None)
         if before is not None:
             self._take_back(wanted)
             self.left_over.pop(wanted, None)
+        # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
-            wanted.part()  # until this fetch is found to be in order, too
+            wanted.part()
         partition = _find(self.broker, self.call, wanted)
         if isinstance(partition, ErrorCode):
             self._fail(wanted, partition)
@@ -95,18 +101,20 @@ class FetchPlan:
         return partition
 
     def is_joining(self, wanted: Wanted) -> bool:
-        """Whether a follower fetches this that is not in sync: it joins by a fetch, perhaps one that names nothing."""
+        """Whether this is the fetch of a follower outside the ISR: any fetch of its session may let it join."""
         partition = self.partitions.get(wanted)
         return wanted.follower is not None and partition is not None and not partition.is_in_sync(wanted.follower)
 
     async def warm(self) -> None:
-        """Read ahead, in a thread, what the page cache does not hold: `sendfile` on the loop would wait for it."""
+        """Read into the page cache, in a thread, the slices that it does not hold. A failed read fails its row."""
+        # `sendfile` runs on the event loop and would block it for the disk.
         for wanted, row in list(self._carrying.items()):
             piece = row.records
             if not isinstance(piece, FileSlice):
                 continue
             try:
                 if not piece.file.resident(piece.position, piece.size_bytes):
+                    # Bounded: cold reads must leave worker threads for writes, flushes and the store.
                     async with self.broker.cold_reads:
                         await self.broker.world.in_thread(_read_through, piece)
             except StorageError as error:
@@ -114,15 +122,16 @@ class FetchPlan:
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
 
     async def convert(self) -> None:
-        """Rewrite the records of a reader of before 0.11 in the format that it knows.
+        """Rewrite the records for a client before 0.11 in message format 0 or 1.
 
-        What a small batch decompresses to is limited by what was asked for, and all of it by `fetch.max.bytes`: beyond
-        it the partitions that come last get nothing this time. What takes long goes in steps to a thread.
+        Each partition gets at most the bytes that the request allows for it, and all together `bytes_max`.
         """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
+        # Counted again: a small batch may decompress to many times its size.
         bytes_left = self.bytes_max
         for wanted, row in self._carrying.items():
             max_bytes = min(wanted.max_bytes, bytes_left)
+            # The last partitions get nothing this time; the client fetches them with its next request.
             if bytes_left <= 0:
                 _release(row)
                 row.records = b""
@@ -133,6 +142,7 @@ class FetchPlan:
                 _release(row)
                 code = self._why_unconverted(wanted, error)
                 self._fail(wanted, code)
+                # As Kafka answers a codec that this version's clients do not know: with null records.
                 if isinstance(error, Unconvertible):
                     self.rows[wanted] = _unfit_row(wanted, code)
             else:
@@ -141,7 +151,7 @@ class FetchPlan:
                 bytes_left -= len(converted)
 
     async def _converted(self, records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
-        """Records as messages of this format."""
+        """The records in message format `magic`, from `first_offset` on."""
         world, data = self.broker.world, b""
         if isinstance(records, FileSlice):
             data = await world.in_thread(records.read)
@@ -157,19 +167,21 @@ class FetchPlan:
         return ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
     def release(self) -> None:
-        """Give back the file slices of a plan that will not be sent."""
+        """Release the file slices of a plan that will not be sent: each holds a segment's file open."""
         for row in self._carrying.values():
             _release(row)
 
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
-        """Answer at once; but what is not there from the start must not keep a client from waiting for the rest."""
+        """Set an error row, and answer at once unless the partition was missing from the start."""
         row = self.rows[wanted] = failed_row(wanted, code)
+        # A client that names one missing partition in every fetch would never wait for the others, and poll in a loop.
         if code in NOT_FOUND and not self.has_waited:
             row.aborted_transactions = ()
         else:
             self.urgent = True
 
     def _take_back(self, wanted: Wanted) -> None:
+        # The bytes and the slice go back to the limits, so that other partitions may use them.
         row = self._carrying.pop(wanted, None)
         if row is None:
             return
@@ -188,6 +200,7 @@ class FetchPlan:
         if refused or log is None:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # As in Kafka (KIP-110): decided by the topic's configuration, since the batches are not looked into.
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -195,16 +208,19 @@ class FetchPlan:
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
         row = _row_at(partition, log, wanted, self.read_committed)
-        # A consumer that names its rack reads from a replica there, and asks the leader no more (KIP-392).
+        # A consumer that names its rack fetches from a replica there from now on, not from the leader (KIP-392). As in
+        # Kafka, the row that names the replica has no records.
         if self.rack and partition.is_leader:
             preferred = self._preferred_replica(partition, wanted)
             if preferred is not None:
                 row.preferred_read_replica, row.aborted_transactions = preferred, None
                 self.urgent = True
                 return row
+        # Before the read: the log of a former leader may be longer than this one, and the read would answer
+        # OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
-        # Followers read to the log end, consumers only what is committed, or what is decided with read_committed.
+        # Followers read to the log end offset, consumers to the high watermark, or to the LSO with read_committed.
         end_offset = log.log_end_offset
         if self.replica_id < 0:
             end_offset = row.last_stable_offset if self.read_committed else row.high_watermark
@@ -217,13 +233,15 @@ class FetchPlan:
         if isinstance(read, ErrorCode):
             self.urgent = True
             return failed_row(wanted, read)
-        # The fetch offset says what the follower has. It counts once, when the request comes: if the request waits and
-        # is planned again, the follower has not fetched in between.
+        # The fetch offset is the follower's log end offset. It counts once, when the request arrives: a request that
+        # is planned again after a wait says nothing new. Only after the read, which refuses an offset out of range.
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
         try:
             aborted = log.aborted_transactions(wanted.fetch_offset, end_offset) if self.read_committed else []
-        except CorruptRecords:  # the index is damaged; the next start, truncation or compaction rebuilds it
+        # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
+        # read_committed consumer would see aborted records, so it gets an error.
+        except CorruptRecords:
             self.urgent = True
             if read.slice is not None:
                 read.slice.release()
@@ -239,7 +257,7 @@ class FetchPlan:
         return row
 
     def _refuse(self, partition: Partition, wanted: Wanted) -> ErrorCode:
-        """Role and epoch checks of C.5."""
+        """The checks of the leader epoch and the role (reference C.5)."""
         refused = partition.check_leader_epoch(max(wanted.current_leader_epoch, NO_LEADER_EPOCH))
         if refused:
             return refused
@@ -247,10 +265,12 @@ class FetchPlan:
             return ErrorCode.NONE if self.may_read_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.replica_id < 0 or self.replica_id in partition.followers:
             return ErrorCode.NONE
+        # As in Kafka: the LeaderAndIsr that adds this follower may not have reached this leader yet, and the follower
+        # retries after UNKNOWN_LEADER_EPOCH.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _note_progress(self, partition: Partition, wanted: Wanted, row: Row) -> None:
-        """A follower's fetch is in order; if it raised the high watermark, this very response says so."""
+        """Take over the progress of a follower's valid fetch."""
         wanted.follower = partition.follower_fetched(
             self.replica_id,
             wanted.fetch_offset,
@@ -258,6 +278,7 @@ class FetchPlan:
             broker_epoch=self.broker_epoch,
             pulse=self.pulse,
         )
+        # This fetch may have raised both, and this response already carries them.
         row.high_watermark, row.last_stable_offset = partition.high_watermark, partition.last_stable_offset
 
     def _preferred_replica(self, partition: Partition, wanted: Wanted) -> int | None:
@@ -272,11 +293,15 @@ class FetchPlan:
         )
 
     def _diverges(self, log: PartitionLog, wanted: Wanted, row: Row) -> bool:
-        """KIP-595's check: did the fetcher's last epoch end earlier here than where it wants to go on?"""
+        """Whether the fetcher's log diverges from this one (KIP-595); the row then gets the diverging epoch.
+
+        It diverges if its last fetched epoch ends here below its fetch offset.
+        """
         parted = log.epochs.divergence(wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset)
         if parted is None:
             return False
         epoch, end_offset = parted
+        # The fetcher's epoch is newer than every epoch here, so there is no offset that it could truncate to.
         if epoch == UNDEFINED_EPOCH:
             row.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
             row.high_watermark = row.last_stable_offset = row.log_start_offset = -1
@@ -286,7 +311,7 @@ class FetchPlan:
         return True
 
     def _add_records(self, log: PartitionLog, wanted: Wanted, row: Row, piece: FileSlice) -> bool:
-        """Let the row carry these records, as bytes or as the slice; False if the answer has no room for a slice."""
+        """Let the row carry these records, as bytes or as the slice; False if no more slices fit the response."""
         size = piece.size_bytes
         may_be_inline = size <= min(INLINE_READ_BYTES_MAX, INLINE_TOTAL_BYTES_MAX - self._inline_bytes)
         try:
@@ -298,6 +323,7 @@ class FetchPlan:
         if data is not None:
             piece.release()
             self._inline_bytes += size
+        # A slice of the active segment holds no descriptor of its own: its file is open anyway.
         elif piece.file is not log.segments.active.file:
             if len(self._sealed) >= SEALED_SLICES_MAX:
                 piece.release()
@@ -311,7 +337,7 @@ class FetchPlan:
 
 
 def replica_id(call: Call, request: m.FetchRequest) -> int:
-    """The follower that asks; negative where it is a consumer."""
+    """The broker id of the follower that fetches; negative for a consumer (version 15 moved the field, KIP-903)."""
     return request.replica_state.replica_id if call.version >= FETCH_REPLICA_STATE_VERSION else request.replica_id
 
 
@@ -326,7 +352,7 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
     if not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     partition = broker.replicas.get(name, wanted.partition_index)
-    # The id was looked up by name, and a topic of the same name may have taken the place of the one that is asked for.
+    # The id was resolved to a name. The log of that name may already belong to a new topic with another id.
     log = None if isinstance(partition, ErrorCode) else partition.log
     if log is not None and isinstance(wanted.topic, bytes) and log.topic_id not in (None, wanted.topic):
         return ErrorCode.INCONSISTENT_TOPIC_ID
@@ -334,7 +360,8 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
 
 
 def _why_id_is_gone(broker: Broker, wanted: Wanted) -> ErrorCode:
-    """A topic that this request or session has met is asked for by its name from then on, as in Kafka."""
+    """The error for a topic id that this broker does not know."""
+    # As in Kafka, a request or session that resolved the id once keeps the name, and the error is about the name.
     if wanted.name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     was_created_again = wanted.name in broker.metadata.topics
@@ -342,7 +369,7 @@ def _why_id_is_gone(broker: Broker, wanted: Wanted) -> ErrorCode:
 
 
 def _row_at(partition: Partition, log: PartitionLog, wanted: Wanted, read_committed: bool) -> Row:
-    """A row without records: where the partition stands."""
+    """A row without records: the partition's high watermark, LSO and log start offset."""
     return Row(
         partition_index=wanted.partition_index,
         high_watermark=partition.high_watermark,
@@ -366,7 +393,7 @@ def failed_row(wanted: Wanted, code: ErrorCode) -> Row:
 
 
 def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
-    """There are records, and not in a form for this version: Kafka says so without any."""
+    """An error row with null records, as Kafka sends when the records have no form for the client's version."""
     row = failed_row(wanted, code)
     row.aborted_transactions, row.records = [], None
     return row
@@ -374,6 +401,7 @@ def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
 
 def _read_through(piece: FileSlice) -> None:
     piece.file.will_need(piece.position, piece.size_bytes)
+    # `will_need` only starts the reads; reading is what waits for them. In steps, to bound the memory.
     for position in range(piece.position, piece.position + piece.size_bytes, WARM_STEP_BYTES):
         piece.file.read(position, min(WARM_STEP_BYTES, piece.position + piece.size_bytes - position))
 

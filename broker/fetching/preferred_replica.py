@@ -1,8 +1,8 @@
-"""Which replica a consumer should read from (pure): KIP-392.
+"""Chooses the replica that a consumer should read from (pure): KIP-392.
 
-A consumer says which rack it is in. With the rack-aware selector the leader answers its fetch with the id of an in-sync
-follower in that rack, if it is not in that rack itself, and the consumer goes there: to whichever has come farthest. A
-follower serves consumers up to its own high watermark, which is that of the leader a fetch or so ago.
+A consumer sends its rack. With `replica.selector.class` = RackAwareReplicaSelector, a leader in another rack answers
+with the id of an in-sync follower in the consumer's rack. The consumer then fetches from that follower, up to the
+follower's high watermark, which is about one fetch behind the leader's.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,10 +30,12 @@ def choose_replica(
     near = [
         each
         for each in followers
+        # A follower without the fetch offset would answer OFFSET_OUT_OF_RANGE, and the consumer would come back.
         if each.broker_id in in_sync
         and each.log_start_offset <= fetch_offset <= each.log_end_offset
         and each.broker_id in brokers
         and brokers[each.broker_id].rack == consumer_rack
     ]
+    # The most caught-up follower, as in Kafka's RackAwareReplicaSelector; the id makes the choice repeatable.
     best = max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker_id), default=None)
     return None if best is None else best.broker_id

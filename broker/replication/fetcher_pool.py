@@ -1,13 +1,10 @@
-"""What this broker follows, and the fetchers that do it (reference B.8, C.1).
+"""The fetchers of this broker and the partitions that they follow (reference B.8, C.1).
 
-One `Fetcher`, a task with a connection, for each (leader, index) that something is followed from; it ends with the last
-partition that it follows. `num.replica.fetchers` says how many a leader has; partitions are divided among them as Kafka
-divides them.
+There is one `Fetcher`, a task with a connection, for each (leader, index) with partitions to follow. It ends with its
+last partition. A leader has up to `num.replica.fetchers` of them; `fetcher_index` divides the partitions as Kafka does.
 
-`follow` and `forget` are synchronous, so that a role flips in one step with its fetching. `leave` waits for a
-truncation that is under way as well, and comes before a flip: no log is cut but a follower's.
-
-A leader that is not alive, as far as metadata knows, is not asked until metadata says that it is.
+`follow` and `forget` are synchronous, so a partition changes its role and its fetching in one step. `leave` also waits
+for a running truncation.
 """
 
 from collections.abc import Container, Iterable
@@ -23,26 +20,26 @@ from barnabas.wire.topics import TopicPartition
 
 
 class Living(Protocol):
-    """Which brokers are alive: ClusterMetadata."""
+    """The brokers that are alive. Implemented by ClusterMetadata."""
 
     @property
     def brokers(self) -> Container[int]: ...
 
 
 class FetcherPool:
-    """Every fetcher of this broker."""
+    """All fetchers for one kind of leader: other brokers, or this broker for its future logs (`log_dir_moves.py`)."""
 
     def __init__(self, deps: FetcherDeps, metadata: Living) -> None:
         self._deps = deps
         self._metadata = metadata
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._followed: dict[TopicPartition, Fetcher] = {}
-        self._leaderless: dict[TopicPartition, Followable] = {}  # their leader is not alive, as far as metadata knows
+        self._leaderless: dict[TopicPartition, Followable] = {}  # their leaders are not alive by the metadata cache
         self._nursery: trio.Nursery | None = None
         self._is_stopping = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch for ever."""
+        """Run the fetcher tasks; for ever. Nothing can be followed before `task_status` reports the start."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -52,27 +49,31 @@ class FetcherPool:
                 self._is_stopping = True
 
     def __len__(self) -> int:
-        """How many partitions are followed."""
+        """The number of followed partitions, including those whose leader is not alive."""
         return len(self._followed) + len(self._leaderless)
 
-    # -- who is followed
+    # -- the followed partitions
 
     def follow(self, partition: Followable) -> None:
-        """Fetch this partition from its leader from now on, when that is alive; it was not followed before."""
+        """Fetch this partition from its leader from now on. The partition must not be followed already."""
         key = partition.topic_partition
+        # The leader does not answer anyway while it is not alive. `metadata_changed` tries again.
         if partition.leader_id not in self._metadata.brokers:
             self._leaderless[key] = partition
             return
         log = partition.log
         if log is None:
             return
+        # The log's end must be compared with the leader's before the first Fetch if Fetch cannot do that: its version
+        # is older than KIP-595, or the log has no leader epochs.
         is_unknown = self._deps.fetch_version < EPOCH_IN_FETCH_VERSION or log.epochs.latest_epoch is None
         self._place(Followed(partition, is_truncating=is_unknown))
 
     def _place(self, followed: Followed) -> None:
-        """Give it to the fetcher that it belongs to, made if need be."""
+        """Give the partition to its fetcher, which is created if necessary."""
+        # A LeaderAndIsr request may still be handled while the broker stops.
         if self._is_stopping:
-            return  # a LeaderAndIsr request may still be at work while the broker stops
+            return
         index = fetcher_index(followed.key, self._deps.fetcher_count)
         leader_id = followed.partition.leader_id
         fetcher = self._fetchers.get((leader_id, index))
@@ -85,18 +86,22 @@ class FetcherPool:
         fetcher.add(followed)
 
     async def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Fetch these no more; returns when nothing is done to their logs."""
+        """Stop fetching these partitions. Returns when no truncation of their logs runs any more.
+
+        Called before a role changes: only a follower's log may be truncated.
+        """
+        # All partitions are removed first, so that no new truncation begins during the waits.
         for cut_ended in [event for key in keys if (event := self.forget(key)) is not None]:
             await cut_ended.wait()
 
     def forget(self, key: TopicPartition) -> trio.Event | None:
-        """Fetch this no more, from this step on; the end of a truncation that is under way."""
+        """Stop fetching this partition at once. Returns the event that ends a running truncation, if any."""
         self._leaderless.pop(key, None)
         fetcher = self._followed.pop(key, None)
         return None if fetcher is None else fetcher.remove(key)
 
     def metadata_changed(self) -> None:
-        """The metadata cache is another: leaders may have come to life."""
+        """The metadata cache changed: follow the partitions whose leaders are alive now."""
         for key, partition in list(self._leaderless.items()):
             if partition.leader_id in self._metadata.brokers:
                 del self._leaderless[key]
@@ -104,11 +109,13 @@ class FetcherPool:
 
     def reconfigured(self) -> None:
         """The broker's configuration changed, perhaps `num.replica.fetchers`."""
+        # A new round moves partitions to other fetchers if their number has changed.
         for fetcher in self._fetchers.values():
             fetcher.interrupt()
 
     async def _run_fetcher(self, fetcher: "Fetcher") -> None:
         try:
             await fetcher.run()
-        finally:  # in the step in which it found nothing to follow
+        finally:
+            # No await since the fetcher found nothing to follow: `_place` cannot add a partition to an ended fetcher.
             del self._fetchers[fetcher.leader_id, fetcher.index]

@@ -1,4 +1,4 @@
-"""What a fetcher works with: the partition that is followed, the leader that is asked, and the broker around both."""
+"""The interfaces and data that a `Fetcher` works with: its partitions, its leader and its dependencies."""
 
 import math
 from collections.abc import Callable
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.topics import TopicPartition
 
-# A leader that has not heard of its role yet is about to. So the first rest is short, and each one after it, until the
-# leader answers, twice as long, up to replica.fetch.backoff.ms; Kafka's are all of that length.
+# After a leader election a follower often asks before the new leader has got its LeaderAndIsr, which then arrives soon.
+# So the first rest is short, and each further one is twice as long, up to replica.fetch.backoff.ms, until a Fetch
+# succeeds. In Kafka every rest has that length.
 FIRST_REST_SECONDS = 0.05
-FETCH_KEY = 1
+FETCH_KEY = 1  # the API key of Fetch
 
 
 class FetcherConfig(Protocol):
-    """The broker properties that this file and `log_dir_moves.py` read; BrokerConfig."""
+    """The broker properties that fetchers and `log_dir_moves.py` read. Implemented by BrokerConfig."""
 
     inter_broker_protocol_version: str
     num_replica_alter_log_dirs_threads: int | None
@@ -41,7 +42,10 @@ class FetcherConfig(Protocol):
 
 
 class Leader(Protocol):
-    """A broker that is followed, and asked: RemotePeer."""
+    """The broker that a fetcher sends its requests to. Implemented by RemotePeer and LocalLeader.
+
+    `ask` raises PeerLost if there is no response within `deadline_ms`.
+    """
 
     async def ask(self, request: "m.Message", deadline_ms: float, version_max: int | None = None) -> "m.Message": ...
 
@@ -49,13 +53,13 @@ class Leader(Protocol):
 
 
 class OpenPeer(Protocol):
-    """Make a peer of the broker with this id; its requests carry the client id."""
+    """Create a `Leader` for the broker with this id. Its requests carry the client id."""
 
     def __call__(self, broker_id: int, client_id: str) -> Leader: ...
 
 
 class Followable(Protocol):
-    """What a fetcher fills: a Partition that follows, or the FutureReplica of one."""
+    """A replica that a fetcher appends to. Implemented by Partition and FutureReplica."""
 
     waiters: "dict[Waiter, None]"
     fetched_by_id: bool
@@ -77,7 +81,7 @@ class Followable(Protocol):
 
 
 class Followed:
-    """One partition as its fetcher knows it: under one leader epoch, until it leaves."""
+    """The state of one partition in its fetcher, for one leader epoch. Replaced when the partition gets a new role."""
 
     __slots__ = (
         "cut_ended",
@@ -94,16 +98,16 @@ class Followed:
         self.key = partition.topic_partition
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
-        self.is_truncating = is_truncating  # the end of its log is to be compared with the leader's before it fetches
-        self.rests_until = -math.inf
+        self.is_truncating = is_truncating  # the log's end must be compared with the leader's before the first Fetch
+        self.rests_until = -math.inf  # trio's clock
         self.next_rest_seconds = FIRST_REST_SECONDS
-        self.failed = False
-        self.cut_ended: trio.Event | None = None  # a truncation is under way
+        self.failed = False  # not fetched until the next role
+        self.cut_ended: trio.Event | None = None  # set when the running truncation ends; None while there is none
 
 
 @dataclass(frozen=True, slots=True)
 class FetcherDeps:
-    """What every fetcher of a broker works with."""
+    """The dependencies of every fetcher of a broker."""
 
     broker_id: int
     broker_epoch: Callable[[], int]
@@ -115,10 +119,12 @@ class FetcherDeps:
 
     @property
     def fetch_version(self) -> int:
-        """In which version a leader is asked for records."""
+        """The Fetch version for the configured inter.broker.protocol.version."""
+        # As in Kafka, brokers do not negotiate this version: all of them know the configured level.
         return inter_broker_versions(self.config.inter_broker_protocol_version)[FETCH_KEY]
 
     @property
     def fetcher_count(self) -> int:
-        """How many fetchers a leader has at most; the property may be anything."""
+        """The largest number of fetchers for one leader."""
+        # The property may be 0 or negative.
         return max(self.config.num_replica_fetchers, 1)

@@ -1,16 +1,12 @@
-"""Partitions on their way to another log directory (KIP-113; AlterReplicaLogDirs).
+"""Moves of partitions to another log directory (KIP-113; AlterReplicaLogDirs).
 
-Theory of operation. A move begins with a future log in the other directory (`future_logs.py`). The current log is
-followed by the same `Fetcher` that follows other brokers, of which this broker is now one (`local_leader.py`). Each
-time the fetcher has caught up, as far as it knows, a task of the move tries to put the future log in the current one's
-place, taking its turn among the control requests. Until then the partition knows nothing of it: clients and followers
-read and write the current log.
+A move begins with an empty future log in the target directory (`future_logs.py`). A `Fetcher`, the same as for other
+brokers, copies the current log into it; `LocalLeader` answers as its leader. When the future log is near the end of the
+current one, the task of the move tries to swap the two. Until the swap clients and followers use the current log.
 
-A future log on disk *is* the wish to move: after a restart the move goes on as soon as the partition has a role. Roles
-and StopReplica end a move (`leave`) and let it go on (`begin`); deleting the partition deletes the future log as
-well. If the other directory fails, the move is over; if the current one does, it waits for a restart.
-
-Neither of the two logs is compacted while it moves, as in Kafka.
+The future log on disk records the request to move: after a restart the move goes on when the partition gets a role.
+LeaderAndIsr and StopReplica pause a move (`leave`), and the next role resumes it (`begin`). The deletion of the
+partition deletes the future log, too.
 """
 
 import logging
@@ -36,11 +32,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEAR_OFFSETS = 1000  # so many behind, the rest may be copied in the step of the swap
+NEAR_OFFSETS = 1000  # with so many offsets missing or fewer, the swap is tried; it copies the rest if that is small
 
 
 class MoveDeps(FetcherDeps):
-    """What the fetchers of future logs work with: what the others do, but for whom they ask."""
+    """The dependencies of the fetchers of future logs: those of the other fetchers, with this broker as the leader."""
 
     def __init__(self, others: FetcherDeps, leader: Leader) -> None:
         common = others.broker_id, others.broker_epoch, others.config, others.world, others.logs, others.flusher
@@ -48,17 +44,17 @@ class MoveDeps(FetcherDeps):
 
     @property
     def fetch_version(self) -> int:
-        """Whatever other brokers understand, this one understands itself."""
+        """Fixed, because the inter-broker protocol version concerns other brokers only."""
         return FETCH_REPLICA_STATE_VERSION
 
     @property
     def fetcher_count(self) -> int:
-        """`num.replica.alter.log.dirs.threads`; without it one for each directory."""
+        """`num.replica.alter.log.dirs.threads`; if it is not set, one for each log directory."""
         return max(self.config.num_replica_alter_log_dirs_threads or len(self.logs.directories), 1)
 
 
 class FutureReplica:
-    """The future log of a partition, as a fetcher sees it: a replica that follows this broker."""
+    """One move: the future log of a partition as a replica that follows this broker. A `Followable`."""
 
     def __init__(
         self, partition: "Partition", current: "PartitionLog", log: "PartitionLog", broker_id: int, logs: "Logs"
@@ -71,8 +67,8 @@ class FutureReplica:
         self.leader_epoch = partition.leader_epoch
         self.fetched_by_id = True
         self.waiters: dict[Waiter, None] = {}
-        self.scope = trio.CancelScope()  # of the task of the move
-        self.is_near = trio.Event()
+        self.scope = trio.CancelScope()  # of the move's task
+        self.is_near = trio.Event()  # set after each append that leaves at most NEAR_OFFSETS missing
         self._logs = logs
 
     @property
@@ -80,12 +76,12 @@ class FutureReplica:
         return min(self.partition.high_watermark, self.log.log_end_offset)
 
     def follow_to(self, leader_high_watermark: int) -> None:
-        """The fetcher appended what it was sent, perhaps nothing."""
+        """The fetcher has appended a response, perhaps an empty one: wake the move's task if the future log is near."""
         if self.current.log_end_offset - self.log.log_end_offset <= NEAR_OFFSETS:
             self.is_near.set()
 
     def truncated(self) -> None:
-        """The log was cut, as the current one had been."""
+        """The future log was truncated as the current one was before. Nothing depends on it."""
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
         """The disk of the future log failed."""
@@ -94,14 +90,14 @@ class FutureReplica:
 
 
 class _Myself:
-    """This broker is always alive to itself."""
+    """A metadata cache for the `FetcherPool` in which this broker, the leader of all future logs, is always alive."""
 
     def __init__(self, broker_id: int) -> None:
         self.brokers: Sequence[int] = (broker_id,)
 
 
 class Moves:
-    """Every move of this broker."""
+    """All moves of this broker."""
 
     def __init__(self, deps: MoveDeps) -> None:
         self._broker_id = deps.broker_id
@@ -112,7 +108,7 @@ class Moves:
         self._turn = trio.Lock()
 
     async def run(self, turn: trio.Lock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Move for ever; who changes the roles of partitions takes `turn`, and so does who changes their logs."""
+        """Run the moves; for ever. `turn` is held by every task that changes the roles or the logs of partitions."""
         self._turn = turn
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -121,14 +117,18 @@ class Moves:
             await trio.sleep_forever()
 
     def __len__(self) -> int:
-        """How many partitions are moving."""
+        """The number of running moves."""
         return len(self._moving)
 
-    # -- who moves; all of this in the caller's turn
+    # -- the moving partitions; callers of `move`, `stop_unless_to`, `begin` and `leave` hold the turn
 
     async def move(self, partition: "Partition", current: "PartitionLog", directory: "LogDirectory") -> ErrorCode:
-        """Let a partition move to this directory, if it is not there; whatever other move there was has ended."""
+        """Start a move to this directory. The caller has ended moves to other directories (`stop_unless_to`).
+
+        Errors: KAFKA_STORAGE_ERROR.
+        """
         futures = self._logs.futures
+        # The partition is there already, or it is on its way there.
         if directory is self._logs.directory_of(current) or futures.get(partition.topic_partition) is not None:
             return ErrorCode.NONE
         try:
@@ -140,7 +140,7 @@ class Moves:
         return ErrorCode.NONE
 
     async def stop_unless_to(self, key: TopicPartition, directory: "LogDirectory") -> ErrorCode:
-        """End a move to any other directory than this, and forget what it copied."""
+        """End a move to any other directory and delete its future log. Errors: KAFKA_STORAGE_ERROR."""
         future = self._logs.futures.get(key)
         if future is None or self._logs.directory_of(future) is directory:
             return ErrorCode.NONE
@@ -152,7 +152,7 @@ class Moves:
         return ErrorCode.NONE
 
     def begin(self, partition: "Partition") -> None:
-        """Let this partition move, or move on, if there is a future log of it; it was not moving."""
+        """Start or resume the move of this partition if it has a future log. The move must not be running."""
         key, current = partition.topic_partition, partition.log
         future = self._logs.futures.get(key)
         if future is None or current is None:
@@ -163,12 +163,13 @@ class Moves:
         self._nursery.start_soon(self._move, move)
 
     async def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Let these move no more; returns when nothing is done to their future logs."""
+        """Pause the moves of these partitions. Returns when no truncation of their future logs runs any more."""
         for cut_ended in [event for key in keys if (event := self.forget(key)) is not None]:
             await cut_ended.wait()
 
     def forget(self, key: TopicPartition) -> trio.Event | None:
-        """Let this move no more, from this step on; the end of a truncation of its future log that is under way."""
+        """Pause the move of this partition at once. Returns the event that ends a running truncation of its future log,
+        if any."""
         move = self._moving.pop(key, None)
         if move is None:
             return None
@@ -176,7 +177,9 @@ class Moves:
         return self._fetchers.forget(key)
 
     def directory_failed(self, directory: str) -> None:
-        """A log directory went offline: nothing moves to it any more."""
+        """A log directory went offline: end the moves to it."""
+        # A move away from it has ended with the partition's role (`Replicas.directory_failed`). It resumes after a
+        # restart.
         for key, move in list(self._moving.items()):
             if move.log.directory.startswith(directory + "/"):
                 self.forget(key)
@@ -186,6 +189,7 @@ class Moves:
     async def _move(self, move: FutureReplica) -> None:
         what = "%s does not move on before its next role"
         with contained(logger, what, move.topic_partition) as attempt, move.scope:
+            # As in Kafka, neither log is compacted during the move.
             async with self._logs.gate.without_compaction(move.current, move.log):
                 self._fetchers.follow(move)
                 while not await self._arrive(move):
@@ -194,11 +198,14 @@ class Moves:
             self.forget(move.topic_partition)
 
     async def _arrive(self, move: FutureReplica) -> bool:
-        """Try the swap when the future log is near; whether that was it."""
+        """Wait until the future log is near, then try the swap. True if the move is over."""
         await move.is_near.wait()
+        # If the swap fails because the current log has grown, the fetcher's next response sets the new event.
         move.is_near = trio.Event()
         current, future = move.current, move.log
+        # In turn with the control requests: roles and directories do not change during the swap.
         async with self._turn:
+            # A control request may have ended the move during the wait for the turn.
             if self._moving.get(move.topic_partition) is not move:
                 return True
             arrived = await self._logs.futures.swap(current, future, lambda flip: self._flip(move, flip))
@@ -207,12 +214,16 @@ class Moves:
         return arrived
 
     def _flip(self, move: FutureReplica, flip: Callable[[], bool]) -> bool:
-        """The step of the swap."""
+        """A synchronous step of the swap. `flip` exchanges the two logs; False if it only copied records or failed."""
         key = move.topic_partition
+        # A directory may have failed during the awaits of the swap.
         if self._moving.get(key) is not move or move.partition.log is not move.current:
             return False
-        self._fetchers.forget(key)  # nothing is being cut, so it has left with this step
+        # The fetcher must not append while `flip` copies the rest. The swap has made sure that no truncation runs, so
+        # there is no event to wait for.
+        self._fetchers.forget(key)
         if not flip():
+            # A failed directory may have ended the move inside `flip`.
             if self._moving.get(key) is move:
                 self._fetchers.follow(move)
             return False

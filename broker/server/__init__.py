@@ -1,1 +1,1 @@
-"""Connections: frames in, responses out, and what both may cost."""
+"""Connections: frames in, responses out, and the limits to what both cost."""

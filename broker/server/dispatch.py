@@ -128,6 +128,7 @@ HANDLERS: dict[int, Route] = {
     67: Route(txn.allocate_producer_ids),
 }
 
+# A key in one table alone would be announced by ApiVersions and fail, or be served and never announced.
 _differing = set(HANDLERS) ^ {key for key, api in APIS.items() if api.served}
 if _differing:
     where = "served in wire/apis.py and has a handler in HANDLERS of broker/server/dispatch.py"
@@ -220,7 +221,7 @@ async def _handle(
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refusal:
         code = refusal.code
-    # No response can be trusted after a malformed request: the connection closes, as in Kafka.
+    # A malformed request closes its connection, as in Kafka.
     except ProtocolViolation:
         raise
     # A bug costs one response, not a connection with other requests behind this one.
@@ -238,7 +239,7 @@ def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> 
     refuse = HANDLERS[api_key].refuse
     if refuse is not None:
         return refuse(request, version, code)
-    # Some generated classes require `error_message`, which is null here; others have no such field.
+    # Null, because the schema's default is mostly an empty string, which clients would show as the message.
     cls = cast("Callable[..., m.Message]", response_class(APIS[api_key]))
     return cls(error_code=code, error_message=None) if hasattr(cls, "error_message") else cls(error_code=code)
 
@@ -249,6 +250,7 @@ def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
     It has version 0, which every client can read, UNSUPPORTED_VERSION, and the versions of ApiVersions that are served
     (wire.md 2, KIP-511).
     """
+    # Only ApiVersions is sent before the client knows the versions that this broker serves.
     if unsupported.api_key != API_VERSIONS_KEY:
         raise unsupported
     served = APIS[API_VERSIONS_KEY]
@@ -277,6 +279,7 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
             # releases them.
             with trio.CancelScope(shield=True):
                 size_bytes = await complete(begun, in_thread)
+                # A response encoded in several steps has many rows: the interpreter would free them in one step.
                 if call.api_key in NOT_KEPT_KEYS:
                     await complete(take_apart(response), in_thread)
     except Exception as error:
@@ -286,7 +289,7 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
 
 def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
     """Log a response that cannot be encoded (a bug), and return what to raise."""
-    # `refused` needs the request, which is gone by now, so no error response can be sent: the connection closes.
+    # No error can be sent in its place, so the connection closes.
     _log_failure(call)
     return ProtocolViolation(f"our own answer to {APIS[call.api_key].name} cannot be encoded: {error}")
 
@@ -301,6 +304,7 @@ def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, bo
     joined_bytes = 0
     pieces: Pieces = []
     for piece in body:
+        # Copying a large piece would cost more than the system call that it saves.
         if isinstance(piece, FileSlice) or len(piece) > PIECE_BYTES:
             pieces += b"".join(joined), piece
             joined, joined_bytes = [], 0

@@ -13,6 +13,7 @@ from barnabas.storage.disk import (
     DirectoryLocked,
     Disk,
     FileSlice,
+    HalfDone,
     OsDisk,
     StorageError,
     join,
@@ -424,3 +425,9 @@ def test_a_durable_directory_is_made_level_by_level(disk, root):
     make_durable_directory(disk, root + "/a/b/c")
     make_durable_directory(disk, root + "/a/b/c")
     assert disk.is_directory(root + "/a/b/c")
+
+
+@pytest.mark.parametrize(("operation", "is_failed_sync"), [("sync", True), ("write", False), ("sync directory", False)])
+def test_a_sync_that_fails_within_a_change_is_a_failed_sync(operation, is_failed_sync):
+    error = StorageError("/d1/t-0/a.log", operation, "EIO")
+    assert (error.is_failed_sync, HalfDone(error, "the log half cut").is_failed_sync) == (is_failed_sync,) * 2
