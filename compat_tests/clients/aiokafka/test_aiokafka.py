@@ -25,7 +25,7 @@ from aiokafka.errors import (
 )
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 
 
 class Clients:

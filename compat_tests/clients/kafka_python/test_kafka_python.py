@@ -14,7 +14,7 @@ from kafka.errors import MessageSizeTooLargeError, NoOffsetForPartitionError
 from kafka.partitioner.sticky import StickyPartitioner
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 60
 POLL_MS = 1000  # compat_tests/delivery_worker.py tells why a member that polls for shorter times may never join
 
 
