@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's live parts, and what is known of the caller."""
+"""The two arguments of every handler beside the request: `Broker`, the live parts, and `Call`, the caller."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while there is no authentication
 
-# What is allowed on each kind of resource without an authorizer: one bit an operation (KIP-430).
+# The operations allowed on each resource type without an authorizer, as a bit field of AclOperation codes (KIP-430).
 AUTHORIZED_OPERATIONS = {"Cluster": 0b1111110100000, "Group": 0b101001000, "Topic": 0b110111111000}
 
 
@@ -55,12 +55,12 @@ class Broker:
     peers: "Peers"
     controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
-    cold_reads: trio.Semaphore  # how many threads may wait for data that the page cache does not hold
+    cold_reads: trio.Semaphore  # limits the threads that wait for data outside the page cache
 
 
 @dataclass(slots=True)
 class Call:
-    """One request's caller: filled by the connection (or by the peer to oneself) before dispatch."""
+    """The caller of one request; made by the connection, or by `dispatch.answer_own` for a request of this broker."""
 
     api_key: int
     version: int
@@ -70,8 +70,6 @@ class Call:
     listener: str
 
     def authorize(self, operation: str, resource_type: str, resource_name: str = "") -> bool:
-        """Whether this caller may do `operation` on the resource.
-
-        Asked at each place where Kafka asks. Without an authorizer everything is allowed, as in Kafka.
-        """
+        """Whether this caller may do `operation` on the resource. Handlers call it wherever Kafka authorizes."""
+        # Without an authorizer everything is allowed, as in Kafka.
         return True

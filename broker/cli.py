@@ -1,11 +1,10 @@
 """The command line (edge): `barnabas serve | apis | config | log | store | version`.
 
-Start-up time is part of the product, so this file imports nothing but click at its top: each command imports what it
-needs. Sub-commands of other packages are found by their entry points, group `barnabas.commands`, only when a name is
-not one of ours or help is asked for.
+Start-up time is part of the product, so the top of this file imports only click, and each command imports what it
+needs. Other packages add commands with entry points of the group `barnabas.commands`.
 
-An error in the configuration ends with status 2, a failure of the outside world (a port in use, a full disk) with
-status 1, each with one message and no traceback.
+Exit status: 2 for an error in the configuration, 1 for a failure outside the program (a port in use, a full disk), each
+with one message and no traceback.
 """
 
 import gc
@@ -26,16 +25,17 @@ STATUS_MISCONFIGURED = 2
 
 
 class Commands(click.Group):
-    """Our own commands, and those that installed packages add."""
+    """The commands of this file, and those that installed packages add."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # Entry points are read only for unknown names and for help: it takes longer than the rest of the start.
         return super().get_command(ctx, cmd_name) or self._installed().get(cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self._installed()})
 
     def _installed(self) -> dict[str, click.Command]:
-        from importlib.metadata import entry_points  # slow: it reads every installed package's metadata
+        from importlib.metadata import entry_points  # slow: reads the metadata of every installed package
 
         return {point.name: point.load() for point in entry_points(group=COMMANDS_GROUP)}
 
@@ -80,7 +80,9 @@ def serve(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    gc.disable()  # what is imported now stays; `run.py` switches the collector on when the broker is ready
+    # Imported objects stay for ever, so collecting during the start is wasted. `run.py` enables the collector when the
+    # broker is ready.
+    gc.disable()
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError
 
@@ -89,12 +91,14 @@ def serve(
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
 
+    # Only now: a wrong configuration is reported without the time that these imports take.
     from barnabas.broker.process.log_output import logging_to, standard_error
     from barnabas.broker.process.run import run_broker
 
     with logging_to(standard_error(), log_level.upper()) as output:
         failure = run_broker(config, click.echo)
-    if output.is_stuck:  # the interpreter's own flush of standard error would wait for its reader, too
+    # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
+    if output.is_stuck:
         os._exit(STATUS_FAILED if failure else 0)
     if failure is not None:
         fail(failure.message, STATUS_MISCONFIGURED if failure.misconfigured else STATUS_FAILED)
@@ -103,7 +107,7 @@ def serve(
 def gather_settings(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Iterable[str]
 ) -> "list[Setting]":
-    """What was configured, in ascending order of precedence: the file, the named options, `--set`."""
+    """All settings, in ascending order of precedence: the file, the named options, `--set`."""
     from barnabas.broker.config.parse import Setting, parse_assignment, parse_properties
 
     settings = []
@@ -280,21 +284,22 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
 
 
 def require_one_store(data_dir: str | None, zookeeper: str | None) -> None:
-    """One of the two options says which store is meant."""
+    """UsageError unless exactly one of the two options is given."""
     import logging
 
     if (data_dir is None) == (zookeeper is None):
         raise click.UsageError("Which store? Give either --data-dir or --zookeeper.")
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # an error is printed once, at the end
+    # Without a handler, Python would print kazoo's warnings beside the one message at the end.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
 
 
 def print_json(value: object) -> None:
-    """For machines, and for people with a pager."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2))
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Rows of cells, aligned."""
+    """Print rows of cells in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,16 +1,16 @@
-"""What a mistake of ours costs: the one thing that was being done, not the broker around it.
+"""Contains a bug: its exception ends one operation, not the broker.
 
     with contained(logger, "%s cannot be followed", key) as attempt:
         await follow(key)
     if attempt.failed: ...
 
-An unexpected exception is logged with its traceback, once, and the block is over. So the caller must be able
-to say what is over with it: a partition that is not followed any more, a role that is refused, a look that is left out
-until the next one. Kafka does the same at the same places (`markPartitionFailed`, an error code for each partition of a
-LeaderAndIsr, the tasks of KafkaScheduler). Where state may be half changed and other things depend on it, nothing is
-contained: the broker ends, and starts from what is on disk.
+An unexpected exception ends the block and is logged once, with its traceback. The caller must know what ended with the
+block: a partition is not followed any more, a role is refused, a periodic check is skipped until the next one. Kafka
+does the same at the same places (`markPartitionFailed`, an error code for each partition of a LeaderAndIsr, the tasks
+of KafkaScheduler). Do not contain code that may leave state half changed on which other code depends: there the broker
+ends, and the next start reads the state from disk.
 
-Unit tests and simulations fail when a traceback is logged, unless they provoke it, so that no mistake stays hidden.
+Unit tests and simulations fail when a traceback is logged that they do not provoke, so no bug stays hidden.
 """
 
 import logging
@@ -20,30 +20,30 @@ from dataclasses import dataclass
 
 import trio
 
-PAUSE_SECONDS = 1.0  # before a task begins again: a mistake that it meets each time must not keep the loop busy
+PAUSE_SECONDS = 1.0  # before a failed task begins again: a bug that strikes each time must not keep the loop busy
 
 
 @dataclass(slots=True)
 class Attempt:
-    """How a block ended."""
+    """Whether a `contained` block ended with an unexpected exception."""
 
     failed: bool = False
 
 
 @contextmanager
 def contained(logger: logging.Logger, message: str, *args: object) -> Iterator[Attempt]:
-    """Log an unexpected exception with this message, and go on behind the block. Cancellation passes."""
+    """Log an unexpected exception of the block with this message, and continue after the block."""
     attempt = Attempt()
     try:
         yield attempt
+    # `trio.Cancelled` is a BaseException and passes.
     except Exception:
         logger.exception(message, *args)
         attempt.failed = True
 
 
 async def kept_up(logger: logging.Logger, what: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run a task; after a mistake of ours it begins again. For tasks that look at what there is, and so lose nothing
-    by that."""
+    """Call `run` until it returns; after an unexpected exception, again. `run` must lose nothing by a new beginning."""
     while True:
         with contained(logger, "%s: begins again", what) as attempt:
             await run()

@@ -1,6 +1,6 @@
-"""Answers that many clients ask for alike, kept as bytes for as long as they are true.
+"""`Kept`: a cache of encoded responses that many clients request alike, such as Metadata of all topics.
 
-What all of them share is one object, however many clients it is being sent to.
+All clients share one bytes object, however many of them it is being sent to.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -8,48 +8,51 @@ from typing import NamedTuple
 
 import trio
 
-FORMS_MAX = 16  # versions and listeners that are asked for at the same time
-KEPT_BYTES_MAX = 32 << 20  # of all of them
+FORMS_MAX = 16  # cached responses: combinations of versions and listeners that clients use at the same time
+KEPT_BYTES_MAX = 32 << 20  # all cached responses together
 
 
 class Encoded(NamedTuple):
-    """The body of an answer: its bytes, in pieces that are not copied."""
+    """The encoded body of a response, in pieces; large pieces are sent without a copy."""
 
     pieces: tuple[bytes, ...]
 
 
 class _Making:
-    """One that is being made: all who ask meanwhile wait for it."""
+    """A response that is being made; all requests for it wait for `ended`."""
 
     def __init__(self) -> None:
-        self.made: bytes | None = None
+        self.made: bytes | None = None  # stays None when making it failed or was cancelled
         self.ended = trio.Event()
 
 
 class Kept:
-    """What was made, by all that it depends on beside the state that `clear` is called for."""
+    """Responses by key: everything that they depend on except the state whose changes call `clear`."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, bytes] = {}
         self._making: dict[Hashable, _Making] = {}
 
     def clear(self) -> None:
-        """The state has changed: nothing that was made, or is being made, is given to those who ask from now on."""
+        """Drop all responses after the state changed; requests from now on get newly made ones."""
+        # A response that is being made goes to the requests that wait for it already, and is not kept: `_make` finds
+        # that it is no longer in `_making`.
         self._made, self._making = {}, {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
-        """What is kept under this key, or is made now; it is kept if the state does not change in between."""
+        """The response under this key. Calls `make` if there is none; raises what `make` raises."""
         while True:
             kept = self._made.get(key)
             if kept is not None:
                 return kept
             making = self._making.get(key)
+            # After a change many clients ask at once: one of them makes the response, the others wait.
             if making is None:
                 return await self._make(key, make)
             await making.ended.wait()
             if making.made is not None:
                 return making.made
-            # Who made it was given up: this one does.
+            # The request that made it failed or was cancelled: the first one that continues here makes it.
 
     async def _make(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
         making = self._making[key] = _Making()

@@ -1,7 +1,7 @@
-"""The broker's metadata cache: the cluster exactly as UpdateMetadata described it (reference B.8).
+"""The broker's metadata cache: the cluster as the controller's UpdateMetadata requests describe it (reference B.8).
 
-Metadata, FindCoordinator and DescribeCluster are answered from here, never from the store: every broker gives the
-answer that the controller last gave it. A partition whose leader is `LEADER_DURING_DELETE` leaves the cache.
+Metadata, FindCoordinator and DescribeCluster are answered from here, never from the store. `apply` takes over an
+UpdateMetadata; `changed` waits for the next one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
-FAREWELL_SECONDS = 3.0  # clients that wait for a leader ask at least once a second
+FAREWELL_SECONDS = 3.0  # departed brokers stay in responses; clients that wait for a leader ask at least once a second
 
 
 class BrokerInfo(NamedTuple):
@@ -28,7 +28,7 @@ class BrokerInfo(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """What the controller decided for one partition."""
+    """The state of one partition: broker ids, and the leader epoch."""
 
     leader_id: int
     leader_epoch: int
@@ -53,32 +53,36 @@ class ClusterMetadata:
         self.controller_id = -1
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
-        self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and when it went, by trio's clock
-        self.is_complete = trio.Event()  # once in a broker's life: all that existed at its start has arrived
-        self.answers = Kept()  # about all topics
-        self._names: dict[bytes, str] = {}
+        self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and the time of departure, on trio's clock
+        self.is_complete = trio.Event()  # set once: all topics that existed at the broker's start have arrived
+        self.answers = Kept()  # encoded Metadata responses for all topics
+        self._names: dict[bytes, str] = {}  # topic id -> name
         self._changed = trio.Event()
 
     def apply(self, request: m.UpdateMetadataRequest) -> list[TopicPartition]:
         """Take over one UpdateMetadata; returns the partitions that are being deleted."""
         self.controller_id = request.controller_id
+        # Each request has all live brokers, but only the partitions that changed.
         before, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
         for broker_id in before.keys() - self.brokers.keys():
             self._departed[broker_id] = (before[broker_id], trio.current_time())
         deleted = []
         for name, topic_id, state in partition_states(request):
+            # The controller is deleting the topic: clients must not see the partition any more.
             if state.leader == LEADER_DURING_DELETE:
                 self._forget(name, state.partition_index)
                 deleted.append(TopicPartition(name, state.partition_index))
             else:
                 self._store(name, topic_id, state)
+        # Last: those who wake must find all of the new state.
         self.answers.clear()
         self._changed.set()
         self._changed = trio.Event()
         return deleted
 
     def forget(self, topics: Iterable[TopicInfo]) -> list[TopicPartition]:
-        """Drop topics that do not exist any more; returns their partitions. One that was replaced stays."""
+        """Drop topics that do not exist any more; returns their partitions."""
+        # Compared by identity: since the caller looked, UpdateMetadata may have brought a new topic of the same name.
         dropped = [info for info in topics if self.topics.get(info.name) is info]
         partitions = [TopicPartition(info.name, index) for info in dropped for index in info.partitions]
         for each in partitions:
@@ -90,7 +94,7 @@ class ClusterMetadata:
         return partitions
 
     async def changed(self) -> None:
-        """Wait for the next UpdateMetadata."""
+        """Wait for the next change: an UpdateMetadata, or topics that `forget` dropped."""
         await self._changed.wait()
 
     def topic_name(self, topic_id: bytes) -> str | None:
@@ -98,22 +102,23 @@ class ClusterMetadata:
         return self._names.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """One partition's state, or None when this broker has not heard of it."""
+        """One partition's state, or None when the cache does not have it."""
         info = self.topics.get(topic)
         return info.partitions.get(partition) if info else None
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Every partition that this broker has heard of."""
+        """Every partition in the cache."""
         for name, topic in self.topics.items():
             for index in topic.partitions:
                 yield TopicPartition(name, index)
 
     def brokers_to_tell(self) -> list[BrokerInfo]:
-        """The brokers in a response: the live ones, and for a short while those that have just gone.
+        """The brokers in a Metadata response: the live ones, and those that departed within FAREWELL_SECONDS.
 
-        librdkafka drops a broker that is missing in a response before it moves that broker's partitions to the leaders
-        that the same answer names, and then has lost sight of them for a second. Kafka tells of live brokers only.
+        Kafka names live brokers only.
         """
+        # librdkafka drops a broker that is missing in a response before it moves that broker's partitions to the new
+        # leaders in the same response. It then has no leader for these partitions for a second.
         expired = trio.current_time() - FAREWELL_SECONDS
         self._departed = {
             broker_id: (info, since)
@@ -123,7 +128,7 @@ class ClusterMetadata:
         return [*self.brokers.values(), *(info for info, _ in self._departed.values())]
 
     def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
-        """Where `broker_id` is reached by clients of `listener`; None when it is not alive or has no such listener."""
+        """The broker's address on this listener; None when it is not alive or has no such listener."""
         broker = self.brokers.get(broker_id)
         return broker.endpoints.get(listener) if broker else None
 
@@ -136,6 +141,7 @@ class ClusterMetadata:
 
     def _store(self, name: str, topic_id: bytes, state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> None:
         topic = self.topics.get(name)
+        # Another id means a deleted topic whose name was taken again: none of its partitions may stay.
         if topic is None or topic.topic_id != topic_id:
             if topic is not None:
                 self._names.pop(topic.topic_id, None)
@@ -163,7 +169,7 @@ class ClusterMetadata:
 def partition_states(
     request: m.UpdateMetadataRequest,
 ) -> Iterator[tuple[str, bytes, m.UpdateMetadataRequest.UpdateMetadataPartitionState]]:
-    """Topic, its id, and a partition's state; in versions before 5 they are not grouped by topic."""
+    """(topic name, topic id, partition state) for each partition; versions before 5 do not group them by topic."""
     for topic in request.topic_states:
         for state in topic.partition_states:
             yield topic.topic_name, topic.topic_id, state

@@ -1,10 +1,8 @@
 """Sockets (edge): the only file of the broker that touches them.
 
-`Stream` is what a connection needs of a socket: receive some, send all, send a slice of a file, close. It sits on a
-plain non-blocking socket with trio's `wait_readable` and `wait_writable`: a connection here has one task, so there is
-no other sender, and a send that succeeds at once needs no turn of the scheduler.
-
-A simulated world replaces `Net` alone (`listen`, `connect`).
+`Stream` is one connection, `Listener` one bound address, and `Net` makes both (`connect`, `listen`). A simulated world
+replaces `Net`. `OsStream`, `OsListener` and `OsNet` use plain non-blocking sockets with trio's `wait_readable` and
+`wait_writable`: one task alone uses a stream, so the locks and checkpoints of trio's `SocketStream` are not needed.
 """
 
 import errno
@@ -22,16 +20,16 @@ from barnabas.storage.disk import FileSlice, StorageError
 
 logger = logging.getLogger(__name__)
 
-Address = tuple[int, tuple[object, ...]]  # family, and host, port and more as the operating system wants it
+Address = tuple[int, tuple[object, ...]]  # family, and the socket address: host, port, for IPv6 also flow and scope
 
-SENDFILE_BYTES_MAX = 1 << 20  # a call must not hold the loop: 1 MiB is about a quarter of a millisecond
-ACCEPT_PAUSE_SECONDS = 0.1  # out of descriptors: wait until one is closed, instead of ending the listener
-# Descriptors that connections leave to files, a share of the limit within bounds: a checkpoint or a segment that finds
-# none fails like a broken disk, and takes its log directory offline.
+SENDFILE_BYTES_MAX = 1 << 20  # one call must not hold the loop: 1 MiB takes about a quarter of a millisecond
+ACCEPT_PAUSE_SECONDS = 0.1  # between looks for a free descriptor; `accept` would fail at once, again and again
+# Descriptors reserved for files: a share of RLIMIT_NOFILE within bounds. A checkpoint or a segment that gets none fails
+# like a broken disk, and takes its log directory offline.
 DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-# What accept(2) reports of the connection that it would have returned: Linux passes on errors that are already pending
-# on it. Not every system knows all of them.
+# Errors of accept(2) that concern the new connection, not the listener: Linux passes on errors that are pending on it.
+# Not every system defines all of them.
 CONNECTION_GONE = frozenset(
     getattr(errno, name)
     for name in (
@@ -54,51 +52,52 @@ CONNECTION_GONE = frozenset(
     )
     if hasattr(errno, name)
 )
-HANG_UP = getattr(select, "POLLRDHUP", 0)  # Linux: the other side sends no more, whatever is still to be read
+HANG_UP = getattr(select, "POLLRDHUP", 0)  # Linux: the peer closed its sending side; set even while data is unread
 
 NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
-WILDCARD_ADDRESSES: Sequence[Address] = (  # the first takes IPv4 too, as in Java
+WILDCARD_ADDRESSES: Sequence[Address] = (  # "::" accepts IPv4, too (dual stack, as in Java); "0.0.0.0" without IPv6
     (socket.AF_INET6, ("::", 0)),
     (socket.AF_INET, ("0.0.0.0", 0)),
 )
-MAPPED_PREFIX = "::ffff:"  # how an IPv4 peer of an IPv6 socket is written
+MAPPED_PREFIX = "::ffff:"  # of an IPv4 peer's address on an IPv6 socket
 FREE_PORT_ATTEMPTS = 10
 RESOLVING_THREADS = 4
 
 
 class ConnectionLost(Exception):
-    """The other side is gone; the connection's task ends."""
+    """The peer closed or reset the connection, or cannot be reached."""
 
 
 class Stream(Protocol):
     """One connection's bytes, both ways. Not for concurrent use: a connection is one task."""
 
     peer_address: str
-    sent_bytes: int  # what the network took of this end's bytes so far: it grows while an answer leaves
+    sent_bytes: int  # bytes that the network has taken so far; grows while a response is being sent
 
     def has_hung_up(self) -> bool:
-        """Whether the other side is known to send no more, or to be gone. Takes nothing and does not wait."""
+        """Whether the peer is known to have closed its side, or to be gone. Consumes no bytes and does not wait."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """What has arrived, at most `max_bytes`; b"" at the end. ConnectionLost when it was reset.
+        """Wait for bytes and return at most `max_bytes`; b"" at the end of the stream. ConnectionLost after a reset.
 
-        Cancelled, it has taken nothing.
+        A cancelled call has consumed no bytes.
         """
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
-        """Send what the network takes at once, and return its size, 0 at worst. ConnectionLost as below."""
+        """Send without waiting; returns how many bytes the network took, 0 or more. ConnectionLost as `send_all`."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send everything. ConnectionLost when the other side is gone."""
 
     async def send_slice(self, piece: FileSlice) -> None:
-        """Send a slice of a file. ConnectionLost when the file is shorter than promised: its length is announced.
+        """Send a slice of a file. ConnectionLost also when the file ends before the slice does.
 
-        StorageError when the disk refuses to read it; then, too, nothing more can be sent.
+        StorageError when the disk cannot read it. After either error the connection must be closed: the frame's length
+        was sent already, so the peer cannot find the next frame.
         """
 
     def close(self) -> None:
-        """Close at once; whatever waits on the stream gets ConnectionLost."""
+        """Close at once; a task that waits on the stream gets ConnectionLost."""
 
 
 class Listener(Protocol):
@@ -111,7 +110,7 @@ class Listener(Protocol):
         """Accept for ever; each connection becomes a task `handle(stream)` in `nursery`."""
 
     def close(self) -> None:
-        """Stop listening; nothing happens the second time."""
+        """Stop listening; idempotent."""
 
 
 class Net(Protocol):
@@ -121,14 +120,14 @@ class Net(Protocol):
         """Bind and listen; port 0 picks a free one. OSError with the reason when that fails."""
 
     async def connect(self, host: str, port: int) -> Stream:
-        """Open a connection; ConnectionLost when no server answers."""
+        """Open a connection; ConnectionLost when the host has no address or no server answers."""
 
 
 class OsStream:
     """A `Stream` over a non-blocking socket.
 
-    Receiving gives other tasks a turn; sending does so only when the kernel's buffer is full, for the connection's loop
-    yields by itself (`connection.py`), and a turn costs as much as a small send.
+    `receive_some` is a checkpoint. `send_all` is one only when the kernel's buffer is full: a checkpoint costs as much
+    as a small send, and the connection's loop has its own (`connection.py`).
     """
 
     __slots__ = ("_socket", "peer_address", "sent_bytes")
@@ -140,11 +139,13 @@ class OsStream:
         self.sent_bytes = 0
 
     def has_hung_up(self) -> bool:
+        # Unlike a peek, POLLRDHUP sees a hang-up behind unread bytes, such as a pipelined request.
         if HANG_UP:
             look = select.poll()
             look.register(self._socket, HANG_UP)  # errors and resets are always reported
             return bool(look.poll(0))
-        try:  # elsewhere the end is seen only when everything before it was read
+        # Elsewhere the end of the stream is visible only after all bytes before it were read.
+        try:
             return self._socket.recv(1, socket.MSG_PEEK) == b""
         except BlockingIOError:
             return False
@@ -153,6 +154,7 @@ class OsStream:
 
     async def receive_some(self, max_bytes: int) -> bytes:
         waited = False
+        # First receive, then wait: a busy client's bytes are there already, and each wait costs more system calls.
         while True:
             try:
                 data = self._socket.recv(max_bytes)
@@ -165,8 +167,9 @@ class OsStream:
                 await trio.lowlevel.wait_readable(self._socket)
             except trio.ClosedResourceError as error:
                 raise ConnectionLost(str(error)) from error
+        # A client that always has bytes ready would keep the loop. Shielded, as a cancellation would lose the bytes.
         if not waited:
-            await trio.lowlevel.cancel_shielded_checkpoint()  # what was received may not be lost
+            await trio.lowlevel.cancel_shielded_checkpoint()
         return data
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
@@ -189,6 +192,7 @@ class OsStream:
 
     async def send_slice(self, piece: FileSlice) -> None:
         source = piece.file.fileno()
+        # A file of a simulated disk has no descriptor.
         if source is None:
             data = piece.read()
             if len(data) < piece.size_bytes:
@@ -204,17 +208,21 @@ class OsStream:
                 except BlockingIOError:
                     await trio.lowlevel.wait_writable(self._socket)
                     continue
+                # The file was truncated meanwhile. The length of the frame is sent already and cannot be corrected.
                 if sent == 0:
                     raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
                 position += sent
                 self.sent_bytes += sent
+                # A fast client takes all of a large slice without a wait.
                 await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError) as error:
-            if getattr(error, "errno", None) == errno.EIO:  # from sendfile it means the file: no socket reports it
+            # EIO of sendfile(2) concerns the file: no socket reports it. The caller takes the log directory offline.
+            if getattr(error, "errno", None) == errno.EIO:
                 raise StorageError(piece.file.path, "send", "EIO") from error
             raise ConnectionLost(str(error)) from error
 
     def close(self) -> None:
+        # Before the close: trio must stop polling the descriptor, whose number the next file may get.
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
 
@@ -250,8 +258,9 @@ class OsListener:
             try:
                 connected, address = bound.accept()
             except BlockingIOError:
-                continue  # it went away between the two
+                continue  # the connection went away after the wake-up
             except OSError as error:
+                # The connection stays in the backlog, so `wait_readable` returns at once: without a pause this spins.
                 if error.errno in OUT_OF_RESOURCES:
                     self._warn_of_pause()
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
@@ -264,7 +273,9 @@ class OsListener:
             except OSError:  # macOS refuses options on a connection that was reset meanwhile
                 connected.close()
                 continue
+            # In the caller's nursery: this one is cancelled at a stop, while accepted connections go on.
             nursery.start_soon(handle, OsStream(connected, address[0].removeprefix(MAPPED_PREFIX)))
+            # The operating system gives out the lowest free number, so a high one means that all below it are in use.
             if connected.fileno() >= kept_from:
                 self._warn_of_pause()
                 while self._lowest_free_descriptor() >= kept_from:
@@ -273,11 +284,11 @@ class OsListener:
     def _warn_of_pause(self) -> None:
         logger.warning(
             "accepting connections pauses until some close: the limit of open files is nearly used up",
-            extra={"peer": f"{self.host}:{self.port}"},  # as often as about one peer
+            extra={"peer": f"{self.host}:{self.port}"},  # rate-limits the line as if this were a peer
         )
 
     def _lowest_free_descriptor(self) -> int:
-        """What the next file or connection would get; the operating system gives out the lowest."""
+        """The descriptor that the next file or connection would get."""
         try:
             descriptor = os.dup(self._sockets[0].fileno())
         except OSError:
@@ -293,7 +304,7 @@ class OsListener:
 
 
 def first_kept_descriptor() -> int:
-    """Where the descriptors begin that connections leave to files."""
+    """The lowest descriptor that is reserved for files; connections pause accepting when they get it."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -311,6 +322,7 @@ class SocketBuffers:
         self.receive_bytes = receive_bytes
 
     def apply(self, connected: socket.socket) -> None:
+        # As in Kafka's SocketServer: small responses leave at once, and dead peers are found.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self.send_bytes > 0:
@@ -329,12 +341,13 @@ class OsNet:
         self.buffers = buffers
 
     async def listen(self, host: str, port: int, *, backlog: int) -> OsListener:
-        """On every address that the host has here, where Java takes the first; no host means all, IPv6 and IPv4."""
+        """Listen on every address of the host that this machine has (Java takes the first); "" is the wildcard."""
         addresses = await _addresses_of(host) if host else WILDCARD_ADDRESSES
         for attempt in range(FREE_PORT_ATTEMPTS):
             try:
                 bound = _bind(addresses, port, backlog, is_wildcard=not host)
-            except OSError as error:  # the port that was free at the first address may be taken at the second
+            except OSError as error:
+                # With port 0, the port that was free at the first address may be taken at the second: try another.
                 if port != 0 or error.errno != errno.EADDRINUSE or attempt == FREE_PORT_ATTEMPTS - 1:
                     raise
             else:
@@ -345,23 +358,22 @@ class OsNet:
         try:
             addresses = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             connected = await _connect_to_any(addresses)
-        except (OSError, UnicodeError) as error:  # the latter for what is no name at all
+        except (OSError, UnicodeError) as error:  # UnicodeError: the text is no valid host name
             raise ConnectionLost(f"{host}:{port}: {error}") from error
         self.buffers.apply(connected)
         return OsStream(connected, host)
 
 
 async def _addresses_of(host: str) -> list[Address]:
-    """Each address of a host, once."""
+    """The addresses of a host, without duplicates, in the resolver's order."""
     found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
 
 
 def _bind(addresses: Sequence[Address], port: int, backlog: int, *, is_wildcard: bool) -> list[socket.socket]:
-    """Listening sockets at these addresses, all on one port; of a wildcard the first that works, which has them all.
+    """Listening sockets at these addresses, all on one port; for a wildcard one socket, the first that works.
 
-    Addresses that this machine does not have (a name's IPv6 address, where IPv6 is switched off) are left out, unless
-    that leaves none.
+    OSError when an address is taken, or when this machine has none of them.
     """
     bound: list[socket.socket] = []
     missing: OSError | None = None
@@ -369,14 +381,17 @@ def _bind(addresses: Sequence[Address], port: int, backlog: int, *, is_wildcard:
         try:
             bound.append(_listen_at(address, port, backlog))
         except OSError as error:
+            # An address that this machine lacks is left out, such as a name's IPv6 address where IPv6 is disabled.
             if error.errno not in NO_SUCH_ADDRESS:
                 for other in bound:
                     other.close()
                 raise
             missing = error
             continue
+        # "::" covers IPv4 as well; "0.0.0.0" on the same port would then be in use.
         if is_wildcard:
             break
+        # Port 0: the other addresses get the port that the first one drew.
         port = bound[0].getsockname()[1]
     if not bound:
         raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
@@ -388,6 +403,7 @@ def _listen_at(address: Address, port: int, backlog: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setblocking(False)
+        # A restarted broker must not wait for connections of its previous life in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -413,8 +429,8 @@ async def _connect_to_any(addresses: Sequence[tuple[int, int, int, str, object]]
     raise failure
 
 
-# Clients choose the names, and one without an answer takes a thread for half a minute: that must be no thread of those
-# that the disk's work needs.
+# Clients choose the names, and a name without an answer takes a thread for half a minute. A limiter of its own keeps
+# these threads from the work of the disk.
 _resolving: trio.lowlevel.RunVar[trio.CapacityLimiter | None] = trio.lowlevel.RunVar("resolving", None)
 
 

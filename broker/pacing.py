@@ -1,14 +1,11 @@
-"""Work that may be long, in steps: no step may hold the loop for long, and no client's work all threads.
+"""Splits long work into steps, so that no step holds the event loop for long and no client's work holds all threads.
 
-`paced` is for loops on the event loop, `pause_after` for what takes the time of several rows. They count together,
-whatever stands in what: it is a step of the loop that may not be long, not a request. `complete` is for work whose cost
-is not known before it is done, such as checking a compressed batch: it is written as a generator that yields after each
-bounded step (about a millisecond: so many bytes or fields, not so much time, so that a run is repeatable).
+`paced` paces loops on the event loop, and `pause_after` counts work that takes the time of several rows.
 
-What such work holds between its steps adds up, for as many works are begun as there are clients that ask. So steps
-yield how many bytes are held from there on, where they are many (`Steps`), and of works that hold much `ROOMS` says how
-many go on at a time; the others wait in order. A work may need a larger room later, and keeps the smaller one: rooms
-are entered in the order of their sizes, so there is no deadlock.
+`complete` runs work whose cost is not known in advance, such as checking a compressed batch. The work is a generator of
+the type `Steps`: it yields after each bounded step of about a millisecond. A step is bounded by bytes or fields, not by
+time, so that a run is repeatable. It yields how many bytes it holds between its steps, if they are many; `ROOMS` limits
+how many works that hold much memory go on at a time.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -20,14 +17,14 @@ from barnabas.storage.disk import InThread
 from barnabas.wire.compression import HELD_FREE_BYTES
 from barnabas.wire.records import Steps
 
-INLINE_STEPS = 1  # what ends within these needs no thread, and so no hop of 100 µs to one
-FIRST_SLICE_STEPS = 16  # in a thread, enough for a batch of the usual megabyte: each slice costs a hop
-STEPS_AT_A_TIME = 4  # from then on: the thread serves others in between
+INLINE_STEPS = 1  # run on the event loop: work that ends within them saves the hop of 100 µs to a thread
+FIRST_SLICE_STEPS = 16  # of the first slice in a thread: enough for a batch of 1 MB, as each slice costs a hop
+STEPS_AT_A_TIME = 4  # of later slices: the thread serves other work in between
 
-ROWS_AT_A_TIME = 200  # rows of an answer, at one to five microseconds each
+ROWS_AT_A_TIME = 200  # rows between two checkpoints, at 1 to 5 µs each
 
-# Works that hold up to so many bytes, and how many of them go on at a time: 200 MB together. The first is that of a
-# megabyte as clients mean it, with a window of zstd's level 3 or a block of lz4.
+# (bytes that one work may hold, works at a time): 200 MB together. The first room fits a batch of 1 MB as ordinary
+# clients compress it, with a window of zstd's level 3 or a block of lz4.
 ROOMS = ((8 << 20, 12), (1 << 62, 3))
 
 Each = TypeVar("Each")
@@ -35,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class _Pace:
-    """How many rows were handled since `paced` last gave the loop back."""
+    """How many rows were handled since the last checkpoint of `paced` or `pause_after`."""
 
     __slots__ = ("rows",)
 
@@ -43,13 +40,14 @@ class _Pace:
         self.rows = 0
 
 
+# One count for the whole run, not one for each loop: nested and short loops add up to one long step of the event loop.
 _pace: trio.lowlevel.RunVar[_Pace] = trio.lowlevel.RunVar("pace")
 
 
 async def paced(rows: Iterable[Each], cost: int = 1) -> AsyncIterator[Each]:
-    """These, one after the other; each takes the time of `cost` rows.
+    """Iterate over `rows` with checkpoints; each element counts as `cost` rows.
 
-    Others run in between, so no other code may change `rows`.
+    Other tasks run in between, so no other code may change `rows`.
     """
     pace = _pace_of_run()
     for row in rows:
@@ -61,13 +59,13 @@ async def paced(rows: Iterable[Each], cost: int = 1) -> AsyncIterator[Each]:
 
 
 def portions(rows: Sequence[Each], count: int) -> Iterator[Sequence[Each]]:
-    """So many of them at a time."""
+    """Slices of `rows` with at most `count` elements."""
     for start in range(0, len(rows), count):
         yield rows[start : start + count]
 
 
 async def pause_after(rows: int) -> None:
-    """The time of so many rows has passed: others run now, if it was enough since they last could."""
+    """Count work that takes the time of `rows` rows; a checkpoint when ROWS_AT_A_TIME is reached."""
     pace = _pace_of_run()
     pace.rows += rows
     if pace.rows >= ROWS_AT_A_TIME:
@@ -88,26 +86,27 @@ _rooms: trio.lowlevel.RunVar[tuple[trio.Semaphore, ...]] = trio.lowlevel.RunVar(
 
 
 class _Held:
-    """What a work may hold, and the rooms that it is in."""
+    """The memory limit of one work, and the rooms that it has entered."""
 
     def __init__(self) -> None:
         self.bytes_max = HELD_FREE_BYTES
         self._rooms: list[trio.Semaphore] = []
 
     async def grow(self, size_bytes: int) -> None:
-        """Wait until it may hold so much."""
+        """Enter the room for `size_bytes`; waits while it is full, in order."""
         try:
             rooms = _rooms.get()
         except LookupError:
             rooms = tuple(trio.Semaphore(places) for _, places in ROOMS)
             _rooms.set(rooms)
         number = next(number for number, (bytes_max, _) in enumerate(ROOMS) if size_bytes <= bytes_max)
+        # A work that grows keeps its smaller room. All works enter rooms in ascending order, so there is no deadlock.
         await rooms[number].acquire()
         self._rooms.append(rooms[number])
         self.bytes_max = ROOMS[number][0]
 
     def release(self) -> None:
-        """It holds nothing any more."""
+        """Leave all rooms: the work has ended."""
         for room in self._rooms:
             room.release()
 
@@ -117,17 +116,19 @@ class _Ended(NamedTuple):
 
 
 async def complete(steps: Steps[Result], in_thread: InThread) -> Result:
-    """What the work returns: its first steps run here, the others in a thread, a few at a time.
+    """The result of the work: its first step runs here, the others in a thread, a few at a time.
 
-    What it raises is raised. Where the caller is cancelled between two slices, the work is closed.
+    Raises what the work raises. If the caller is cancelled between two slices, the work is closed.
     """
     held = _Held()
     try:
         ended, count = _advance(steps, INLINE_STEPS, held.bytes_max), FIRST_SLICE_STEPS
-        if not isinstance(ended, _Ended) and ended > held.bytes_max:  # it has only asked, so far
+        # The work has only announced its memory, and done nothing yet: the first step still runs without a thread.
+        if not isinstance(ended, _Ended) and ended > held.bytes_max:
             await held.grow(ended)
             ended = _advance(steps, INLINE_STEPS, held.bytes_max)
         while not isinstance(ended, _Ended):
+            # Waited for outside the thread: a thread that waits for memory could not serve the works that hold it.
             if ended > held.bytes_max:
                 await held.grow(ended)
             ended, count = await in_thread(_advance, steps, count, held.bytes_max), STEPS_AT_A_TIME
@@ -138,14 +139,17 @@ async def complete(steps: Steps[Result], in_thread: InThread) -> Result:
 
 
 def complete_inline(steps: Steps[Result]) -> Result:
-    """The same here and now, for those who are in a thread already, and for tests."""
+    """The result of the work, without checkpoints: for callers in a thread, and for tests."""
     while not isinstance(ended := _advance(steps, STEPS_AT_A_TIME, ROOMS[-1][0]), _Ended):
         pass
     return ended.value  # type: ignore[return-value]  # as in `complete`
 
 
 def _advance(steps: Steps[Result], count: int, bytes_max: int) -> _Ended | int:
-    """Run so many steps, or until more is held than may be; the result where that was the end, else what is held."""
+    """Run at most `count` steps; stops when the work holds more than `bytes_max`.
+
+    Returns the result in `_Ended`, or how many bytes the work holds now.
+    """
     held_bytes = 0
     try:
         for _ in range(count):

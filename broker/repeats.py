@@ -1,7 +1,7 @@
-"""What one request names several times.
+"""Names that one request repeats.
 
-Where Kafka answers it as often as it is named, so do we, but a few times only: an answer about a group or a broker has
-hundreds of kilobytes, and to name it again takes ten bytes.
+Kafka answers a repeated group or broker as often as the request names it. Barnabas does so REPEATS_MAX times only: a
+repeat takes ten bytes in the request, and hundreds of kilobytes in the response.
 """
 
 from collections import Counter
@@ -11,21 +11,21 @@ from typing import TypeVar
 from barnabas.broker.pacing import paced
 from barnabas.wire.errors import ErrorCode, Refuse
 
-REPEATS_MAX = 10  # in one request; no client is known that repeats at all
-SET_SIZE_MAX = 1 << 15
+REPEATS_MAX = 10  # in one request; no known client repeats a name at all
+SET_SIZE_MAX = 1 << 15  # elements of one set in `Seen`
 
 Named = TypeVar("Named", bound=Hashable)
 
 
 class Repeats:
-    """Counts them in one request."""
+    """Counts the repeated names of one request."""
 
     def __init__(self) -> None:
         self._named: set[Hashable] = set()
         self._left = REPEATS_MAX
 
     def note(self, name: Hashable) -> None:
-        """Another one is going to be answered; Refuse with INVALID_REQUEST where too many were named before."""
+        """Count a name before it is answered; Refuse with INVALID_REQUEST above REPEATS_MAX repeats in all."""
         if name in self._named:
             self._left -= 1
             if self._left < 0:
@@ -34,13 +34,14 @@ class Repeats:
 
 
 class Seen:
-    """Integers, in sets that stay small: one of 200,000 takes 10 ms when it grows."""
+    """A growing set of integers that never holds the event loop for long."""
 
     def __init__(self) -> None:
+        # Several sets of bounded size: a single set of 200,000 elements takes 10 ms when it grows.
         self._sets: list[set[int]] = [set()]
 
     def take_new(self, numbers: Iterable[int]) -> Iterator[int]:
-        """Those that were not there, each once; now they are."""
+        """Add these numbers, and yield those that are new, each once."""
         for number in numbers:
             if not any(number in known for known in self._sets):
                 if len(self._sets[-1]) == SET_SIZE_MAX:
@@ -50,7 +51,7 @@ class Seen:
 
 
 async def counted(names: Iterable[Named]) -> Counter[Named]:
-    """How often each is named."""
+    """How often each name occurs; with checkpoints."""
     times: Counter[Named] = Counter()
     async for name in paced(names):
         times[name] += 1

@@ -1,8 +1,8 @@
-"""Rows of an answer that are made when they are encoded, and not kept.
+"""`Rows`: the rows of a response, each of which is made when it is encoded, and not kept.
 
-A request of four bytes a partition may be answered with hundreds of thousands of rows. As objects they would take ten
-times the memory of the request, and to free them would be one step of the event loop, ten milliseconds for 100,000. The
-encoder goes over them in steps.
+A request of four bytes a partition may be answered with hundreds of thousands of rows. All rows as objects would take
+ten times the memory of the request, and to free 100,000 of them would hold the event loop for 10 ms. The encoder
+iterates over `Rows` in steps.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -13,7 +13,10 @@ Row = TypeVar("Row")
 
 
 class Rows(Sequence[Row]):
-    """What `make` makes of each of these, which must not change any more."""
+    """A sequence of `make(each)` for each element of `of`, which must not change any more.
+
+    Each iteration makes the rows again. Indexing makes all of them.
+    """
 
     def __init__(self, of: Collection[Each], make: Callable[[Each], Row]) -> None:
         self._count = len(of)

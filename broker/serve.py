@@ -153,7 +153,7 @@ async def _serve(
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
             # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
-            # that roles need. Their state cannot be rebuilt, so their failure ends the broker.
+            # that roles need. A bug may leave their state half changed, so their failure ends the broker.
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
@@ -468,8 +468,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
-                # While connections are still served: followers must fetch what the new leaders need to have, and
-                # clients are redirected instead of refused.
+                # Connections are still served meanwhile: clients are redirected to the new leaders, not refused.
                 await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_peer)
             accepting.cancel_scope.cancel()
         for listener in listeners.values():

@@ -1,7 +1,8 @@
-"""Notices steps that hold the event loop for too long.
+"""Detects steps that hold the event loop for too long.
 
-While one task's step runs, no other client is served. The instrument times every step; one above `STEP_LIMIT_SECONDS`
-is counted, and logged with the task's name and the innermost line it stopped at, at most once in ten seconds.
+While one task's step runs, no other client is served. The Trio instrument times every step. A step above
+STEP_LIMIT_SECONDS is counted, and logged with the task's name and the innermost line at which the step ended, at most
+once in LOG_INTERVAL_SECONDS.
 """
 
 import logging
@@ -16,12 +17,13 @@ LOG_INTERVAL_SECONDS = 10.0
 
 
 class Watchdog(trio.abc.Instrument):
-    """Counts long steps; `longest_seconds` is the longest one so far."""
+    """Counts the steps above STEP_LIMIT_SECONDS; `longest_seconds` is the longest step of these."""
 
     def __init__(self) -> None:
         self.long_steps = 0
         self.longest_seconds = 0.0
-        self._began = time.perf_counter()  # it is installed in the middle of a step, whose end it will see
+        # The instrument is added in the middle of a step: it sees the end of that step without its beginning.
+        self._began = time.perf_counter()
         self._logged_at = float("-inf")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
@@ -29,6 +31,7 @@ class Watchdog(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         now = time.perf_counter()
+        # Called tens of thousands of times a second: everything else is in `_note`.
         if now - self._began > STEP_LIMIT_SECONDS:
             self._note(task, now, now - self._began)
 
@@ -47,7 +50,8 @@ class Watchdog(trio.abc.Instrument):
 
 
 def _where(task: trio.lowlevel.Task) -> str:
-    """The innermost line at which the task waits now."""
+    """The innermost line at which the task waits after the step; the long work is somewhere before it."""
+    # A task that has ended has no frames.
     line = "its end"
     for frame, number in task.iter_await_frames():
         line = f"{frame.f_code.co_filename}:{number}"

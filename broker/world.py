@@ -1,9 +1,8 @@
-"""What the broker is given of the outside world, in one value.
+"""`World`: the broker's access to time, randomness, disk, network, store and threads, in one value.
 
-Every part reaches time, chance, disk, network, store and threads through the `World` it was handed. The real one is
-built by the command line; a simulated one, with virtual time and one seed, runs the same code. Durations and deadlines
-are on trio's clock (`trio.current_time()`); `now_ms` is the broker's wall clock and goes only into records, files and
-comparisons with them.
+`real_world` makes the operating system's; a simulated world, with virtual time and one seed, runs the same code.
+Durations and deadlines use trio's clock (`trio.current_time()`). `now_ms` is the wall clock; it goes only into records,
+files and comparisons with them.
 """
 
 import logging
@@ -20,11 +19,11 @@ from barnabas.storage.disk import Disk, InThread, OsDisk
 
 logger = logging.getLogger(__name__)
 
-# The operating system starts no further thread, as where a container's limit of processes is reached: others end soon.
+# Wait after a failure to start a thread (a container's process limit is reached): other threads end soon.
 THREAD_PAUSE_SECONDS = 0.1
-NO_THREAD = "can't start new thread"  # all that Python says of it: a RuntimeError as any other
+NO_THREAD = "can't start new thread"  # Python raises a plain RuntimeError; only its text names this cause
 
-# One keeps a second core busy while the loop has the first; with two, short work need not wait for a long slice.
+# One thread uses a second core while the event loop uses the first. With two, short work passes a long slice.
 REQUEST_THREADS = 2
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
@@ -34,7 +33,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class StoreConfig(Protocol):
-    """What the configuration says of the metadata store."""
+    """The properties of the metadata store."""
 
     @property
     def zookeeper_connect(self) -> str | None: ...
@@ -47,20 +46,20 @@ class StoreConfig(Protocol):
 
 
 class OpenStore(Protocol):
-    """Open the metadata store that the configuration names; `embedded_path` is where the embedded one lives."""
+    """Opens the metadata store that the configuration names; `embedded_path` is the file of the embedded store."""
 
     def __call__(self, config: StoreConfig, embedded_path: str) -> Awaitable[MetadataStore]: ...
 
 
 class World(NamedTuple):
-    """Time, chance, disk, network, store and threads.
+    """Time, randomness, disk, network, store and threads.
 
-    `in_thread` is for the disk and the store, and never waits behind work of clients. `in_request_thread` is for work
-    whose cost a client chooses (checking, decoding, encoding, searching): its threads are few, and first come first
-    served, so such work waits for other work of its kind alone. Long work goes there a slice at a time
-    (`pacing.complete`), or one client's would hold back everybody's.
-    `boot_id` names the machine's life since it was started, as far as that is known (`boot_mark.py`).
-    `watches_steps`: whether steps that hold the loop are looked for. In virtual time none takes any.
+    `in_thread` is for the disk and the store; it never waits behind work that clients cause. `in_request_thread` is for
+    work whose cost a client chooses (checking, decoding, encoding, searching). It has few threads, first come first
+    served, so such work waits only for work of its kind. Long work goes there in slices (`pacing.complete`), so that
+    one client's work does not delay that of all others.
+    `boot_id` identifies the current boot of the machine; None if unknown (`boot_mark.py`).
+    `watches_steps`: whether `watchdog.py` times the steps of the event loop. False in virtual time.
     """
 
     now_ms: Callable[[], int]
@@ -75,12 +74,12 @@ class World(NamedTuple):
 
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-    """`function(*args)` in one of trio's worker threads; never abandoned, for it may hold files."""
+    """`function(*args)` in one of trio's worker threads. A cancelled caller waits for its end: it may hold files."""
     return await _in_thread(None, function, *args)
 
 
 def request_threads() -> InThread:
-    """Worker threads for what clients ask for: `REQUEST_THREADS` at a time, the others wait in the order of asking."""
+    """An `in_request_thread`: runs REQUEST_THREADS functions at a time, the others wait in order."""
     limiter = trio.CapacityLimiter(REQUEST_THREADS)
 
     async def in_request_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
@@ -92,9 +91,10 @@ def request_threads() -> InThread:
 async def _in_thread(
     limiter: trio.CapacityLimiter | None, function: Callable[[*Arguments], Result], /, *args: *Arguments
 ) -> Result:
-    """`function(*args)` in a worker thread, as soon as there is one: a shortage delays work and fails none."""
+    """`function(*args)` in a worker thread. When no thread can be started, tries again until one can."""
     failures: list[Exception] = []
     while True:
+        # `_tried` raises nothing, so a RuntimeError here is Trio's, and `function` has not run yet.
         try:
             value = await trio.to_thread.run_sync(_tried, failures, function, args, limiter=limiter)
             break
@@ -111,11 +111,9 @@ async def _in_thread(
 def _tried(
     failures: list[Exception], function: Callable[[*Arguments], Result], args: tuple[*Arguments]
 ) -> Result | None:
-    """What the function returns; what it raises instead is the one element of `failures`.
-
-    An exception that Trio carried out of the thread would refer to itself, by way of Trio's frames. It would stay until
-    the next full collection, and with it all that the frames hold, such as the bytes of a request.
-    """
+    """The result of the function; or None, with the exception as the one element of `failures`."""
+    # An exception that Trio carries out of the thread refers to itself through Trio's frames. It would live until the
+    # next full garbage collection, with all that the frames hold, such as the bytes of a request.
     try:
         return function(*args)
     except Exception as error:
@@ -124,7 +122,8 @@ def _tried(
 
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-    """`function(*args)` here and now: for a world in memory, where nothing blocks."""
+    """`function(*args)` without a thread: for a world in memory, where nothing blocks."""
+    # A checkpoint, as a thread would be, and one that does not cancel after the function has begun.
     await trio.lowlevel.cancel_shielded_checkpoint()
     return function(*args)
 
@@ -135,11 +134,12 @@ def wall_clock_ms() -> int:
 
 
 def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thread: InThread | None = None) -> World:
-    """The operating system's world: ZooKeeper where one is configured, and else the embedded store."""
+    """The operating system's world. The store is ZooKeeper if `zookeeper.connect` is set, or else the embedded one."""
 
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         if config.zookeeper_connect is not None:
             return await _open_zookeeper(config, config.zookeeper_connect, in_thread)
+        # Each store is imported only if it is used: start-up time counts.
         from barnabas.controller.store.sqlitestore import open_sqlite_store
 
         return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)
@@ -157,7 +157,7 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thre
 
 
 def machine_boot_id() -> str | None:
-    """What the kernel drew when it was started (Linux); None where there is no such thing."""
+    """The random id that the Linux kernel makes at each boot; None on other systems."""
     try:
         with open(BOOT_ID_FILE, encoding="ascii") as file:
             return file.read().strip() or None

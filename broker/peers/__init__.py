@@ -1,1 +1,1 @@
-"""Requests to other brokers and to the controller."""
+"""Connections to other brokers and to the controller."""
