@@ -55,7 +55,7 @@ class ClusterMetadata:
         self.topics: dict[str, TopicInfo] = {}
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and the time of departure, on trio's clock
         self.is_complete = trio.Event()  # set once: all topics that existed at the broker's start have arrived
-        self.answers = Kept()  # encoded Metadata responses for all topics
+        self.answers = Kept()  # encoded topics of Metadata responses for all topics
         self._names: dict[bytes, str] = {}  # topic id -> name
         self._changed = trio.Event()
 
@@ -74,7 +74,7 @@ class ClusterMetadata:
                 deleted.append(TopicPartition(name, state.partition_index))
             else:
                 self._store(name, topic_id, state)
-        # Last: those who wake must find all of the new state.
+        # A new event for each change: a task that waits again must not return for this change.
         self.answers.clear()
         self._changed.set()
         self._changed = trio.Event()

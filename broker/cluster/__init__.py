@@ -1,1 +1,1 @@
-"""This broker as a member of its cluster: registration, topics, configuration in the metadata store."""
+"""This broker as a member of its cluster: what it reads from and writes to the metadata store."""

@@ -1,9 +1,9 @@
-"""The first thing that a broker does when it stops: hand over what it leads (ControlledShutdown, reference B.13).
+"""Controlled shutdown: the first step of a stop hands over the leadership of partitions (reference B.13).
 
-It asks the controller to move leadership to others in sync, again while the answer names partitions that it still
-leads, and goes on to stop in any case. A broker that knows of no other stops at once.
-The controller may be another broker, and may change meanwhile: the request goes to the next one, and when none answers
-for as long as a request may take, the broker stops.
+The broker asks the controller to move its leaderships to other in-sync replicas, and asks again while the response
+names partitions that it still leads. It stops in any case: after `controlled.shutdown.max.retries` attempts, or when no
+controller answers within `controller.socket.timeout.ms`. If the controller changes meanwhile, `ControllerPeer` sends
+the request to the new one.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Controller(Protocol):
-    """The way to the controller, whichever broker it is."""
+    """Sends a request to the current controller (`ControllerPeer`)."""
 
     async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
 
@@ -31,7 +31,8 @@ class Controller(Protocol):
 async def controlled_shutdown(
     config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: Controller
 ) -> None:
-    """Ask until nothing is left to hand over, or as often as is configured."""
+    """Ask the controller until nothing is left to hand over, or `controlled.shutdown.max.retries` times."""
+    # Without another live broker there is none to take over.
     if not config.controlled_shutdown_enable or metadata.brokers.keys() <= {replicas.broker_id}:
         return
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
@@ -39,6 +40,7 @@ async def controlled_shutdown(
             await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
         try:
             problem = await _ask(config, replicas, controller)
+        # `ControllerPeer` has already repeated the request until the deadline.
         except PeerLost as error:
             logger.warning("stopping though no controller answers: %s", error)
             return
@@ -50,13 +52,14 @@ async def controlled_shutdown(
 
 
 async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: Controller) -> str | None:
-    """One attempt: what is wrong or left, or None; PeerLost when no controller answers."""
+    """One attempt: None if all is handed over, or else what is wrong or left. PeerLost when no controller answers."""
     request = m.ControlledShutdownRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
     response = await controller.ask(request, config.controller_socket_timeout_ms)
     if not isinstance(response, m.ControlledShutdownResponse):
         raise TypeError(f"{response!r} answers ControlledShutdown")
     if response.error_code:
         return f"the controller answers {error_name(response.error_code)}"
+    # The other replicas of these are not in the ISR; they may catch up before the next attempt.
     if response.remaining_partitions:
         first = response.remaining_partitions[0]
         count = len(response.remaining_partitions)

@@ -1,14 +1,12 @@
-"""Topics that were deleted while this broker could not learn of it.
+"""Removes topics from the metadata cache that were deleted while this broker could not get the UpdateMetadata.
 
-A controller announces the deletion of a topic once, with UpdateMetadata. A broker without a session misses it, and so
-does one to which the request was still on its way when the controller died; the next controller does not know the topic
-any more. (Brokers with a replica are waited for and asked again, so only the metadata cache is concerned.) Such a topic
-would stay in this broker's metadata cache as long as it runs: offered to clients, and in the way of a new topic of that
-name.
+The controller announces a deletion once. A broker without a session misses it, and so does a broker whose request was
+on its way when the controller died: the next controller does not know the topic any more. Such a topic would stay in
+the metadata cache until the broker stops, offered to clients, and would block a new topic of the same name. Only the
+cache needs this: StopReplica is repeated until every broker with a replica has answered.
 
-So after each registration, and under each controller, a broker asks the store which of the topics that it knows still
-exist. A server of ZooKeeper may be behind the others, and would not know of a topic that has just been created,
-so it must catch up first.
+So `forget_deleted_topics` asks the store which topics of the cache still exist, after each registration and each change
+of the controller.
 """
 
 import logging
@@ -28,10 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 async def read_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
-    """The ids of those of these topics that exist now; None where a topic has none or its node cannot be read.
+    """Topic name -> topic id, for those of `topics` that exist; None if a topic has no id or its node is unreadable.
 
     Raises StoreError.
     """
+    # A ZooKeeper server may be behind the others, and would miss a topic that has just been created.
     await catch_up(store)
     existing = set(await store.children(paths.TOPICS))
     found = await read_topics(store, [name for name in topics if name in existing], None)
@@ -39,7 +38,7 @@ async def read_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[
 
 
 async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> dict[str, bytes | None]:
-    """The same; none of them when the store does not say."""
+    """The result of `read_topic_ids`; empty when the store is unavailable."""
     try:
         return await read_topic_ids(store, topics)
     except StoreError as error:
@@ -48,13 +47,15 @@ async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> d
 
 
 async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:
-    """Look after each registration and each change of the controller, until cancelled."""
+    """Check the cache after each registration and each change of the controller; until cancelled."""
     looked = None
     while True:
         life = replicas.controller_epoch, replicas.broker_epoch
+        # Each UpdateMetadata wakes this; most of them change neither epoch.
         if life == looked or not metadata.topics:
             await metadata.changed()
             continue
+        # Copied before the store is read: a topic that the cache gets meanwhile may be missing in the older answer.
         heard_of = dict(metadata.topics)
         try:
             await catch_up(store)
@@ -63,6 +64,7 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
             logger.debug("not asked which topics are left: %s", error)
             await trio.sleep(RETRY_SECONDS)
             continue
+        # The epochs from before the read: a change during it leads to another check.
         looked = life
         vanished = [info for name, info in heard_of.items() if name not in existing]
         for info in vanished:

@@ -1,18 +1,16 @@
-"""Configuration that changes while the broker runs: read at the start, and again whenever the store says so.
+"""Dynamic configuration: read from the store at the start, and again after each change notification.
 
 Theory of operation
 -------------------
-The broker that alters a configuration, any broker, writes the entity and a notification below /config/changes
-(`controller/admin/entity_configs.py`). Every broker watches that folder, takes the notifications that it has not seen,
-in order, and reads each entity that they name again, as it is by then. What was noted before the start is taken again:
-entities are read, not changed, so that costs a read and does no harm, and nothing falls between start and watch.
+Any broker that alters a configuration writes the entity, and then a notification below /config/changes
+(`controller/admin/entity_configs.py`). Every broker watches that node, takes new notifications in order, and reads each
+entity that they name. A starting broker takes all existing notifications: reading an entity twice does no harm, and no
+change is missed between the first read and the watch.
 
-Values need no further handing out: all code reads `BrokerConfig` and `TopicConfig` each time. Three things are more
-than a value: partitions whose `min.insync.replicas` fell may have more to commit, a controller that may now elect a
-replica out of sync must look for partitions without a leader, and other addresses to advertise are written into this
-broker's registration, from which the controller tells everybody.
+New values need no distribution: all code reads `BrokerConfig` and `TopicConfig` at each use. Three properties need an
+action beside that: `min.insync.replicas`, `unclean.leader.election.enable` and `advertised.listeners`.
 
-A notification lives for fifteen minutes; any broker removes it then, when it next looks.
+A notification expires after 15 minutes; any broker removes it when it next looks.
 """
 
 import logging
@@ -41,12 +39,12 @@ logger = logging.getLogger(__name__)
 NOTIFICATION = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 EXPIRY_MS = 15 * 60 * 1000
 RETRY_SECONDS = 1.0
-APPLIED_SECONDS_MAX = 5.0  # AlterConfigs waits so long for this broker to follow
+APPLIED_SECONDS_MAX = 5.0  # an AlterConfigs response waits at most this long until this broker uses the new values
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
 
 class BrokerConfigs:
-    """What the store says of this broker, and of all brokers."""
+    """The configuration of this broker in the store: its own entity, and the default for all brokers."""
 
     def __init__(self, store: MetadataStore, config: "BrokerConfig", broker_id: int) -> None:
         self._store = store
@@ -54,16 +52,17 @@ class BrokerConfigs:
         self._broker_id = broker_id
 
     async def load(self) -> None:
-        """Read both and lay them over the static configuration; what cannot be used is left out with a line."""
+        """Read both entities and put them over the static configuration. Invalid values are logged and ignored."""
         cluster_wide = await self._read(DEFAULT_ENTITY, per_broker=False)
         per_broker = await self._read(str(self._broker_id), per_broker=True)
         try:
             self._config.update(cluster_wide=cluster_wide, per_broker=per_broker)
+        # Each value is valid alone, but they contradict each other or server.properties. The old values stay.
         except ConfigError as error:
             logger.error("what the store says of this broker contradicts its other settings: %s", error)
 
     def warnings(self) -> list[str]:
-        """What is set in the store and does not act."""
+        """A line for each property that is set in the store and has no effect."""
         layers = dict(self._config.layers())
         return [
             f"{BROKERS}/{name} in the store: {warning}"
@@ -80,9 +79,9 @@ class BrokerConfigs:
 
 
 class DynamicConfig:
-    """Follows the notifications."""
+    """Follows the change notifications, and applies the entities that they name."""
 
-    def __init__(  # the parts that a change concerns, by keyword
+    def __init__(
         self,
         store: MetadataStore,
         *,
@@ -100,11 +99,11 @@ class DynamicConfig:
         self._replicas = replicas
         self._candidate = candidate
         self._now_ms = now_ms
-        self._seen = -1  # the number of the last notification that was taken
-        self._applied = trio.Event()
-        self._touched = trio.Event()
+        self._seen = -1  # the number of the last notification that was applied
+        self._applied = trio.Event()  # set and replaced whenever `_seen` grows
+        self._touched = trio.Event()  # set by the store's watch, and when the session expires
         self._advertise: Callable[[], Awaitable[None]] | None = None
-        self._advertised = config.advertised_listeners  # what the registration says
+        self._advertised = config.advertised_listeners  # the value in the registration
         self._concerned: dict[str, Callable[[str], Awaitable[None]]] = {
             TOPICS: self._topic_changed,
             BROKERS: self._broker_changed,
@@ -116,21 +115,24 @@ class DynamicConfig:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Follow for ever; started when what was noted before has been taken.
+        """Follow until cancelled; `task_status` reports the start when the existing notifications are applied.
 
-        `advertise` writes what `advertised.listeners` says into this broker's registration.
+        `advertise` writes the value of `advertised.listeners` into this broker's registration.
         """
         self._advertise = advertise
+        # A new session has no watches: after an expiry the node must be read and watched again.
         self._store.on_expired(self._look_again)
         started = False
         while True:
+            # Before the read: a change during it sets the new event, and is found in the next round.
             self._touched = trio.Event()
             try:
                 await self._take(await self._store.children(paths.CONFIG_CHANGES, self._touched.set))
             except SessionExpired:
+                # During the start the candidate, which opens new sessions, does not run yet.
                 if not started:
                     await self._begin_session()
-                else:  # the candidate begins another one
+                else:
                     await trio.sleep(RETRY_SECONDS)
                 continue
             except StoreError as error:
@@ -143,7 +145,7 @@ class DynamicConfig:
             await self._touched.wait()
 
     async def _begin_session(self) -> None:
-        """Another session, while the broker starts: the candidate, which sees to that later, does not run yet."""
+        """Open a new session, or wait before the next attempt."""
         try:
             await self._store.renew()
         except StoreError as error:
@@ -154,7 +156,8 @@ class DynamicConfig:
         self._touched.set()
 
     async def await_applied(self, number: int) -> None:
-        """Wait until this broker has taken the notification, for a moment at most."""
+        """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""
+        # So that a client which describes the configuration after altering it sees the new value at this broker.
         with trio.move_on_after(APPLIED_SECONDS_MAX):
             while self._seen < number:
                 await self._applied.wait()
@@ -163,8 +166,10 @@ class DynamicConfig:
         numbers = numbered(names, NOTIFICATION)
         new = sorted(number for number in numbers if number > self._seen)
         entities = [await self._entity(numbers[number]) for number in new]
+        # An entity is read as it is now, so several notifications about it need one read.
         for entity in dict.fromkeys(entities):
             await self._apply(entity)
+        # After all of them: if the store fails in between, the next round applies them again.
         if new:
             self._seen = new[-1]
             self._applied.set()
@@ -172,8 +177,9 @@ class DynamicConfig:
         await self._remove_expired([numbers[number] for number in sorted(numbers)])
 
     async def _entity(self, name: str) -> str:
-        """Which entity a notification names; none ("") if it is gone or cannot be read."""
+        """The entity that a notification names, as type/name; "" if the notification is gone or malformed."""
         path = f"{paths.CONFIG_CHANGES}/{name}"
+        # Expired: another broker has removed it since its name was listed.
         try:
             data, _ = await self._store.get(path)
         except NoNode:
@@ -190,28 +196,34 @@ class DynamicConfig:
 
     async def _topic_changed(self, topic: str) -> None:
         overrides = await self._topic_configs.reload(topic)
+        # A lower min.insync.replicas may let the high watermark advance.
         self._replicas.reconfigured(topic)
+        # If this broker is the controller, it may now elect leaders outside the ISR for partitions without a leader.
         if overrides.get(UNCLEAN_ELECTION, "").strip().lower() == "true":
             self._candidate.unclean_election_allowed(topic)
 
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
+        # Compared, unlike for a topic: the action covers all topics, so only a change from false to true is worth it.
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         self._replicas.reconfigured(None)
         if self._config.unclean_leader_election_enable and not allowed:
             self._candidate.unclean_election_allowed(None)
         advertised = self._config.advertised_listeners
+        # The controller sends the addresses of the registration to all brokers. `_advertised` changes after the write,
+        # so a failed write is repeated.
         if advertised != self._advertised and self._advertise is not None:
             await self._advertise()
             self._advertised = advertised
 
     async def _remove_expired(self, names: list[str]) -> None:
-        """They are as old as their numbers are small, so the first that is young ends the search."""
+        """Remove the expired notifications among `names`, which are in ascending order of their numbers."""
         for name in names:
             path = f"{paths.CONFIG_CHANGES}/{name}"
             stat = await self._store.exists(path)
+            # Later numbers are younger, so the first one that has not expired ends the search.
             if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
                 return
             try:
@@ -222,5 +234,6 @@ class DynamicConfig:
 
 def _decode_change(data: bytes | None, path: str) -> ConfigChange:
     change = ConfigChange.decode(data, path)
-    check_path(node_of(f"{change.entity_type}/{change.entity_name}"))  # or the store refuses to look there
+    # A name that is no valid path would make the store raise at each look, and block all later notifications.
+    check_path(node_of(f"{change.entity_type}/{change.entity_name}"))
     return change

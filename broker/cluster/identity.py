@@ -1,9 +1,8 @@
-"""Who this broker is: its cluster's id and its own, agreed between the store, the configuration and the directories.
+"""Settles the cluster id and the broker id, from the store, the configuration and the log directories.
 
-The cluster id is in the store; the first broker of a cluster makes it. The broker id is configured, or was given out
-earlier and stands in `meta.properties`, or is generated: Kafka takes the version of `/brokers/seqid` after writing it
-and adds `reserved.broker.max.id`, so that generated ids never meet configured ones (reference A.2). A directory that
-belongs to another cluster or another broker is refused: serving it would mix two histories.
+The cluster id is in the store; the first broker of a cluster makes it. The broker id comes from `meta.properties` of
+the directories, from `broker.id`, or is generated (reference A.2). A directory of another cluster or another broker is
+refused: serving it would mix the records of two clusters or brokers.
 """
 
 import random
@@ -18,7 +17,7 @@ CLUSTER_ID_BYTES = 16
 
 
 class IdentityConflict(Exception):
-    """Store, configuration and log directories disagree about who this is; a person must decide."""
+    """Store, configuration and log directories disagree about the ids; an operator must decide."""
 
 
 class IdentityConfig(Protocol):
@@ -32,10 +31,12 @@ class IdentityConfig(Protocol):
 async def settle_identity(
     store: MetadataStore, config: IdentityConfig, rng: random.Random, stored: StoredIdentity | None
 ) -> StoredIdentity:
-    """Make the persistent parents and the cluster id where they are missing, and decide the ids.
+    """Decide the ids; creates the persistent nodes and the cluster id in the store if they are missing.
 
-    IdentityConflict when `stored` (from the log directories; None when they are new) names another cluster or broker.
+    IdentityConflict when `stored` (from the log directories; None when they are new) names another cluster or broker,
+    or when there is no broker id and none may be generated. StoreError.
     """
+    # Proposed without a look: brokers that start at the same time race, and NodeExists names the winner's id.
     proposed = paths.ClusterId(paths.new_cluster_id(rng.randbytes(CLUSTER_ID_BYTES)))
     parents = [Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)]
     for outcome in await store.batch([*parents, Create(paths.CLUSTER_ID, proposed.encode())]):
@@ -65,5 +66,7 @@ async def _broker_id(store: MetadataStore, config: IdentityConfig, stored: Store
         return config.broker_id
     if not config.broker_id_generation_enable:
         raise IdentityConflict("broker.id is not set, and broker.id.generation.enable is false")
+    # As in Kafka: each write raises the node's version, so no two brokers get the same id, and the offset keeps
+    # generated ids apart from configured ones.
     written = await store.set(paths.BROKER_SEQUENCE, b"")
     return config.reserved_broker_max_id + written.version

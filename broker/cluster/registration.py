@@ -1,14 +1,10 @@
-"""This broker's registration in the metadata store, in every session that it has there (reference A.1, A.3).
+"""This broker's registration, an ephemeral node in the metadata store, in each of its sessions (reference A.1, A.3).
 
-A broker registers when it is ready for what the controller will send. When the session expires the node is gone and the
-controller has elected other leaders; the broker goes on serving what it can meanwhile, opens another session, and
-registers again: with a new broker epoch, under which the controller sends it its roles again. The candidate does this,
-because a controller must resign before, and the next election comes after.
-
-A broker that was killed leaves its node for as long as its session lasts. Started again, it finds the node with its own
-id and its own address, which no other process can be listening on, and waits for the end of that session; Apache Kafka
-gives up at once. An id that another address is registered under, or an address with another id, is refused without
-waiting.
+`serve.py` calls `join` when the broker is ready for requests of the controller. After the session expires, the node is
+gone and the controller has elected other leaders; the broker serves what it can meanwhile. The candidate
+(`controller/candidate.py`) then opens a new session and calls `join_again`: the broker gets a new broker epoch, and the
+controller sends it its roles again. The candidate does this because a controller must resign before the registration,
+and the next election must come after it.
 """
 
 from collections.abc import Callable
@@ -27,11 +23,11 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.store.store import MetadataStore
 
-SESSIONS_WAITED = 1.5  # of the previous life's, which ends up to a tick of ZooKeeper's later than it should
+SESSIONS_WAITED = 1.5  # x zookeeper.session.timeout.ms: ZooKeeper may expire a session one tickTime late
 
 
 class Registration:
-    """Registers one broker, and knows what it said."""
+    """Registers one broker, and keeps the content of its registration."""
 
     def __init__(
         self, store: "MetadataStore", config: "BrokerConfig", replicas: "Replicas", now_ms: Callable[[], int]
@@ -42,22 +38,30 @@ class Registration:
         self._now_ms = now_ms
         self._kept: KeptData | None = None
         self._advertised: tuple[Endpoint, ...] = ()
-        self._session_id: int | None = None  # in which it was registered last
+        self._session_id: int | None = None  # of the last registration
 
     async def join(self, advertised: "tuple[Endpoint, ...]", kept: "KeptData") -> None:
-        """Register with these addresses, and what the log directories have kept. CannotRegister, StoreError."""
+        """Register for the first time, with these addresses and the result of the boot marks.
+
+        CannotRegister when another broker has the id or an address; StoreError.
+        """
         self._advertised, self._kept = advertised, kept
         while True:
             try:
                 return await self.join_again()
-            except SessionExpired:  # the candidate, which begins another one later, does not run yet
+            # The candidate, which opens new sessions later, does not run yet.
+            except SessionExpired:
                 await self._store.renew()
 
     async def join_again(self) -> None:
-        """Register with the last addresses: in a new session, with a new broker epoch."""
+        """Register with the current addresses; sets the new broker epoch. Errors as `join`."""
+        # A killed broker leaves its node until its session expires. A node with this id and these addresses can only be
+        # of an earlier process, as this one listens there, so it is waited for; Apache Kafka fails at once. A node with
+        # this id and other addresses, or the reverse, is refused without a wait. The embedded store has no such nodes.
         patience_ms = 0.0
         if self._config.zookeeper_connect is not None:
             patience_ms = SESSIONS_WAITED * self._config.zookeeper_session_timeout_ms
+        # Read before the registration: the session may be another one after it.
         session_id = self._store.session_id
         self._replicas.broker_epoch = await register_broker(
             self._store,
@@ -71,12 +75,12 @@ class Registration:
             await self._kept.note(self._replicas.broker_epoch)
 
     async def advertise(self, advertised: "tuple[Endpoint, ...]") -> None:
-        """Other addresses: written into the registration, from which the controller tells everybody."""
+        """Write these addresses into the registration; the controller sends them to all brokers. StoreError."""
         self._advertised = advertised
         try:
             await self._store.set(paths.broker(self._replicas.broker_id), self._registration().encode())
         except NoNode:
-            return  # not registered yet, or not any more: it will be with the new ones
+            return  # not registered at present: the next registration has the new addresses
 
     def _registration(self) -> BrokerRegistration:
         return BrokerRegistration(

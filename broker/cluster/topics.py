@@ -1,8 +1,8 @@
-"""Topics that this broker creates: those that CreateTopics names, those that are merely asked for, internal ones.
+"""Creates topics (CreateTopics, auto-creation, internal topics), adds partitions, and marks topics for deletion.
 
-With ZooKeeper's data model any broker may create a topic by writing it to the store; the controller notices and does
-the rest (reference A.4). This file joins the pure plan (`controller/admin/create_topics.py`) with what this broker
-knows: live brokers, configuration, and the metadata cache in which a new topic must appear.
+Any broker may create a topic by writing it to the store; the controller watches the store, and elects leaders
+(reference A.4). `Topics` combines the pure plan of `controller/admin/create_topics.py` with this broker's live brokers
+and configuration. Its `await_...` methods wait until the controller's result is in the metadata cache.
 """
 
 import logging
@@ -45,7 +45,7 @@ INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 
 
 class Topics:
-    """Plans and creates topics."""
+    """Plans, creates, grows and deletes topics. A method that is refused returns `TopicRefused`, and raises nothing."""
 
     def __init__(
         self, store: "MetadataStore", config: "BrokerConfig", metadata: "ClusterMetadata", world: "World"
@@ -56,7 +56,7 @@ class Topics:
         self._rng = world.rng
 
     def plan(self, new: NewTopic, rack_awareness: RackAwareness = RackAwareness.ENFORCED) -> TopicPlan | TopicRefused:
-        """Check a topic against everything but the names that are taken."""
+        """Check a topic and place its replicas. Existing topics are not looked at."""
         return plan_topic(
             new,
             brokers=self._racks(),
@@ -67,7 +67,8 @@ class Topics:
         )
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> CreatedTopic | TopicPlan | TopicRefused:
-        """Create a topic, or with `validate_only` say whether it could be."""
+        """Create a topic; with `validate_only`, only check it and return the plan."""
+        # A shortcut that spares the plan; the write to the store is what decides.
         if new.name in self._metadata.topics:
             return TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
         plan = self.plan(new)
@@ -80,7 +81,7 @@ class Topics:
         return await self._write(plan)
 
     async def grow(self, growth: Growth, *, validate_only: bool = False) -> Grown | TopicRefused:
-        """Add partitions to a topic, or with `validate_only` say whether they could be."""
+        """Add partitions to a topic; with `validate_only`, only check that."""
         try:
             return await grow_topic(self._store, growth, self._racks(), self._rng, validate_only=validate_only)
         except (StoreUnavailable, SessionExpired) as error:
@@ -88,7 +89,7 @@ class Topics:
             return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
     async def mark_for_deletion(self, name: str) -> TopicRefused | None:
-        """Mark a topic for deletion; None when it is marked now, or was already."""
+        """Mark a topic for deletion, which the controller does; None when it is marked now, or was before."""
         try:
             return await mark_for_deletion(self._store, name)
         except (StoreUnavailable, SessionExpired) as error:
@@ -96,21 +97,27 @@ class Topics:
             return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
     async def auto_create(self, name: str) -> ErrorCode:
-        """Create a topic that was asked for; the error for the client, which retries until it has leaders."""
+        """Create a topic that a client named; returns the error code for the client.
+
+        LEADER_NOT_AVAILABLE after success: the client retries until the topic has leaders.
+        """
         new = _internal_topic(name, self._config) if name in INTERNAL_TOPICS else NewTopic(name)
+        # As in Kafka: an internal topic must be creatable also while only some brokers have a rack.
         awareness = RackAwareness.SAFE if name in INTERNAL_TOPICS else RackAwareness.ENFORCED
         plan = self.plan(new, awareness)
         if isinstance(plan, TopicRefused):
             return plan.code
         created = await self._write(plan)
+        # Another broker may have created it at the same time; the client retries in that case, too.
         if isinstance(created, TopicRefused) and created.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             return created.code
         return ErrorCode.LEADER_NOT_AVAILABLE
 
     async def ensure_internal(self, name: str) -> None:
-        """Create an internal topic unless it is there; the metadata shows whether that worked."""
+        """Create an internal topic unless it exists. No result: the caller sees the topic in the metadata cache."""
         if name not in self._metadata.topics:
             code = await self.auto_create(name)
+            # Clients only see COORDINATOR_NOT_AVAILABLE; the operator needs the cause.
             if code == ErrorCode.INVALID_REPLICATION_FACTOR:
                 logger.warning(
                     "topic %s cannot be created: it needs %d replicas, and %d brokers live",
@@ -121,8 +128,9 @@ class Topics:
                 )
 
     async def _write(self, plan: TopicPlan) -> CreatedTopic | TopicRefused:
-        """Create a planned topic; a store that cannot be used (its disk is full, say) refuses this one topic."""
+        """Write a planned topic to the store. An unusable store (a full disk, for example) refuses this topic only."""
         try:
+            # Levels before 2.8 have no topic ids (KIP-516).
             level = level_of(self._config.inter_broker_protocol_version)
             return await create_topic(self._store, plan, self._rng, with_id=level.topics_have_ids)
         except (StoreUnavailable, SessionExpired) as error:
@@ -130,15 +138,16 @@ class Topics:
             return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
     async def await_leaders(self, partition_counts: Mapping[str, int], deadline: float) -> set[str]:
-        """Wait until every partition of these topics has a leader; the topics that have not at `deadline`."""
+        """Wait until all partitions of these topics have leaders; returns the topics without them at `deadline`."""
         missing = set(partition_counts)
+        # The topics are written, so the request may be given up here when its client is gone (`resting`).
         with trio.move_on_at(deadline), resting():
             while missing := {name for name in missing if not self._has_leaders(name, partition_counts[name])}:
                 await self._metadata.changed()
         return missing
 
     async def await_gone(self, names: set[str], deadline: float) -> set[str]:
-        """Wait until these topics are gone from the metadata cache; those that are not at `deadline`."""
+        """Wait until these topics are gone from the metadata cache; returns those that are not at `deadline`."""
         left = names
         with trio.move_on_at(deadline), resting():
             while left := {name for name in left if name in self._metadata.topics}:
@@ -146,7 +155,7 @@ class Topics:
         return left
 
     async def await_leader_ids(self, leader_ids: Mapping[TopicPartition, int], deadline: float) -> set[TopicPartition]:
-        """Wait until these brokers lead these partitions; the partitions of which that is not known at `deadline`."""
+        """Wait until the metadata cache has these leaders; returns the partitions with another one at `deadline`."""
         missing = set(leader_ids)
         with trio.move_on_at(deadline), resting():
             while missing := {each for each in missing if self._metadata.leader_of(*each) != leader_ids[each]}:

@@ -1,14 +1,11 @@
-"""The way to the controller, whichever broker it is (reference B.15).
+"""Requests to the controller, whichever broker it is (reference B.15).
 
-The controller is the broker that the last UpdateMetadata named. It may be gone by now, and a later one not have said so
-yet: a broker that does not answer, or answers NOT_CONTROLLER, is asked again after a change of the metadata, or a
-moment that grows with each failure, and then the controller that the metadata names is asked. One that hangs keeps its
-connections, so `run` watches the metadata: what the former controller was asked is given up as soon as another one has
-spoken. Thus a question reaches the controller in the end, if one comes; the deadline says when it is not waited for any
-longer. One that was asked and not answered may have been carried out.
+The controller is the broker that the last UpdateMetadata named; it may be out of date. So `ask` repeats a request that
+fails or gets NOT_CONTROLLER, after a change of the metadata or a growing backoff, to the controller that the metadata
+names then. It ends with a response or at the deadline. A request without a response may have been carried out.
 
-Each kind of request has its own connection, as in Kafka: a change of an ISR that waits must not hold back a producer
-that wants an id. If this broker is the controller it asks itself.
+Each API has its own connection, as in Kafka: an AlterPartition that waits must not delay an AllocateProducerIds. If
+this broker is the controller, it asks itself without a connection.
 """
 
 import math
@@ -28,29 +25,30 @@ BACKOFF_MS_MAX = 1000.0  # retry.backoff.max.ms of Kafka's clients
 
 
 class ControllerPeer:
-    """Asks the controller, wherever it is."""
+    """Sends requests to the current controller. `run` must run meanwhile."""
 
     def __init__(self, peers: Peers, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int) -> None:
         self._peers = peers
         self._config = config
         self._metadata = metadata
         self._client_id = str(broker_id)
-        self._known: dict[int, tuple[int, Peer]] = {}  # API key -> who was asked last, and how
-        self._under_way: dict[trio.CancelScope, int] = {}  # what is being asked, and of whom
+        self._known: dict[int, tuple[int, Peer]] = {}  # API key -> controller id of its last request, and the peer
+        self._under_way: dict[trio.CancelScope, int] = {}  # scope of each unanswered request -> controller id
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled: when there is another controller, give up what the former one was asked."""
+        """Cancel requests to a former controller as soon as the metadata name another one; until cancelled."""
         task_status.started()
         while True:
             await self._metadata.changed()
+            # A former controller that hangs keeps its connection open: only its request's timeout would end the wait.
             for scope, controller_id in list(self._under_way.items()):
                 if controller_id != self._metadata.controller_id:
                     scope.cancel()
 
     async def ask(self, request: m.Message, deadline_ms: float = math.inf, version_max: int | None = None) -> m.Message:
-        """The controller's answer, which is not NOT_CONTROLLER; PeerLost when none comes within `deadline_ms`.
+        """The controller's response, which is not NOT_CONTROLLER; PeerLost when none comes within `deadline_ms`.
 
-        It is asked in the highest version that both sides know, none above `version_max`.
+        The request has the highest version that both sides know, at most `version_max`.
         """
         problem = "no controller is known"
         backoff_ms = BACKOFF_MS_MIN
@@ -61,15 +59,17 @@ class ControllerPeer:
                 if not isinstance(outcome, str):
                     return outcome
                 problem = outcome
+                # The metadata changed during the request, so no later change would end the wait below.
                 if controller_id != self._metadata.controller_id:
                     continue
+                # With a backoff, as the same controller may answer again without a change of the metadata.
                 with trio.move_on_after(backoff_ms / 1000):
                     await self._metadata.changed()
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
         raise PeerLost(f"{type(request).__name__} is not answered by a controller: {problem}")
 
     async def _ask_once(self, request: m.Message, version_max: int | None) -> m.Message | str:
-        """The answer, or why there is none."""
+        """The response, or the reason why there is none, as text."""
         peer = self._peer(asking.key_of(request))
         if peer is None:
             return "no controller is known"
@@ -85,11 +85,12 @@ class ControllerPeer:
         return "another is the controller now"
 
     def _peer(self, api_key: int) -> Peer | None:
-        """How to ask whom the metadata names, or None; the connection to an earlier one is closed."""
+        """The peer for this API of the controller that the metadata name; None when it is not alive."""
         controller_id = self._metadata.controller_id
         known_id, peer = self._known.get(api_key, (-1, None))
         if peer is not None and known_id == controller_id:
             return peer
+        # Tasks that still wait for the former controller get PeerLost from this, and repeat their requests.
         if peer is not None:
             del self._known[api_key]
             peer.close()
@@ -101,7 +102,8 @@ class ControllerPeer:
 
 
 def _is_refused(response: m.Message) -> bool:
-    """Whether a broker says that it is not the controller; of a ControlledShutdown Kafka says it in another way."""
+    """Whether the response means that the broker is not the controller."""
+    # Kafka answers a ControlledShutdown with STALE_CONTROLLER_EPOCH instead of NOT_CONTROLLER.
     if isinstance(response, m.ControlledShutdownResponse):
         return response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     return getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER

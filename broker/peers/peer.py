@@ -1,19 +1,17 @@
-"""Asking a broker something: `ask(request, deadline_ms) -> response`.
+"""Requests to brokers: `ask(request, deadline_ms) -> response`.
 
-The controller, the fetchers and everything else that speaks to brokers does it through this one shape and never sees a
-socket. The request to oneself goes straight to dispatch, without bytes in between (`SelfPeer`): a single node is a
-cluster of one, with no second code path.
+The controller, the fetchers and all other code that sends requests to brokers use this interface. `RemotePeer` is one
+connection to another broker. `SelfPeer` passes a request of this broker to itself to dispatch, without bytes: a single
+node is a cluster of one, with no second code path.
 
-`RemotePeer` is one connection to another broker. It is opened when something is asked, and carries one request at a
-time: several tasks may ask, and are served in the order in which they came. An answer that does not come in time, a
-connection that breaks, an answer that makes no sense, and a task that is cancelled while it asks, all have one end:
-the connection is closed, for its next bytes may belong to an earlier request, and the next request opens another. The
-caller gets `PeerLost`; whether the request was carried out is then not known, and asking again is the caller's
-decision. Where the other broker is to be found is looked up at each connect, so that a broker which comes back
-elsewhere is found.
+A `RemotePeer` connects when `ask` is called and carries one request at a time; several tasks are served in order. Any
+failure (deadline, lost connection, malformed response, cancelled caller) closes the connection, and the next request
+opens another. The caller gets `PeerLost`. The request may have been carried out then; the caller decides whether to
+repeat it.
 
-Versions (reference section 0): the controller, fetchers and a stopping broker ask in those that
-`inter.broker.protocol.version` implies; requests to the controller are negotiated, once a connection (B.15).
+Versions (reference section 0): requests of the controller, fetchers and a stopping broker have the versions that
+`inter.broker.protocol.version` implies. For requests to the controller, versions are negotiated on each connection
+(B.15).
 """
 
 import logging
@@ -42,12 +40,12 @@ from barnabas.wire.frame import FrameReader
 logger = logging.getLogger(__name__)
 
 RECEIVE_BYTES = 1 << 16
-LARGE_RECEIVE_BYTES = 1 << 18  # of a frame known to be large: fewer wake-ups
-CORRELATION_IDS = 1 << 31
-FAILURES_COUNTED_MAX = 10
+LARGE_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it is large: fewer wake-ups
+CORRELATION_IDS = 1 << 31  # int32, not negative
+FAILURES_COUNTED_MAX = 10  # bounds the exponent of the connect timeout
 
 
-Answer = Callable[[m.Message, int], Awaitable[m.Message | None]]  # to a request of this version
+Answer = Callable[[m.Message, int], Awaitable[m.Message | None]]  # (request, version) -> response
 
 
 class SelfPeer:
@@ -61,6 +59,7 @@ class SelfPeer:
     async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         key = asking.key_of(request)
+        # The same versions as between brokers: what a version cannot express must not work on a single node alone.
         due = inter_broker_versions(self._config.inter_broker_protocol_version).get(key, APIS[key].max_version)
         with trio.move_on_after(deadline_ms / 1000):
             response = await self._answer(request, due if version_max is None else min(due, version_max))
@@ -73,16 +72,20 @@ class SelfPeer:
 
 
 class Bounds(NamedTuple):
-    """How long a connection may take to be opened and to be used again, and how large an answer may be."""
+    """The limits of a connection."""
 
-    connect_seconds: float = 10.0
-    connect_seconds_max: float = 30.0  # to which the former grows with every failure
-    idle_seconds: float = math.inf  # one that was not used for so long may be gone: another is opened at once
+    connect_seconds: float = 10.0  # of the first attempt to connect; doubles with each failure in a row
+    connect_seconds_max: float = 30.0
+    idle_seconds: float = math.inf  # after it the peer may have closed the connection: the next request opens another
     response_bytes: int = 1 << 30
 
 
 class RemotePeer:
-    """Another broker. `versions`: that of each request, or None to negotiate them, none above its `versions_max`."""
+    """Another broker, by one connection at a time.
+
+    `versions`: API key -> request version; None negotiates them on each connection, at most `versions_max`. `where`
+    gives the address, or None if it is unknown.
+    """
 
     def __init__(
         self,
@@ -107,16 +110,17 @@ class RemotePeer:
         self._turn = trio.StrictFIFOLock()
         self._connection: _Connection | None = None
         self._is_closed = False
-        self._failures = 0  # to connect, one after the other
+        self._failures = 0  # failed attempts to connect in a row
 
     async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
-        """The response; PeerLost when it does not come within `deadline_ms`, waiting for one's turn included.
+        """The response; PeerLost when it does not come within `deadline_ms`, the wait for earlier requests included.
 
-        It is asked in the version that is due, or in a lower one, `version_max`.
+        The request has the version that `versions` gives, or `version_max` if that is lower.
         """
         with trio.move_on_after(deadline_ms / 1000):
+            # `acquire` is always a checkpoint. Nearly always the lock is free, and this saves one.
             try:
-                self._turn.acquire_nowait()  # nearly always: it saves a round of the scheduler
+                self._turn.acquire_nowait()
             except trio.WouldBlock:
                 await self._turn.acquire()
             try:
@@ -132,7 +136,7 @@ class RemotePeer:
         raise PeerLost(f"{type(request).__name__} was not answered within {deadline_ms:.0f} ms")
 
     def close(self) -> None:
-        """Close the connection, and open no other: requests under way and later ones raise PeerLost."""
+        """Close the connection and open no other: unanswered and later requests raise PeerLost."""
         self._is_closed = True
         self._disconnect()
         self._on_close(self)
@@ -145,6 +149,7 @@ class RemotePeer:
     async def _ask(self, request: m.Message, version_max: int | None) -> m.Message:
         is_answered = False
         connection = self._connection
+        # A request on a connection that the peer has closed as idle would be lost, and its outcome unknown.
         if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
             self._disconnect()
         try:
@@ -152,11 +157,13 @@ class RemotePeer:
             response = await connection.ask(request, version_max)
             is_answered = True
         finally:
+            # Also when the caller is cancelled: the late response would be taken for that of the next request.
             if not is_answered:
                 self._disconnect()
         return response
 
     async def _connect(self) -> "_Connection":
+        # Looked up at each connect: a restarted broker may have another address.
         endpoint = self._where()
         if endpoint is None:
             raise ConnectionLost("its address is not known")
@@ -166,15 +173,17 @@ class RemotePeer:
         connection = self._connection = _Connection(
             stream, self._client_id, self._versions, self._bounds.response_bytes, self._in_thread
         )
-        if self._is_closed:  # meanwhile
+        # `close` may have been called during the connect. `_ask` then closes the new connection.
+        if self._is_closed:
             raise ConnectionLost("nothing more is asked of it")
         if self._versions is None:
             connection.versions = asking.at_most(await connection.ask_versions(), self._versions_max)
         return connection
 
     async def _open_stream(self, endpoint: Endpoint) -> Stream:
-        """A connection; ConnectionLost when there is none in time, which is longer after each failure."""
+        """A new connection; ConnectionLost when it takes too long. Each failure in a row doubles the time allowed."""
         seconds = min(self._bounds.connect_seconds * 2**self._failures, self._bounds.connect_seconds_max)
+        # Counted in advance, so that every way to fail counts: timeout, refusal, and the caller's own deadline.
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
         with trio.move_on_after(seconds):
             stream = await self._net.connect(endpoint.host, endpoint.port)
@@ -189,7 +198,7 @@ class RemotePeer:
 
 
 class _Connection:
-    """One connection, from the connect to the first thing that goes wrong."""
+    """One connection, from the connect to the first failure."""
 
     def __init__(
         self,
@@ -210,6 +219,7 @@ class _Connection:
     async def ask(self, request: m.Message, version_max: int | None) -> m.Message:
         key = asking.key_of(request)
         version = self.versions.get(key)
+        # The peer serves no version of the API that this broker knows, as a broker of another release may.
         if version is None:
             raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
         version = version if version_max is None else min(version, version_max)
@@ -217,7 +227,8 @@ class _Connection:
         return asking.read_response(frame, question)
 
     async def ask_versions(self) -> dict[int, int]:
-        """What both sides know."""
+        """API key -> the highest version that both sides know."""
+        # A peer that does not know the version answers in version 0 with its own range (KIP-511).
         version: int | None = APIS[API_VERSIONS_KEY].max_version
         while version is not None:
             request = m.ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
@@ -228,7 +239,7 @@ class _Connection:
         return asking.common_versions(response)
 
     async def _exchange(self, request: m.Message, version: int) -> tuple[memoryview, asking.Question]:
-        """Send one request; the next frame, which is to be its answer."""
+        """Send one request; returns the next frame, and what is needed to check that it is the response."""
         self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
         question = asking.Question(asking.key_of(request), version, self._correlation_id)
         await self.stream.send_all(await self._encode(request, version))
@@ -243,7 +254,8 @@ class _Connection:
         return frame, question
 
     async def _encode(self, request: m.Message, version: int) -> bytes:
-        if asking.is_large(request):  # it would hold the loop for milliseconds
+        # Encoding a large request would hold the loop for milliseconds.
+        if asking.is_large(request):
             frame: bytes = await self._in_thread(
                 asking.request_frame, request, version, self._correlation_id, self._client_id
             )
@@ -252,7 +264,7 @@ class _Connection:
 
 
 class Peers:
-    """The other brokers as this one asks them, over the listener that brokers use among themselves."""
+    """Makes the peers of this broker, with its configuration, and closes them all at the end."""
 
     def __init__(
         self, world: World, config: BrokerConfig, metadata: ClusterMetadata, broker_id: int, myself: SelfPeer
@@ -266,26 +278,28 @@ class Peers:
         self._open: dict[RemotePeer, None] = {}
 
     def open(self, broker_id: int, client_id: str) -> RemotePeer:
-        """A broker by its id, wherever it is then: for replication and whatever else asks it again and again."""
+        """A broker by its id, at the address that the metadata cache has at each connect: for replication."""
         where = partial(self._metadata.endpoint, broker_id, self._config.inter_broker_listener)
         return self._remote(where, client_id, self._versions)
 
     def of(self, broker: LiveBroker) -> Peer:
-        """A broker as its registration describes it, or oneself: for the controller, which knows more than metadata."""
+        """A broker at the address of its registration, or this broker itself: for the controller."""
+        # The controller has read the registration; its own UpdateMetadata may still be on the way.
         if broker.broker_id == self._broker_id:
             return self.myself
         where = partial(broker.registration.endpoint, self._config.control_plane_listener)
         return self._remote(where, str(self._broker_id), self._versions)
 
     def controller(self, broker_id: int, client_id: str) -> Peer:
-        """A broker that is asked in its role as the controller, in versions that are negotiated; or oneself."""
+        """The broker that is the controller, with negotiated versions; or this broker itself."""
         if broker_id == self._broker_id:
             return self.myself
         where = partial(self._metadata.endpoint, broker_id, self._config.control_plane_listener)
         return self._remote(where, client_id, None)
 
     def close(self) -> None:
-        """Close whatever is open, when the broker stops."""
+        """Close all peers, when the broker stops."""
+        # A copy: each `close` removes its peer through `on_close`.
         for peer in list(self._open):
             peer.close()
 
@@ -296,10 +310,10 @@ class Peers:
         bounds = Bounds(
             config.socket_connection_setup_timeout_ms / 1000,
             config.socket_connection_setup_timeout_max_ms / 1000,
-            # The other side's limit, which is most likely ours; below 0 there is none.
+            # Half of connections.max.idle.ms, which is most likely the peer's, too; below 0 there is no limit.
             config.connections_max_idle_ms / 2000 if config.connections_max_idle_ms >= 0 else math.inf,
-            # What a broker answers at most: so many bytes of records as a follower asks for or, if that is larger, the
-            # one batch that comes first, which once was in a request; with everything around them.
+            # The largest response is a Fetch: replica.fetch.response.max.bytes of records or, if larger, the first
+            # batch, which was in a request once, and the fields around them.
             config.socket_request_max_bytes + config.replica_fetch_response_max_bytes,
         )
         peer = RemotePeer(
