@@ -80,8 +80,8 @@ def serve(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    # Imported objects stay for ever, so collecting during the start is wasted. `run.py` enables the collector when the
-    # broker is ready.
+    # Imported objects are never freed, so collecting garbage during the start is wasted. `run.py` enables the collector
+    # when the broker is ready.
     gc.disable()
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError

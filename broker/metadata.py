@@ -135,6 +135,7 @@ class ClusterMetadata:
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The broker that leads the partition now, or None."""
         info = self.partition(topic, partition)
+        # The controller has noticed the end of a leader that is not alive, and not yet elected another.
         if info is None or info.leader_id == NO_LEADER or info.leader_id not in self.brokers:
             return None
         return info.leader_id
@@ -161,6 +162,7 @@ class ClusterMetadata:
         if topic is None:
             return
         topic.partitions.pop(partition, None)
+        # A topic is deleted partition by partition; the last one takes the name with it.
         if not topic.partitions:
             del self.topics[name]
             self._names.pop(topic.topic_id, None)

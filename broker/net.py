@@ -107,7 +107,7 @@ class Listener(Protocol):
     port: int
 
     async def serve(self, handle: Callable[[Stream], Awaitable[None]], nursery: trio.Nursery) -> None:
-        """Accept for ever; each connection becomes a task `handle(stream)` in `nursery`."""
+        """Accept until cancelled; each connection becomes a task `handle(stream)` in `nursery`."""
 
     def close(self) -> None:
         """Stop listening; idempotent."""

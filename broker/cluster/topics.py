@@ -45,7 +45,7 @@ INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 
 
 class Topics:
-    """Plans, creates, grows and deletes topics. A method that is refused returns `TopicRefused`, and raises nothing."""
+    """Plans, creates, grows and deletes topics."""
 
     def __init__(
         self, store: "MetadataStore", config: "BrokerConfig", metadata: "ClusterMetadata", world: "World"
@@ -74,6 +74,7 @@ class Topics:
         plan = self.plan(new)
         if isinstance(plan, TopicRefused):
             return plan
+        # The plan does not look at existing topics, and the metadata cache may lack the newest ones.
         if validate_only:
             return await refuse_existing(self._store, plan.name) or plan
         for warning in topic_warnings(plan.configs):
@@ -172,6 +173,7 @@ class Topics:
 def _internal_topic(name: str, config: "BrokerConfig") -> NewTopic:
     """Kafka's settings for its two internal topics (reference E.1)."""
     if name == GROUP_TOPIC:
+        # "producer" and not a codec: the coordinator compresses as offsets.topic.compression.codec says.
         return NewTopic(
             name,
             partition_count=config.offsets_topic_num_partitions,

@@ -38,6 +38,7 @@ class LeaderHints:
                 return None
             leader_id, leader_epoch = info.leader_id, info.leader_epoch
         endpoint = self._broker.metadata.endpoint(leader_id, self._listener)
+        # Without an address (the leader is not alive, or lacks this listener) the id and epoch are sent alone.
         if endpoint is not None:
             rack = self._broker.metadata.brokers[leader_id].rack
             self.nodes[leader_id] = LeaderNode(leader_id, endpoint.host, endpoint.port, rack)

@@ -176,6 +176,7 @@ class RemotePeer:
         # `close` may have been called during the connect. `_ask` then closes the new connection.
         if self._is_closed:
             raise ConnectionLost("nothing more is asked of it")
+        # On each connection, as the broker at this address may have been upgraded.
         if self._versions is None:
             connection.versions = asking.at_most(await connection.ask_versions(), self._versions_max)
         return connection

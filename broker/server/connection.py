@@ -273,7 +273,7 @@ class Connections:
             next(iter(self._queue.values())).set()
 
     async def sweep(self) -> None:
-        """For ever, once a second: close connections that are idle or stalled, or whose client has hung up."""
+        """Close connections that are idle or stalled, or whose client has hung up: once a second, until cancelled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised
@@ -344,7 +344,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
-        except Exception:  # a mistake in this broker, or MemoryError: it ends this connection, and no other
+        # A bug, or MemoryError: it ends this connection, and no other.
+        except Exception:
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
             connection.pipelined.abandon()

@@ -39,6 +39,7 @@ def laggards(senders: Iterable[Each], now: float) -> Iterator[Each]:
     # The memory of a connection that is being closed is about to be free.
     held = [each for each in senders if each.answer_bytes and not each.is_leaving]
     excess = sum(each.answer_bytes for each in held) - ANSWER_BYTES_ALL
+    # False sorts first: the clients that read nothing. The largest responses first, to close few connections.
     for each in sorted(held, key=lambda each: (not _reads_nothing(each, now), -each.answer_bytes)):
         if excess <= 0:
             return
