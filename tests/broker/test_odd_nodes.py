@@ -231,6 +231,7 @@ async def assert_they_work(machines, topic):
     assert [machine.failure for machine in machines] == [None, None]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ODD)
 async def test_brokers_start_whatever_the_store_holds(nursery, autojump_clock, what):
     for nodes in ODD[what]:
