@@ -46,6 +46,9 @@ class PipelinedResponses(Waiter):
             watched = response.decisions.watched
             self._watched.update(dict.fromkeys(watched))
             self.register(watched)
+            # The handler looked before this waiter was registered. A large request is freed in between, in steps: what
+            # was committed meanwhile woke no task, and may be the last change of its partition.
+            response.decisions.look()
 
     def touch(self, changed: Watched) -> None:
         super().touch(changed)

@@ -3,9 +3,12 @@
 The leader is a whole broker; its one follower is a client of the test, which fetches when the story says so.
 """
 
+import math
+
 import trio
 
-from barnabas.broker.server.pipelined_responses import PIPELINED_MAX
+from barnabas.broker.replication.waiting import Decisions, DelayedResponse, wake
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine, fetch_request, list_offsets_request, produce_request
 
@@ -162,3 +165,27 @@ async def test_nothing_is_sent_to_a_client_that_left(nursery, autojump_clock):
         while partition.waiters:
             await trio.sleep(0.1)
     assert isinstance(await scene.follower.metadata("t"), dict)
+
+
+class Watched:
+    """A partition, as far as what waits for it knows it."""
+
+    def __init__(self):
+        self.waiters = {}
+
+
+async def test_what_is_committed_before_a_response_is_queued_is_not_missed(autojump_clock):
+    partition, outcomes = Watched(), [None]
+    decisions = Decisions([partition], outcomes.__getitem__)
+    assert not decisions.look(), "the handler looks; then its large request is freed in steps"
+    outcomes[0] = ErrorCode.NONE
+    wake(partition)
+
+    async def encode():
+        return [b"response"]
+
+    response = DelayedResponse(decisions, math.inf, lambda: None)
+    response.encode = encode
+    queued = PipelinedResponses()
+    queued.add(response)
+    assert await queued.take_ready() == [b"response"]
