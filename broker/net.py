@@ -360,7 +360,11 @@ class OsNet:
             connected = await _connect_to_any(addresses)
         except (OSError, UnicodeError) as error:  # UnicodeError: the text is no valid host name
             raise ConnectionLost(f"{host}:{port}: {error}") from error
-        self.buffers.apply(connected)
+        try:
+            self.buffers.apply(connected)
+        except OSError as error:  # macOS refuses options on a connection that was reset meanwhile
+            connected.close()
+            raise ConnectionLost(f"{host}:{port}: {error}") from error
         return OsStream(connected, host)
 
 

@@ -168,7 +168,12 @@ class Connections:
         return listener == self._config.inter_broker_listener and len(self._config.listener_endpoints) > 1
 
     def _close_quietest_client(self) -> None:
-        clients = [each for each in self._open if not self._is_brokers_own(each.listener) and not each.is_leaving]
+        # A request that is being handled may be in the middle of several writes: it is left to end, as in the sweep.
+        clients = [
+            each
+            for each in self._open
+            if not (self._is_brokers_own(each.listener) or each.is_leaving or each.is_at_work)
+        ]
         if clients:
             quietest = min(clients, key=lambda each: each.progress_at)
             logger.info("closing the connection of %s: max.connections is reached", quietest.address)

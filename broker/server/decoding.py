@@ -57,13 +57,15 @@ class DecodedMemory:
         with resting():
             await self._one_by_one.acquire()
         try:
-            while self._held_bytes >= DECODED_BYTES_ALL:
-                # Lets the sweep close a connection whose large request only waits: it might wait for minutes.
-                self.is_awaited = True
-                self._released = trio.Event()
-                with resting():
-                    await self._released.wait()
-            self.is_awaited = False
+            try:
+                while self._held_bytes >= DECODED_BYTES_ALL:
+                    # Lets the sweep close a connection whose large request only waits: it might wait for minutes.
+                    self.is_awaited = True
+                    self._released = trio.Event()
+                    with resting():
+                        await self._released.wait()
+            finally:
+                self.is_awaited = False  # also when the connection that waited here is closed
             yield
         finally:
             self._one_by_one.release()

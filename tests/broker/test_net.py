@@ -7,7 +7,15 @@ import socket
 import pytest
 import trio
 
-from barnabas.broker.net import SYSTEM_BUFFERS, ConnectionLost, OsListener, OsNet, OsStream, resolves
+from barnabas.broker.net import (
+    SYSTEM_BUFFERS,
+    ConnectionLost,
+    OsListener,
+    OsNet,
+    OsStream,
+    SocketBuffers,
+    resolves,
+)
 from barnabas.storage.disk import FileSlice, OsDisk, StorageError
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.memnet import MemNet
@@ -328,3 +336,15 @@ async def test_names_are_looked_up_though_all_threads_are_at_work():
         assert not await resolves("..")
     for number in range(int(threads.total_tokens)):
         threads.release_on_behalf_of(number)
+
+
+async def test_a_connection_that_is_reset_before_its_options_are_set_is_lost(monkeypatch):
+    def refusing(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    net = OsNet()
+    listener = await net.listen("127.0.0.1", 0, backlog=10)
+    monkeypatch.setattr(SocketBuffers, "apply", refusing)
+    with pytest.raises(ConnectionLost, match="Invalid argument"):
+        await net.connect("127.0.0.1", listener.port)
+    listener.close()

@@ -250,6 +250,30 @@ async def test_above_max_connections_the_quietest_client_makes_room_for_a_broker
     assert not await (await machine.connect("OUT")).is_closed(1)  # it waits, as before
 
 
+async def test_a_request_that_is_being_handled_is_not_cut_to_make_room(nursery, autojump_clock, monkeypatch):
+    listeners = {
+        "listeners": "OUT://127.0.0.1:9092,IN://127.0.0.1:9093",
+        "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
+        "inter_broker_listener_name": "IN",
+    }
+    machine = await Machine(nursery, max_connections="2", **listeners).start()
+    at_work, idle = await machine.connect("OUT"), await machine.connect("OUT")
+
+    async def work(*_):
+        await trio.sleep(10)
+        return m.InitProducerIdResponse(producer_id=7, producer_epoch=0)
+
+    monkeypatch.setitem(dispatch.HANDLERS, 22, dispatch.HANDLERS[22]._replace(handle=work))
+    monkeypatch.setitem(dispatch._WAITS, 22, True)
+    await at_work.send(m.InitProducerIdRequest(transactional_id=None))
+    await trio.sleep(1)
+    await idle.metadata("t")
+    broker = await machine.connect("IN")
+    await broker.metadata("t")
+    assert await idle.is_closed(1), "it was heard of last, but can be closed at any time"
+    assert (await at_work.receive()).producer_id == 7
+
+
 async def test_above_max_connections_a_connection_waits_until_another_one_ends(nursery, autojump_clock):
     machine = await Machine(nursery, max_connections="1").start()
     first, second = [await settled(machine, "127.0.0.1") for _ in range(2)]

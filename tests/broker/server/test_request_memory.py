@@ -282,3 +282,15 @@ async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clo
         kept.append((len(pieces), sending.answer_bytes))
         await reader.receive_some(1 << 16)
     assert kept == [(left, left << 16) for left in range(9, -1, -1)]
+
+
+async def test_memory_is_awaited_no_more_when_the_connection_that_waited_is_closed(autojump_clock):
+    memory, holder = decoding.DecodedMemory(), SimpleNamespace(decoded_bytes=0)
+    memory.hold(holder, decoding.DECODED_BYTES_ALL)
+    with trio.move_on_after(1):
+        async with memory.room():
+            pass
+    assert not memory.is_awaited
+    memory.hold(holder, 0)
+    async with memory.room():
+        assert not memory.is_awaited
