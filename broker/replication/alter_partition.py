@@ -255,9 +255,10 @@ def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse
         return Settled.AWAIT_ROLE
     if row.error_code == ErrorCode.NONE:
         # A state of another leader epoch is ignored, as in Kafka: LeaderAndIsr brings that epoch.
-        if row.leader_epoch == partition.leader_epoch:
-            partition.isr_changed(asked, list(row.isr), row.partition_epoch, row.leader_recovery_state)
-            logger.info("%s: the ISR is %s", partition.topic_partition, partition.in_sync_replicas)
+        if row.leader_epoch != partition.leader_epoch:
+            return Settled.AWAIT_ROLE
+        partition.isr_changed(asked, list(row.isr), row.partition_epoch, row.leader_recovery_state)
+        logger.info("%s: the ISR is %s", partition.topic_partition, partition.in_sync_replicas)
         return Settled.DONE
     logger.warning("%s: the ISR is not changed: %s", partition.topic_partition, error_name(row.error_code))
     if row.error_code in NOT_DONE:

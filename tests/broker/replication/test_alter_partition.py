@@ -27,6 +27,7 @@ class Controller:
         self.versions_max: list[int | None] = []
         self.omits_rows = False
         self.by_name = False
+        self.epochs_ahead = 0
         self.holds = trio.Event()
         self.holds.set()
 
@@ -54,7 +55,7 @@ class Controller:
         return Row(
             partition_index=asked.partition_index,
             leader_id=ME,
-            leader_epoch=asked.leader_epoch,
+            leader_epoch=asked.leader_epoch + self.epochs_ahead,
             isr=asked.new_isr,
             partition_epoch=asked.partition_epoch + 1,
         )
@@ -223,6 +224,16 @@ async def test_a_partition_that_the_answer_does_not_name_is_asked_for_again_much
     scene = await settled(nursery, controller, seconds=ROLE_WAIT_SECONDS - 1)
     assert len(controller.requests) == 1
     controller.omits_rows = False
+    await trio.sleep(10)
+    assert (len(controller.requests), scene.isrs) == (2, [[ME, OTHER]])
+
+
+async def test_a_state_of_another_leader_epoch_is_left_and_asked_for_again(nursery, autojump_clock):
+    controller = Controller()
+    controller.epochs_ahead = 1
+    scene = await settled(nursery, controller, seconds=ROLE_WAIT_SECONDS - 1)
+    assert (len(controller.requests), scene.isrs) == (1, [[ME]])
+    controller.epochs_ahead = 0
     await trio.sleep(10)
     assert (len(controller.requests), scene.isrs) == (2, [[ME, OTHER]])
 
