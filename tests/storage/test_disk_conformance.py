@@ -378,9 +378,13 @@ def test_a_cold_file_is_not_resident_until_it_was_read(tmp_path):
     file = OsDisk().open(str(tmp_path / "a"), create=True)
     file.write(0, bytes(600_000))
     file.sync()
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    if file.resident(0, 600_000):
+    for _ in range(100):  # the kernel keeps pages that it is still busy with
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if not file.resident(500_000, 100):
+            break
+    else:
         pytest.skip("this file system keeps its pages")
+    assert not file.resident(0, 600_000)
     assert file.read_resident(500_000, 100) is None
     file.read(0, 300_000)
     assert file.resident(0, 200_000)
