@@ -150,7 +150,7 @@ class PartitionLog:
         if header.producer_id >= 0:
             control = control_of(batch.data) if header.is_control else None
             refused = self.producers.check(header, origin, control=control)
-            if refused is not None:
+            if refused:
                 return self._answer_of(refused)
         config = self.config
         base_offset = self.log_end_offset

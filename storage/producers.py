@@ -156,17 +156,17 @@ class ProducerStates:
 
     def check(
         self, header: "BatchHeader", origin: Origin, *, control: "ControlRecord | None" = None
-    ) -> Duplicate | ErrorCode | None:
-        """None if this batch may be appended. Changes nothing. `control` is the record of a control batch.
+    ) -> Duplicate | ErrorCode:
+        """NONE if this batch may be appended. Changes nothing. `control` is the record of a control batch.
 
         Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
-            return None
+            return ErrorCode.NONE
         producer = self.get(header.producer_id)
         # An unknown producer may be a known one that has expired, or whose records are deleted: accept any sequence.
         if producer is None:
-            return None if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
+            return ErrorCode.NONE if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
         # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
         if origin is Origin.CLIENT and not header.is_control and header.producer_epoch == producer.epoch:
             duplicate = self._find_duplicate(header)
@@ -177,13 +177,13 @@ class ProducerStates:
         # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator since.
         if header.is_control:
             fenced = control is not None and control.coordinator_epoch < producer.coordinator_epoch
-            return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else None
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else ErrorCode.NONE
         if origin is Origin.CLIENT and not _continues(producer, header.producer_epoch, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         # Kafka's ProducerAppendInfo, too, accepts only transactional batches until the marker.
         if producer.transaction_first_offset is not None and not header.is_transactional:
             return ErrorCode.INVALID_TXN_STATE
-        return None
+        return ErrorCode.NONE
 
     def is_behind(self, header: "BatchHeader") -> bool:
         """Whether a batch refused as out of order lies before the last sequence, so that it may be in the log."""

@@ -7,7 +7,7 @@ the request to the new one.
 """
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,19 +17,14 @@ from barnabas.wire.errors import PeerLost, error_name
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
 
-class Controller(Protocol):
-    """Sends a request to the current controller (`ControllerPeer`)."""
-
-    async def ask(self, request: m.Message, deadline_ms: float) -> m.Message: ...
-
-
 async def controlled_shutdown(
-    config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: Controller
+    config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: "ControllerPeer"
 ) -> None:
     """Ask the controller until nothing is left to hand over, or `controlled.shutdown.max.retries` times."""
     # Without another live broker there is none to take over.
@@ -51,7 +46,7 @@ async def controlled_shutdown(
     logger.warning("stopping though leadership is not handed over")
 
 
-async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: Controller) -> str | None:
+async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: "ControllerPeer") -> str | None:
     """One attempt: None if all is handed over, or else what is wrong or left. PeerLost when no controller answers."""
     request = m.ControlledShutdownRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
     response = await controller.ask(request, config.controller_socket_timeout_ms)

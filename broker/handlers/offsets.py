@@ -28,7 +28,7 @@ from barnabas.broker.freeing import emptied
 from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
-from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.partition import Deletion, Partition
 from barnabas.broker.replication.waiting import await_decisions
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
@@ -276,13 +276,14 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
     async for key, offset in paced(offsets.items()):
         row = _deletion_row(topics, key)
         partition = _deletable_partition(broker, call, key)
-        asked = partition if isinstance(partition, ErrorCode) else partition.delete_records(offset)
-        if isinstance(partition, ErrorCode) or isinstance(asked, ErrorCode):
-            row.error_code = asked
-        else:
+        if isinstance(partition, ErrorCode):
+            row.error_code = partition
+            continue
+        row.error_code, log_start_offset = partition.delete_records(offset)
+        if not row.error_code:
             # This value is answered if the request times out.
             row.low_watermark = partition.low_watermark(broker.metadata.brokers)
-            waiting.append((partition, asked, row))
+            waiting.append((partition, log_start_offset, row))
     # Before the wait: no response may report a deletion that a crash of this broker would undo.
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
@@ -339,10 +340,10 @@ async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, Dele
 
 
 async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]], deadline: float) -> None:
-    def outcome_of(index: int) -> int | ErrorCode | None:
+    def outcome_of(index: int) -> Deletion | None:
         partition, offset, row = waiting[index]
         if row.error_code:
-            return ErrorCode(row.error_code)
+            return Deletion(ErrorCode(row.error_code))
         # Dead brokers are not waited for: a replica takes over the leader's log start offset when it fetches again.
         return partition.deletion_outcome(offset, broker.metadata.brokers)
 
@@ -351,7 +352,5 @@ async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, Del
         # A timed-out row keeps the low watermark from before the wait, as in Kafka.
         if outcome is None:
             row.error_code = ErrorCode.REQUEST_TIMED_OUT
-        elif isinstance(outcome, ErrorCode):
-            row.error_code, row.low_watermark = outcome, -1
         else:
-            row.low_watermark = outcome
+            row.error_code, row.low_watermark = outcome

@@ -67,8 +67,9 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise Refuse(ErrorCode.INVALID_REQUEST)
     producer_id = await broker.producer_ids.next_id()
-    if isinstance(producer_id, ErrorCode):
-        raise Refuse(producer_id)
+    # The client repeats the request on this error, as while a coordinator loads.
+    if producer_id is None:
+        raise Refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 

@@ -533,13 +533,13 @@ class Fetcher:
         response = await self._ask(request, m.ListOffsetsResponse)
         if not self._is_current(followed):
             return None
-        offset = ErrorCode.NETWORK_EXCEPTION if response is None else offset_of(response)
-        if not isinstance(offset, ErrorCode):
+        error, offset = (ErrorCode.NETWORK_EXCEPTION, -1) if response is None else offset_of(response)
+        if not error:
             return offset
-        if offset == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(followed, offset)
+        if error == ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(followed, error)
         else:
-            self._rest(followed, offset)
+            self._rest(followed, error)
         return None
 
     # -- errors

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.replication.waiting import Waiter
     from barnabas.broker.world import World
+    from barnabas.controller.channels import Peer
     from barnabas.storage.disk import StorageError
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
@@ -41,21 +42,10 @@ class FetcherConfig(Protocol):
     replica_socket_timeout_ms: int
 
 
-class Leader(Protocol):
-    """The broker that a fetcher sends its requests to. Implemented by RemotePeer and LocalLeader.
-
-    `ask` raises PeerLost if there is no response within `deadline_ms`.
-    """
-
-    async def ask(self, request: "m.Message", deadline_ms: float, version_max: int | None = None) -> "m.Message": ...
-
-    def close(self) -> None: ...
-
-
 class OpenPeer(Protocol):
-    """Create a `Leader` for the broker with this id. Its requests carry the client id."""
+    """A `Peer` that sends requests to the broker with this id. Its requests carry the client id."""
 
-    def __call__(self, broker_id: int, client_id: str) -> Leader: ...
+    def __call__(self, broker_id: int, client_id: str) -> "Peer": ...
 
 
 class Followable(Protocol):

@@ -419,12 +419,12 @@ def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offse
     return first.base_offset
 
 
-def offset_of(response: m.ListOffsetsResponse) -> int | ErrorCode:
-    """The offset in the ListOffsets response to `offset_request`, or the row's error."""
+def offset_of(response: m.ListOffsetsResponse) -> tuple[ErrorCode, int]:
+    """(error, offset) of the row in the ListOffsets response to `offset_request`."""
     for topic in response.topics:
         for row in topic.partitions:
-            return error_of(row.error_code) if row.error_code else row.offset
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+            return error_of(row.error_code), row.offset
+    return ErrorCode.UNKNOWN_SERVER_ERROR, -1
 
 
 def epoch_ends(response: m.OffsetForLeaderEpochResponse) -> Iterator[tuple[TopicPartition, EpochEnd]]:

@@ -70,7 +70,7 @@ class Pace:
 
 
 class LocalLeader:
-    """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs. A `followed_partition.Leader`.
+    """Answers Fetch, ListOffsets and OffsetForLeaderEpoch from the current logs. A `Peer` of fetchers.
 
     Leader epochs in the requests are not checked, because there is only this leader. There are no fetch sessions: the
     response has no session id, so every request is a full one.

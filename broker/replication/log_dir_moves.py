@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.containment import contained
 from barnabas.broker.replication.fetcher_pool import FetcherPool
-from barnabas.broker.replication.followed_partition import FetcherDeps, Leader
+from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.replication.partition import Partition
     from barnabas.broker.replication.waiting import Waiter
+    from barnabas.controller.channels import Peer
     from barnabas.storage.log import PartitionLog
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ NEAR_OFFSETS = 1000  # with so many offsets missing or fewer, the swap is tried;
 class MoveDeps(FetcherDeps):
     """The dependencies of the fetchers of future logs: those of the other fetchers, with this broker as the leader."""
 
-    def __init__(self, others: FetcherDeps, leader: Leader) -> None:
+    def __init__(self, others: FetcherDeps, leader: "Peer") -> None:
         common = others.broker_id, others.broker_epoch, others.config, others.world, others.logs, others.flusher
         super().__init__(*common, open_peer=lambda broker_id, client_id: leader)
 

@@ -47,6 +47,13 @@ RECOVERING = 1  # the leader was elected although no in-sync replica was left (u
 TO_HIGH_WATERMARK = -1  # the offset in a DeleteRecords request that means the high watermark
 
 
+class Deletion(NamedTuple):
+    """What a deletion of records came to: an error, or an offset (log start offset or low watermark)."""
+
+    error_code: ErrorCode
+    offset: int = UNKNOWN_OFFSET
+
+
 class Role(NamedTuple):
     """The state that LeaderAndIsr carries for one partition."""
 
@@ -286,24 +293,24 @@ class Partition:
 
     # -- deletion of records (KIP-107)
 
-    def delete_records(self, offset: int) -> int | ErrorCode:
-        """Raise the log start offset to `offset`, or to the high watermark (-1). Returns the resolved offset.
+    def delete_records(self, offset: int) -> Deletion:
+        """Raise the log start offset to `offset`, or to the high watermark (-1). Returns the new log start offset.
 
         Durable with the next checkpoint of log start offsets. Errors: NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION (the
         topic is only compacted), OFFSET_OUT_OF_RANGE (below zero, or beyond the high watermark).
         """
         if self.log is None or not self.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not self.config.deletes:
-            return ErrorCode.POLICY_VIOLATION
+            return Deletion(ErrorCode.POLICY_VIOLATION)
         if offset == TO_HIGH_WATERMARK:
             offset = self.high_watermark
         # Uncommitted records stay: log start offset <= high watermark.
         if not 0 <= offset <= self.high_watermark:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
+            return Deletion(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log.raise_log_start(offset)
         wake(self)
-        return offset
+        return Deletion(ErrorCode.NONE, offset)
 
     def low_watermark(self, live_brokers: Container[int]) -> int:
         """The lowest log start offset of the live replicas; -1 without a log, or while a live follower's is unknown."""
@@ -312,12 +319,12 @@ class Partition:
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
-    def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> int | ErrorCode | None:
+    def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> Deletion | None:
         """The low watermark once it has reached `offset`; NOT_LEADER_OR_FOLLOWER; None while followers are behind."""
         if self.log is None or not self.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         low_watermark = self.low_watermark(live_brokers)
-        return low_watermark if low_watermark >= offset else None
+        return Deletion(ErrorCode.NONE, low_watermark) if low_watermark >= offset else None
 
     # -- appends
 

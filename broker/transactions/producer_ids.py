@@ -59,8 +59,8 @@ class ProducerIds:
             if attempt.failed:
                 await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
-    async def next_id(self) -> int | ErrorCode:
-        """An id that no producer has, or COORDINATOR_LOAD_IN_PROGRESS (by type: codes are integers, too)."""
+    async def next_id(self) -> int | None:
+        """An id that no producer has; None while the controller allocates no block of ids."""
         with trio.move_on_after(WAIT_MS_MAX / 1000):
             while True:
                 producer_id = self._take()
@@ -70,7 +70,7 @@ class ProducerIds:
                 await attempt.ended.wait()
                 if attempt.failed:
                     break
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return None
 
     def _take(self) -> int | None:
         if self._next_id == self._end and self._next_block is not None:

@@ -62,12 +62,12 @@ def opened(offset: int, producer_id: int = 7, epoch: int = 0) -> BatchHeader:
 
 
 def test_an_unknown_producer_may_begin_with_any_sequence():
-    assert ProducerStates().check(batch(500), Origin.CLIENT) is None
+    assert ProducerStates().check(batch(500), Origin.CLIENT) is ErrorCode.NONE
 
 
 def test_a_batch_continues_where_the_last_one_ended():
     states = wrote(batch(0, 3))
-    assert states.check(batch(3, 2), Origin.CLIENT) is None
+    assert states.check(batch(3, 2), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(4), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.check(batch(1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -75,31 +75,31 @@ def test_a_batch_continues_where_the_last_one_ended():
 def test_checking_changes_nothing():
     states = wrote(batch(0, 3))
     for _ in range(2):
-        assert states.check(batch(3), Origin.CLIENT) is None
+        assert states.check(batch(3), Origin.CLIENT) is ErrorCode.NONE
 
 
 def test_sequences_wrap_from_the_largest_number_to_zero():
     states = wrote(batch(SEQUENCE_MAX - 1, 2))
-    assert states.check(batch(0), Origin.CLIENT) is None
+    assert states.check(batch(0), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_batch_may_wrap_in_its_middle():
     states = wrote(batch(SEQUENCE_MAX - 1, 4, offset=10))
     assert states.get(7).last_sequence == 1
-    assert states.check(batch(2), Origin.CLIENT) is None
+    assert states.check(batch(2), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(SEQUENCE_MAX - 1, 4), Origin.CLIENT) == Duplicate(10, 13, 1000)
 
 
 def test_a_new_epoch_begins_with_sequence_zero():
     states = wrote(batch(0, 3))
-    assert states.check(batch(0, epoch=1), Origin.CLIENT) is None
+    assert states.check(batch(0, epoch=1), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(3, epoch=1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_any_sequence_may_follow_where_no_epoch_is_known():
     states = wrote(batch(-1, epoch=-1))
-    assert states.check(batch(7, epoch=0), Origin.CLIENT) is None
+    assert states.check(batch(7, epoch=0), Origin.CLIENT) is ErrorCode.NONE
 
 
 def test_an_old_epoch_is_fenced():
@@ -110,15 +110,15 @@ def test_an_old_epoch_is_fenced():
 
 def test_a_batch_without_producer_id_is_never_refused_nor_remembered():
     states = wrote(batch(-1, producer_id=-1, epoch=-1))
-    assert states.check(batch(-1, producer_id=-1, epoch=-1), Origin.CLIENT) is None
+    assert states.check(batch(-1, producer_id=-1, epoch=-1), Origin.CLIENT) is ErrorCode.NONE
     assert len(states) == 0
 
 
 def test_coordinators_and_leaders_are_not_asked_for_their_sequence():
     states = wrote(batch(0, 3))
-    assert states.check(batch(-1), Origin.COORDINATOR) is None
-    assert states.check(batch(99), Origin.REPLICATION) is None
-    assert states.check(batch(0, epoch=-1), Origin.REPLICATION) is None
+    assert states.check(batch(-1), Origin.COORDINATOR) is ErrorCode.NONE
+    assert states.check(batch(99), Origin.REPLICATION) is ErrorCode.NONE
+    assert states.check(batch(0, epoch=-1), Origin.REPLICATION) is ErrorCode.NONE
 
 
 def test_a_follower_takes_over_an_older_epoch():
@@ -144,7 +144,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets():
 def test_a_batch_that_only_overlaps_a_remembered_one_is_no_duplicate():
     states = wrote(batch(0, 3))
     assert states.check(batch(0, 2), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert states.check(batch(0, 3, epoch=1), Origin.CLIENT) is None
+    assert states.check(batch(0, 3, epoch=1), Origin.CLIENT) is ErrorCode.NONE
 
 
 def test_the_last_five_batches_are_remembered():
@@ -169,7 +169,7 @@ def test_an_idempotent_client_writes_each_record_once_whatever_it_retries(steps)
         if kind == "gap":
             header = header._replace(base_sequence=sequence_after(sequence, 1))
         verdict = states.check(header, Origin.CLIENT)
-        if verdict is None:
+        if verdict is ErrorCode.NONE:
             states.update(header)
             log += [sequence_after(header.base_sequence, i) for i in range(count)]
             sequence = sequence_after(header.last_sequence, 1)
@@ -229,7 +229,7 @@ def test_a_control_batch_whose_record_was_compacted_away_says_nothing():
 def test_a_plain_batch_inside_a_transaction_is_refused():
     states = wrote(opened(10))
     assert states.check(batch(3), Origin.CLIENT) is ErrorCode.INVALID_TXN_STATE
-    assert states.check(batch(3, flags=TRANSACTIONAL), Origin.CLIENT) is None
+    assert states.check(batch(3, flags=TRANSACTIONAL), Origin.CLIENT) is ErrorCode.NONE
 
 
 def test_a_marker_of_an_old_coordinator_is_fenced():
@@ -237,21 +237,21 @@ def test_a_marker_of_an_old_coordinator_is_fenced():
     states.update(marker(13), control=ControlRecord(1, coordinator_epoch=4))
     fenced = states.check(marker(14), Origin.COORDINATOR, control=ControlRecord(1, coordinator_epoch=3))
     assert fenced is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    assert states.check(marker(14), Origin.COORDINATOR, control=ControlRecord(1, coordinator_epoch=4)) is None
+    assert states.check(marker(14), Origin.COORDINATOR, control=ControlRecord(1, coordinator_epoch=4)) is ErrorCode.NONE
 
 
 def test_a_marker_may_bump_the_epoch_and_fences_its_producer():
     states = wrote(opened(10))
     states.update(marker(13, epoch=1), control=ABORT)
     assert states.check(batch(3, flags=TRANSACTIONAL), Origin.CLIENT) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert states.check(batch(0, epoch=1), Origin.CLIENT) is None
+    assert states.check(batch(0, epoch=1), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(3, epoch=1), Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_marker_of_the_same_epoch_leaves_the_sequence():
     states = wrote(opened(10))
     states.update(marker(13), control=COMMIT)
-    assert states.check(batch(3, flags=TRANSACTIONAL), Origin.CLIENT) is None
+    assert states.check(batch(3, flags=TRANSACTIONAL), Origin.CLIENT) is ErrorCode.NONE
 
 
 transactions = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort"])), max_size=40)
@@ -354,7 +354,7 @@ def test_kafkas_snapshot_is_loaded():
     assert states.encode_snapshot() == KAFKA_SNAPSHOT
     assert states.first_unstable_offset(high_watermark=23) == 20
     assert states.check(batch(8, 4, producer_id=0), Origin.CLIENT) == Duplicate(8, 11, 1795270067968)
-    assert states.check(batch(12, producer_id=0), Origin.CLIENT) is None
+    assert states.check(batch(12, producer_id=0), Origin.CLIENT) is ErrorCode.NONE
     assert states.check(batch(3, producer_id=3), Origin.CLIENT) is ErrorCode.INVALID_TXN_STATE
 
 

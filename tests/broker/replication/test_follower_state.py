@@ -317,9 +317,9 @@ def test_partitions_are_divided_among_fetchers(topic, partition, count, index):
 
 
 @pytest.mark.parametrize(
-    ("code", "found"), [(0, 9), (74, ErrorCode.FENCED_LEADER_EPOCH), (999, ErrorCode.UNKNOWN_SERVER_ERROR)]
+    ("code", "error"), [(0, 0), (74, ErrorCode.FENCED_LEADER_EPOCH), (999, ErrorCode.UNKNOWN_SERVER_ERROR)]
 )
-def test_where_the_leaders_log_ends_is_reported_or_why_not(code, found):
+def test_where_the_leaders_log_ends_is_reported_or_why_not(code, error):
     row = m.ListOffsetsResponse.ListOffsetsPartitionResponse(error_code=code, offset=9)
     topic = m.ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[row])
-    assert offset_of(m.ListOffsetsResponse(topics=[topic])) == found
+    assert offset_of(m.ListOffsetsResponse(topics=[topic])) == (error, 9)

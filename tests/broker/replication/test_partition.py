@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.replication.isr import LagLimits
-from barnabas.broker.replication.partition import AppendedUpTo, Partition, Role, acknowledgements
+from barnabas.broker.replication.partition import AppendedUpTo, Deletion, Partition, Role, acknowledgements
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, open_log
@@ -322,12 +322,12 @@ def test_a_deletion_is_over_when_the_live_followers_have_followed():
     scene = Scene().lead()
     scene.append()
     live, partition = {ME: None, OTHER: None}, scene.partition
-    assert partition.delete_records(1) == 1
+    assert partition.delete_records(1) == Deletion(ErrorCode.NONE, 1)
     assert partition.deletion_outcome(1, live) is None
     partition.follower_fetched(OTHER, 1, log_start_offset=0)
     assert partition.deletion_outcome(1, live) is None
     partition.follower_fetched(OTHER, 1, log_start_offset=1)
-    assert partition.deletion_outcome(1, live) == 1
+    assert partition.deletion_outcome(1, live) == Deletion(ErrorCode.NONE, 1)
 
 
 def test_a_new_leader_epoch_forgets_what_followers_deleted():
@@ -340,8 +340,8 @@ def test_a_new_leader_epoch_forgets_what_followers_deleted():
 def test_a_partition_without_a_log_deletes_nothing():
     scene = Scene().lead()
     scene.partition.resign()
-    assert scene.partition.delete_records(0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert scene.partition.deletion_outcome(0, {}) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.partition.delete_records(0) == Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert scene.partition.deletion_outcome(0, {}) == Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert scene.partition.low_watermark({}) == -1
 
 
