@@ -181,7 +181,7 @@ class Machine:
         return self._database.session()
 
     async def depose(self) -> None:
-        """Another broker becomes the controller, and does nothing with its office."""
+        """Another broker becomes the controller and sends nothing."""
         epoch, store = await self.controller_epoch(), self._database.session()
         other = paths.ControllerNode(self.serving.broker_id + 1, now_ms()).encode()
         won = SetData(paths.CONTROLLER_EPOCH, paths.ControllerEpoch(epoch + 1).encode())

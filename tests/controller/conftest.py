@@ -272,7 +272,7 @@ class Cluster:
 
     @property
     def controller(self):
-        """The broker in office, and its term."""
+        """The active controller and its term."""
         (broker,) = [each for each in self.brokers.values() if each.candidate.is_active]
         return broker
 

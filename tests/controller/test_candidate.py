@@ -1,4 +1,4 @@
-"""The race for the office: one winner, a higher epoch each time, and no term that outlives its node."""
+"""Election of the controller: one winner, a higher epoch each time, and no term that outlives its node."""
 
 import pytest
 import trio
@@ -28,7 +28,7 @@ async def test_the_first_broker_wins_and_the_others_wait(cluster):
     assert await context(cluster) == (1, 1)
 
 
-async def test_the_office_is_an_ephemeral_node_and_the_epoch_is_plain_text(cluster):
+async def test_the_election_is_an_ephemeral_node_and_the_epoch_is_plain_text(cluster):
     broker = await cluster.start(1)
     stat = await cluster.store.exists(paths.CONTROLLER)
     assert stat.owner == broker.store.session_id
@@ -79,7 +79,7 @@ async def test_a_controller_whose_epoch_is_old_writes_nothing_and_gives_up(clust
 
 
 async def test_elected_and_resigned_are_reported(cluster):
-    told = []
+    seen = []
     await cluster.start(2)
     broker = cluster.add(1)
     await cluster.register(broker)
@@ -88,16 +88,16 @@ async def test_elected_and_resigned_are_reported(cluster):
     )
     broker.candidate = Candidate(
         deps,
-        on_elected=lambda epoch: told.append(("elected", epoch)),
-        on_resigned=lambda: told.append("resigned"),
+        on_elected=lambda epoch: seen.append(("elected", epoch)),
+        on_resigned=lambda: seen.append("resigned"),
     )
     await cluster.nursery.start(broker.candidate.run)
-    assert told == []
+    assert seen == []
     await cluster.kill(2)
-    assert told == [("elected", 2)]
+    assert seen == [("elected", 2)]
     await cluster.store.delete(paths.CONTROLLER)
     await cluster.settle()
-    assert told == [("elected", 2), "resigned", ("elected", 3)]
+    assert seen == [("elected", 2), "resigned", ("elected", 3)]
 
 
 class Unreliable:

@@ -114,7 +114,7 @@ def confluent_looks_after_the_cluster(side):
     described = admin.list_topics(topic, SECONDS).topics[topic]
     yield "metadata", [described.error, {i: [p.leader, p.replicas, p.isrs] for i, p in described.partitions.items()}]
     New, More = confluent_kafka.admin.NewTopic, confluent_kafka.admin.NewPartitions
-    wishes = {
+    asked = {
         "created": admin.create_topics([New(side.name("two"), 1, 1)]),
         "there already": admin.create_topics([New(topic, 1, 1)]),
         "three replicas": admin.create_topics([New(side.name("three"), 1, 3)]),
@@ -124,8 +124,8 @@ def confluent_looks_after_the_cluster(side):
         "fewer partitions": admin.create_partitions([More(topic, 1)]),
         "deleted": admin.delete_topics([side.name("unknown")]),
     }
-    for name, wish in wishes.items():
-        (future,) = wish.values()
+    for name, futures in asked.items():
+        (future,) = futures.values()
         yield name, _failed(future.result, SECONDS)
     resource = confluent_kafka.admin.ConfigResource("topic", topic)
     (future,) = admin.describe_configs([resource]).values()

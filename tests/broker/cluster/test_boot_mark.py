@@ -139,7 +139,7 @@ async def test_a_session_that_expires_costs_no_trust(nursery, autojump_clock):
 
 
 async def test_one_whose_process_died_leads_instead_of_one_whose_machine_forgot(nursery, autojump_clock):
-    """Both while nobody is in office: who is elected then must not think that the two are alike."""
+    """Both happen while no controller is elected. The next one must see that the two brokers differ."""
     async with cluster(nursery, 3, log_flush_interval_messages="1000000") as machines:
         one, two, three = machines
         await create_topic(await one.connect(), "t", [2, 3], min_insync_replicas="2")
@@ -147,8 +147,8 @@ async def test_one_whose_process_died_leads_instead_of_one_whose_machine_forgot(
         assert [(await client.produce("t", each)).error_code for each in (b"a", b"b", b"c")] == [0, 0, 0]
         stranger = one.session()
         epoch = paths.ControllerEpoch(await one.controller_epoch() + 1).encode()
-        office = Create(paths.CONTROLLER, paths.ControllerNode(9, now_ms()).encode(), ephemeral=True)
-        await stranger.multi([Delete(paths.CONTROLLER), office, SetData(paths.CONTROLLER_EPOCH, epoch)])
+        election = Create(paths.CONTROLLER, paths.ControllerNode(9, now_ms()).encode(), ephemeral=True)
+        await stranger.multi([Delete(paths.CONTROLLER), election, SetData(paths.CONTROLLER_EPOCH, epoch)])
         await two.cut_power(seed=1)
         await three.crash()
         for machine in (two, three):

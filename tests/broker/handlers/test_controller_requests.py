@@ -289,7 +289,7 @@ async def test_a_stopping_broker_hands_over_before_it_stops_to_serve(autojump_cl
 
 @pytest.fixture
 async def deposed(nursery):
-    """Another broker took the office, and does nothing with it."""
+    """Another broker becomes the controller and sends nothing."""
     machine = await Machine(nursery).start()
     client = await machine.connect()
     await client.create_topic("t")

@@ -35,7 +35,7 @@ async def places(client, topic: str, partitions: int) -> dict[int, str]:
     }
 
 
-async def wish(client, path: str, topic: str, partition: int = 0, *, version: int = 2) -> int:
+async def alter_log_dir(client, path: str, topic: str, partition: int = 0, *, version: int = 2) -> int:
     """The error code of the one row of the answer."""
     answer = await client.ask(placement_request(path, (topic, partition)), version)
     ((row,),) = [each.partitions for each in answer.results]
@@ -118,7 +118,7 @@ async def test_a_log_that_is_not_used_has_no_lag(nursery, autojump_clock):
 async def test_a_partition_to_come_is_made_where_it_was_wished(nursery, autojump_clock, version):
     _, client = await with_two_directories(nursery)
     for partition in range(3):
-        code = await wish(client, "/b", "t", partition, version=version)
+        code = await alter_log_dir(client, "/b", "t", partition, version=version)
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await client.create_topic("t", 3)
     assert await places(client, "t", 3) == {0: "/b", 1: "/b", 2: "/b"}
@@ -128,13 +128,13 @@ async def test_a_wish_for_a_partition_that_is_on_other_brokers_says_so(nursery, 
     machine, client = await with_two_directories(nursery)
     await client.create_topic("t")
     await client.stop_replica(machine, "t")
-    assert await wish(client, "/b", "t") == ErrorCode.REPLICA_NOT_AVAILABLE
+    assert await alter_log_dir(client, "/b", "t") == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 async def test_a_wish_is_granted_once(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     for expected in ("/b", "/a"):
-        await wish(client, "/b", "t") if expected == "/b" else None
+        await alter_log_dir(client, "/b", "t") if expected == "/b" else None
         await client.create_topic("t")
         assert await places(client, "t", 1) == {0: expected}
         await client.delete_topic("t")
@@ -153,7 +153,7 @@ async def test_the_last_wish_counts(nursery, autojump_clock):
 async def test_a_directory_must_be_called_by_its_absolute_path(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     for path in ("/c", "b", "/b/", "/a/../b", ""):
-        assert await wish(client, path, "t") == ErrorCode.LOG_DIR_NOT_FOUND
+        assert await alter_log_dir(client, path, "t") == ErrorCode.LOG_DIR_NOT_FOUND
     await client.create_topic("t")
     assert await places(client, "t", 1) == {0: "/a"}
 
@@ -161,7 +161,7 @@ async def test_a_directory_must_be_called_by_its_absolute_path(nursery, autojump
 async def test_a_partition_may_stay_where_it_is(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
     await client.create_topic("t")
-    assert await wish(client, "/a", "t") == 0
+    assert await alter_log_dir(client, "/a", "t") == 0
     assert await places(client, "t", 1) == {0: "/a"}
     assert not any(name.startswith("t-0") for name in machine.disk.list("/b"))
 
@@ -171,13 +171,13 @@ async def test_a_directory_that_is_offline_takes_no_wish(nursery, autojump_clock
     await client.create_topic("t", 2)
     machine.disk.fail_next("write", path_part="/b/")
     await client.produce("t", b"v", 1)
-    assert await wish(client, "/b", "new") == ErrorCode.KAFKA_STORAGE_ERROR
-    assert await wish(client, "/a", "t", 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await alter_log_dir(client, "/b", "new") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await alter_log_dir(client, "/a", "t", 1) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_a_wished_directory_that_fails_is_not_replaced_by_another(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
-    await wish(client, "/b", "t")
+    await alter_log_dir(client, "/b", "t")
     await client.create_topic("u", 2)
     machine.disk.fail_next("write", path_part="/b/")
     await client.produce("u", b"v", 1)
@@ -188,15 +188,15 @@ async def test_a_wished_directory_that_fails_is_not_replaced_by_another(nursery,
 
 async def test_a_name_too_long_for_the_directory_of_a_move_is_refused(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
-    assert await wish(client, "/b", "x" * 213, 8) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await wish(client, "/b", "x" * 214, 8) == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert await wish(client, "/b", "x" * 212, 100) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await alter_log_dir(client, "/b", "x" * 213, 8) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await alter_log_dir(client, "/b", "x" * 214, 8) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await alter_log_dir(client, "/b", "x" * 212, 100) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_the_oldest_of_too_many_wishes_is_forgotten(nursery, autojump_clock, monkeypatch):
     monkeypatch.setattr(placement, "REQUESTED_MAX", 2)
     _, client = await with_two_directories(nursery)
     for partition in (0, 1, 0, 2):
-        await wish(client, "/b", "t", partition)
+        await alter_log_dir(client, "/b", "t", partition)
     await client.create_topic("t", 3)
     assert await places(client, "t", 3) == {0: "/b", 1: "/a", 2: "/b"}

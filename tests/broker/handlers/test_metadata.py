@@ -250,29 +250,29 @@ async def back_under_a_silent_controller(nursery):
     whose end makes the broker the controller."""
     machine, _ = await with_topics(nursery, "t")
     await machine.crash()
-    office = machine.session()
-    await office.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
+    controller_session = machine.session()
+    await controller_session.create(paths.CONTROLLER, paths.ControllerNode(9, 0).encode(), ephemeral=True)
     nursery.start_soon(machine.start)
-    return machine, office
+    return machine, controller_session
 
 
 async def test_a_broker_that_has_no_metadata_yet_waits_rather_than_to_deny_a_topic(nursery, autojump_clock):
-    machine, office = await back_under_a_silent_controller(nursery)
+    machine, controller_session = await back_under_a_silent_controller(nursery)
     await trio.sleep(0.1)
     client = await machine.connect()
     await client.send(m.MetadataRequest(topics=None), 9)
     assert await client.is_quiet(2.0)
-    await office.close()  # now it becomes the controller
+    await controller_session.close()  # now it becomes the controller
     assert [topic.name for topic in (await client.receive()).topics] == ["t"]
 
 
 async def test_a_broker_that_gets_no_metadata_for_long_sends_clients_away(nursery, autojump_clock):
-    machine, office = await back_under_a_silent_controller(nursery)
+    machine, controller_session = await back_under_a_silent_controller(nursery)
     await trio.sleep(15)
     client = await machine.connect()
     await client.send(m.MetadataRequest(topics=None), 9)
     assert await client.is_closed()
-    await office.close()
+    await controller_session.close()
     await trio.sleep(1)
     client = await machine.connect()
     assert (await client.metadata("t"))["t"].error_code == 0

@@ -64,7 +64,7 @@ async def leader_and_isr(cluster, topic):
 
 
 async def fail_over_after(cluster, *bounced, kept=()):
-    """Controller 0 dies for good; brokers bounce while nobody is in office; another broker is elected."""
+    """Controller 0 dies for good; brokers bounce while there is no controller; another broker is elected."""
     cluster.brokers[0].scope.cancel()
     for broker_id in bounced:
         kept_since = cluster.brokers[broker_id].epoch if broker_id in kept else None

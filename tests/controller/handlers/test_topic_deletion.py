@@ -89,7 +89,7 @@ async def test_deletion_survives_a_restart_of_everything(cluster):
 async def test_a_deletion_that_a_dead_broker_halts_hides_the_topic_all_the_same(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3]])
-    cluster.brokers[1].scope.cancel()  # in office still, but doing nothing
+    cluster.brokers[1].scope.cancel()  # still elected, but it does nothing
     await cluster.kill(2)
     await cluster.delete("orders")
     assert ORDERS in cluster.brokers[3].metadata
