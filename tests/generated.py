@@ -12,13 +12,15 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
 from tests.rooms import ROOMS, ROOT, picture
+from tests.tour import FETCH, PRODUCE, tour
 
 
-def with_pictures(text: str) -> str:
-    """The document with a picture of the rooms of each folder."""
+def with_pictures_and_tours(text: str) -> str:
+    """The document with a picture of the rooms of each folder, and the ways of a Produce and of a Fetch."""
     for folder in ROOMS:
         text = with_block(text, f"rooms of {folder}", picture(folder))
-    return text
+    text = with_block(text, "way of a Produce", tour(PRODUCE))
+    return with_block(text, "way of a Fetch", tour(FETCH))
 
 
 def handlers_table() -> str:
@@ -44,7 +46,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "broker/config/attributes.pyi": lambda _: attributes_source(),
     "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
     "docs/configuration.md": lambda _: configuration_page(),
-    "docs/architecture.md": with_pictures,
+    "docs/architecture.md": with_pictures_and_tours,
 }
 
 
