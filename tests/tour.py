@@ -36,7 +36,7 @@ FETCH = (
 
 
 def tour(stops: tuple[tuple[str, str], ...]) -> str:
-    """A table of these functions with the count of their lines; the last row is the sum. KeyError for an unknown one."""
+    """These functions with the count of their lines; the last row is the sum. KeyError for an unknown one."""
     rows, total = [], 0
     for file, name in stops:
         function = _functions_of(file)[name]
