@@ -1,11 +1,11 @@
-"""The group coordinator: what requests about groups and offsets are answered, and when (reference E.1-E.3).
+"""The group coordinator: how requests about groups and offsets are answered, and when (reference E.1-E.3).
 
-A group belongs to one partition of `__consumer_offsets`, by the hash of its id, and is coordinated by the broker that
-leads that partition. What a request does to its group is decided and stored in one step (`shards.py`); this file finds
-the group, and holds the answer back until the high watermark has passed the record that the answer rests on. Leadership
-may change while a request waits, and the client then gets NOT_COORDINATOR.
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id. The leader of that partition
+coordinates the group. `shards.py` decides and stores what a request does to its group, in one step. This file finds the
+group, and delays the answer until the high watermark has passed the record that the answer depends on.
 
-A waiting request is its connection's task. When that is cancelled, the group forgets the answer but not the member.
+A request waits in the task of its connection. If that is cancelled, the answer is dropped, but the member stays until
+its session ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,55 +59,55 @@ from barnabas.wire.topics import TopicPartition, partition_for
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
 
-LEAVING_AT_A_TIME = 100
-GROUP_COST = 2  # rows that take as long as to list one
-DELETED_AT_A_TIME = 200  # offsets, in one batch of tombstones
-Wanted = Mapping[str, Sequence[int]]  # partitions by topic, each once
+LEAVING_AT_A_TIME = 100  # members of a LeaveGroup between two checkpoints
+GROUP_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list a group
+DELETED_AT_A_TIME = 200  # offsets of an OffsetDelete in one step, and so in one batch of tombstones
+Wanted = Mapping[str, Sequence[int]]  # partition indexes by topic, each once
 
 
 class GroupCoordinator:
-    """All groups of this broker."""
+    """The groups that this broker coordinates. Each method for a request returns the answer or an error code."""
 
     def __init__(self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata") -> None:
         self._config = config
         self._metadata = metadata
         self._shards = Shards(world, config)
-        self._partition_count = 0  # that the group topic has at least
+        self._partition_count = 0  # the group topic has at least so many; 0 if unknown
 
     # -- leadership
 
     def on_elected(self, partition: OffsetsPartition) -> None:
-        """This broker leads the partition, under `partition.leader_epoch`: load it, unless it led it all along."""
+        """This broker leads the partition in `partition.leader_epoch`: load its groups, unless it led it before."""
         self._shards.on_elected(partition)
 
     def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
-        """This broker no longer leads the partition: another one coordinates its groups."""
+        """This broker no longer leads the partition: drop its groups. Waiting requests get NOT_COORDINATOR."""
         self._shards.on_resigned(partition_index, leader_epoch)
 
     def on_deleted(self, partition_index: int) -> None:
-        """The partition's log is deleted here: one of this number that comes is another, whose epochs begin again."""
+        """The partition's log was deleted. If the group topic is created again, its leader epochs begin at 0."""
         self._shards.on_deleted(partition_index)
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions exist no more: neither do the offsets committed for them."""
+        """These partitions were deleted: remove the offsets that are committed for them."""
+        # A group topic that is created again may have another number of partitions.
         if any(each.topic == GROUP_TOPIC for each in deleted):
             self._partition_count = 0
         self._shards.on_partitions_deleted(deleted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Load groups, watch their timers, and expire offsets; until cancelled."""
+        """Load groups, fire their timers and remove expired offsets, until cancelled."""
         await self._shards.run(task_status)
 
     def expect_partitions(self, count: int) -> None:
-        """The group topic has so many partitions (0: there is none), whether or not the metadata has them yet."""
+        """Set the number of partitions of the group topic, as read from the store at the start; 0 if there is none."""
         self._partition_count = count
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of the group topic that the group belongs to.
-
-        Metadata come piece by piece, and a partition that never had a leader is not in them: a group that was looked
-        for by the part that has come would commit where no other broker finds it.
-        """
+        """The index of the partition of `__consumer_offsets` to which the group belongs."""
+        # UpdateMetadata arrives in pieces, and partitions that never had a leader are missing in it. With too low a
+        # count the group would be in another partition, and lose its offsets when the count is right. Before the topic
+        # exists, the configured count is the one that it will get.
         topic = self._metadata.topics.get(GROUP_TOPIC)
         count = max(self._partition_count, len(topic.partitions) if topic else 0)
         return partition_for(group_id, count or self._config.offsets_topic_num_partitions)
@@ -115,7 +115,7 @@ class GroupCoordinator:
     # -- requests
 
     async def join(self, group_id: str, join: Join) -> JoinAnswer:
-        """JoinGroup: answered when the generation begins."""
+        """JoinGroup: waits until the generation begins. A group is created for a first member without a member id."""
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return JoinAnswer(shard, join.member_id)
@@ -123,20 +123,24 @@ class GroupCoordinator:
         if not shortest <= join.session_timeout_ms <= longest:
             return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id)
         group = shard.groups.by_id.get(group_id)
+        # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None:
             if join.member_id != "":
                 return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
             group = self._shards.create(shard, group_id)
         self._shards.happen(shard, group, join)
         answer = await self._answer(shard, group, join.waiting)
+        # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
         not_stored = await self._hold(shard, group, join.waiting, answer.member_id)
         return JoinAnswer(GROUP_NOT_STORED.get(not_stored, not_stored)) if not_stored else answer
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
-        """SyncGroup: answered when the leader's assignments are stored."""
+        """SyncGroup: waits until the leader's assignments are stored and committed."""
         shard = self._shard_for(group_id, may_be_blank=False)
+        # As in Kafka: the rebalance was lost with the former coordinator, and old clients do not handle
+        # COORDINATOR_LOAD_IN_PROGRESS here.
         if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)  # the round is lost; old clients know no code 14 here
+            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
         if isinstance(shard, ErrorCode):
             return SyncAnswer(shard)
         group = shard.groups.by_id.get(group_id)
@@ -147,12 +151,14 @@ class GroupCoordinator:
         not_stored = await self._hold(shard, group, sync.waiting, sync.member_id)
         if not not_stored:
             return answer
+        # The group is Stable in memory, but this member does not get its assignment: all members must join again.
         self._shards.happen_unasked(shard, group, AssignmentNotReplicated(sync.generation))
         return SyncAnswer(GROUP_NOT_STORED.get(not_stored, not_stored))
 
     def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode:
-        """Heartbeat. While groups are loaded no member is removed."""
+        """Heartbeat: restarts the member's session. Never waits."""
         shard = self._shard_for(group_id, may_be_blank=False)
+        # As in Kafka: sessions begin only after the load, so the member loses nothing.
         if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
         if isinstance(shard, ErrorCode):
@@ -164,12 +170,13 @@ class GroupCoordinator:
         return _given(heartbeat.waiting)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveAnswer:
-        """LeaveGroup; many leave a few at a time."""
+        """LeaveGroup, with checkpoints if the request names many members."""
         if len(members) <= LEAVING_AT_A_TIME:
             return self._leave(group_id, members)
         errors: list[ErrorCode] = []
         for start in range(0, len(members), LEAVING_AT_A_TIME):
             answer = self._leave(group_id, members[start : start + LEAVING_AT_A_TIME])
+            # This broker stopped being the coordinator at a checkpoint. A retry finds those that have left unknown.
             if answer.error:
                 return answer
             errors += answer.member_errors
@@ -188,7 +195,8 @@ class GroupCoordinator:
         return _given(leave.waiting)
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
-        """OffsetCommit: answered when the offsets are replicated."""
+        """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
+        # Before the group is looked up: leadership and members may change while the thread runs.
         if len(commit.offsets) > RECORDS_INLINE_MAX:
             limit = self._config.offset_metadata_max_bytes
             commit.made = await self._shards.make(lambda: commit_records(group_id, commit.offsets, limit))
@@ -199,9 +207,11 @@ class GroupCoordinator:
         if group is None:
             if commit.generation >= 0:
                 return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
+            # A simple commit, of a consumer that uses the group for its offsets only.
             group = self._shards.create(shard, group_id)
         self._shards.happen(shard, group, commit)
         answer = _given(commit.waiting)
+        # The commit stays in the log even if it is not replicated in time, so it may take effect after an error.
         not_stored = await self._committed(shard, commit.waiting.after_offset)
         if not_stored:
             return CommitAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), answer.too_large)
@@ -210,19 +220,24 @@ class GroupCoordinator:
     async def fetch_offsets(
         self, group_id: str, wanted: Wanted | None, *, require_stable: bool
     ) -> OffsetsView | ErrorCode:
-        """OffsetFetch, whatever the state of the group; `wanted` None means all."""
+        """OffsetFetch, in any state of the group; `wanted` None means all partitions with an offset.
+
+        Waits until the offsets that it returns are committed; COORDINATOR_LOAD_IN_PROGRESS if that takes too long.
+        """
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.groups.by_id.get(group_id)
         if group is None:
             return NO_OFFSETS
+        # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
         if wanted is None:
             view = offsets_view(group, require_stable=require_stable)
             after_offset = view.forgotten_offset
             async for stored in paced(view.offsets.values()):
                 after_offset = max(after_offset, stored.at_offset)
             return await self._readable(shard, after_offset) or view
+        # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
         view = offsets_view(group, few, require_stable=require_stable)
         after_offset = NO_OFFSET
@@ -233,7 +248,7 @@ class GroupCoordinator:
         return await self._readable(shard, after_offset) or view
 
     async def describe(self, group_id: str) -> Description | ErrorCode:
-        """DescribeGroups, one group; one that does not exist is Dead."""
+        """DescribeGroups for one group. A group that does not exist is described as Dead, as in Kafka."""
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
@@ -244,17 +259,20 @@ class GroupCoordinator:
         return await self._readable(shard, shown_after_offset(group)) or description
 
     async def list_groups(self, states: Sequence[str], types: Sequence[str]) -> tuple[ErrorCode, list[Overview]]:
-        """ListGroups, of those states and types (empty: all); the code tells whether the list is complete."""
+        """ListGroups with these states and types (empty: all), in any letter case. On an error the list is partial."""
+        # All groups here are of the classic type.
         if types and CLASSIC_TYPE not in {name.lower() async for name in paced(types)}:
             return ErrorCode.NONE, []
         wanted = {state.lower() async for state in paced(states)}
         error = ErrorCode.NONE
         listed: list[Overview] = []
         for shard in self._shards:
+            # The other shards are listed, as in Kafka: the caller gets the error and a partial list.
             if shard.refusal:
                 error = shard.refusal
                 continue
             after_offset = NO_OFFSET
+            # A copy, because groups come and go at the checkpoints.
             async for group in paced(list(shard.groups.by_id.values()), GROUP_COST):
                 if not wanted or group.state.value.lower() in wanted:
                     listed.append(overview(group))
@@ -263,7 +281,8 @@ class GroupCoordinator:
         return error, listed
 
     async def delete_group(self, group_id: str) -> ErrorCode:
-        """DeleteGroups, one group: its offsets and the group itself, unless it has members."""
+        """DeleteGroups for one group: removes the group and its offsets, unless it has members."""
+        # First, as it has a checkpoint: from `_shard_for` to `happen` nothing may change.
         delete = DeleteGroup(Waiting(), await self._made_for_deletion(group_id))
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
@@ -274,15 +293,18 @@ class GroupCoordinator:
         waiting = delete.waiting
         self._shards.happen(shard, group, delete)
         answer = _given(waiting)
+        # Kafka does not wait here. Without the wait a fail-over could bring a group back after its deletion succeeded.
         not_stored = await self._committed(shard, waiting.after_offset)
         return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
-        """OffsetDelete: the offsets of partitions that no member reads; many are deleted a few at a time."""
+        """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""
         codes: dict[TopicPartition, ErrorCode] = {}
+        # Once also without partitions: the group's own error is an answer, too.
         for start in range(0, max(len(partitions), 1), DELETED_AT_A_TIME):
             answer = await self._delete_offsets(group_id, partitions[start : start + DELETED_AT_A_TIME])
-            is_gone = answer.error == ErrorCode.GROUP_ID_NOT_FOUND and codes  # with the last of its offsets
+            # A group that loses its last offset with an earlier portion is removed. The rest has nothing to delete.
+            is_gone = answer.error == ErrorCode.GROUP_ID_NOT_FOUND and codes
             if answer.error and not is_gone:
                 return answer
             codes.update(dict.fromkeys(partitions[start:], ErrorCode.NONE) if is_gone else answer.codes)
@@ -305,18 +327,20 @@ class GroupCoordinator:
         return DeletionAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), {}) if not_stored else answer
 
     async def _made_for_deletion(self, group_id: str) -> Made | None:
-        """The tombstones of a large group, if it is one, as it is now."""
+        """The tombstones of a large group, encoded in a thread; None for a small or unknown group."""
         shard = self._shard_for(group_id, may_be_blank=True)
         group = None if isinstance(shard, ErrorCode) else shard.groups.by_id.get(group_id)
         if group is None or len(group.recorded.offsets) <= RECORDS_INLINE_MAX:
             return None
+        # Listed here, as the group may change while the thread runs. Then the step encodes the tombstones again.
         records = deletion_records(group)
         return await self._shards.make(lambda: (records, frozenset()))
 
     # -- finding and waiting
 
     def _shard_for(self, group_id: str, *, may_be_blank: bool) -> Shard | ErrorCode:
-        """The shard that serves this group, or why there is none."""
+        """The shard that serves this group, or the error for the client."""
+        # As in Kafka, old clients may keep offsets under an empty group id. Such a group can be described and deleted.
         if group_id == "" and not may_be_blank:
             return ErrorCode.INVALID_GROUP_ID
         shard = self._shards.get(self.partition_of(group_id))
@@ -327,20 +351,21 @@ class GroupCoordinator:
         return shard.refusal or shard
 
     async def _answer(self, shard: Shard, group: Group, waiting: Waiting[Answer]) -> Answer:
-        """Sleep until the request is answered; if it is given up, the group forgets the answer, not the member."""
+        """Sleep until the request is answered. If the task is cancelled, the request is removed from the group."""
         if waiting.answer is None:
             woken = trio.Event()
             waiting.wake = woken.set
             try:
                 with resting():
                     await woken.wait()
+            # Cancelled: the client has disconnected. The request must not count as one of a member that has joined.
             finally:
                 if waiting.answer is None:
                     self._shards.happen_unasked(shard, group, Forgotten(waiting))
         return _given(waiting)
 
     async def _hold(self, shard: Shard, group: Group, waiting: Waiting[Answer], member_id: str) -> ErrorCode:
-        """Hold an answer back until what it rests on is committed; the member's session counts from then."""
+        """Wait until the record that the answer depends on is committed; then restart the member's session."""
         if waiting.after_offset == NO_OFFSET:
             return ErrorCode.NONE
         outcome = await self._committed(shard, waiting.after_offset)
@@ -349,7 +374,10 @@ class GroupCoordinator:
         return outcome
 
     async def _committed(self, shard: Shard, after_offset: int) -> ErrorCode:
-        """Wait until the record at `after_offset` is committed: NONE, or what has come in between."""
+        """Wait until the record at `after_offset` is committed: NONE, or the error of `await_high_watermark`.
+
+        At most `offsets.commit.timeout.ms`; not at all unless `offsets.commit.required.acks` is -1.
+        """
         if after_offset == NO_OFFSET or self._config.offsets_commit_required_acks != ACKS_ALL:
             return ErrorCode.NONE
         deadline = trio.current_time() + self._config.offsets_commit_timeout_ms / 1000
@@ -357,13 +385,19 @@ class GroupCoordinator:
             outcome = await shard.partition.await_high_watermark(after_offset + 1, deadline)
             if outcome is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._shards.still_leads(shard):
                 return outcome
-            # A new leader epoch, but the same leader: the record is still in the log, and still on its way.
+            # While this shard is in use, the record is in the log and can still be committed.
 
     async def _readable(self, shard: Shard, after_offset: int) -> ErrorCode:
-        """Wait until what is read is committed. Not yet is 14, which clients retry here; no longer mine is 16."""
+        """Wait until the record at `after_offset` is committed, for an answer that only reads.
+
+        NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
+        of the leader.
+        """
+        # The usual case, without a waiter.
         if shard.partition.high_watermark > after_offset:
             return ErrorCode.NONE
         outcome = await self._committed(shard, after_offset)
+        # NOT_ENOUGH_REPLICAS_AFTER_APPEND: the record is committed, which is enough for a reader.
         if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             return ErrorCode.NONE
         if outcome is ErrorCode.REQUEST_TIMED_OUT:

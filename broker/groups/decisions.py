@@ -1,10 +1,11 @@
-"""The door to the pure part: one event in, one decision out.
+"""The entry of the pure part: one event in, one decision out.
 
-    decide(group, event, now_ms, rng)      an event; with records in the decision, one of these two comes next:
-    apply_stored(group, intent, now_ms)    they are appended and replayed
-    apply_refused(group, intent, ...)      they are not in the log
+    decide(group, event, now_ms, rng)            what follows from an event; if the decision has records, then one of:
+    apply_stored(group, intent, last_offset, …)  the records are appended and replayed
+    apply_refused(group, intent, error, …)       the append failed
 
-`now_ms` is the wall clock, and goes into records only; `rng` makes member ids.
+`now_ms` is the wall clock: for timestamps in records and the retention of offsets. Timers are durations. `rng` makes
+member ids.
 """
 
 import random
@@ -64,7 +65,8 @@ from barnabas.broker.groups.syncing import (
 )
 from barnabas.wire.errors import ErrorCode
 
-NOT_STORED = {  # why an append failed -> the error for the client
+# The error of a failed append -> the error for clients, as in Kafka's GroupMetadataManager. Other codes stay the same.
+NOT_STORED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -72,6 +74,7 @@ NOT_STORED = {  # why an append failed -> the error for the client
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 GROUP_NOT_STORED = NOT_STORED | {
+    # Members rejoin on this error. A commit keeps REQUEST_TIMED_OUT, and its client retries it.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -83,8 +86,9 @@ OFFSETS_NOT_STORED = NOT_STORED | {
 
 
 def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decision:
-    """What follows from `event`; the volatile part of the group is changed at once."""
+    """What follows from `event`. Changes the volatile part of the group, never the recorded part."""
     decision = Decision()
+    # The most frequent events come first: `match` compares the types one after the other.
     match event:
         case Heartbeat():
             decide_heartbeat(group, event, decision)
@@ -118,8 +122,9 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
 
 
 def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) -> Decision:
-    """The records of a decision are appended, up to `last_offset`, and replayed."""
+    """What follows once the records of a decision are appended and replayed; the last one is at `last_offset`."""
     decision = Decision()
+    # Of StoreEmptiness nothing follows: the group became Empty when the decision was made.
     match intent:
         case StoreOffsets():
             decision.reply(intent.waiting, CommitAnswer(ErrorCode.NONE, intent.too_large), last_offset)
@@ -135,14 +140,16 @@ def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) ->
 
 
 def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -> Decision:
-    """The records of a decision are not in the log, because of `error`."""
+    """What follows if the records of a decision could not be appended, because of `error`."""
     decision = Decision()
     match intent:
         case StoreOffsets():
             code = OFFSETS_NOT_STORED.get(error, error)
             decision.reply(intent.waiting, CommitAnswer(code, intent.too_large))
         case StoreAssignment():
-            if group.state is not GroupState.DEAD:  # a failing disk has taken the group away meanwhile
+            # A failed write takes the log directory offline, which unloads the group within the append. Its requests
+            # are answered then.
+            if group.state is not GroupState.DEAD:
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
@@ -150,13 +157,15 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))
         case StoreOffsetDeletion():
             decision.reply(intent.waiting, DeletionAnswer(OFFSETS_NOT_STORED.get(error, error), {}))
+        # No request waits for the records of StoreEmptiness and StoreExpiry.
         case _:
             decision.notes.append(f"{type(intent).__name__} failed: {error.name}")
     return decision
 
 
 def _not_replaced(group: Group, error: ErrorCode) -> JoinAnswer:
-    """The static member is not back; it may try again."""
+    """The answer when the new id of a static member could not be stored."""
+    # Without a member id, as the new one is not in the group: the client retries with its instance id.
     return JoinAnswer(
         error=error,
         generation=group.generation,

@@ -1,7 +1,4 @@
-"""What an administrator is shown of a group (pure): ListGroups and DescribeGroups.
-
-Assignments and subscriptions are shown of a Stable group only; in between they are on their way.
-"""
+"""What ListGroups and DescribeGroups show of a group (pure)."""
 
 from typing import NamedTuple
 
@@ -12,7 +9,7 @@ CLASSIC_TYPE = "classic"
 
 
 class DescribedMember(NamedTuple):
-    """A member, as far as it may be shown now."""
+    """A member; `metadata` and `assignment` are empty unless the group is Stable."""
 
     member_id: str
     instance_id: str | None
@@ -23,7 +20,7 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A group and its members."""
+    """A group and its members. `protocol_data` is the name of the protocol, empty unless the group is Stable."""
 
     state: str
     protocol_type: str = ""
@@ -32,7 +29,7 @@ class Description(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """One line about a group."""
+    """A group in ListGroups."""
 
     group_id: str
     protocol_type: str
@@ -40,11 +37,12 @@ class Overview(NamedTuple):
     type: str = CLASSIC_TYPE
 
 
-UNKNOWN_GROUP = Description(GroupState.DEAD.value)
+UNKNOWN_GROUP = Description(GroupState.DEAD.value)  # as Kafka describes a group that does not exist
 
 
 def describe(group: Group) -> Description:
-    """The group as it stands."""
+    """The group for DescribeGroups, in its current state."""
+    # As in Kafka: during a rebalance the subscriptions and assignments are about to change.
     stable = group.state is GroupState.STABLE
     return Description(
         state=group.state.value,
@@ -65,11 +63,12 @@ def describe(group: Group) -> Description:
 
 
 def overview(group: Group) -> Overview:
-    """The group in one line."""
+    """The group for ListGroups."""
     return Overview(group.group_id, group.protocol_type or "", group.state.value)
 
 
 def shown_after_offset(group: Group) -> int:
-    """The record on which the shown state rests: a rebalance in progress rests on none."""
+    """The offset of the record that the shown state depends on; NO_OFFSET if there is none."""
+    # Stable and Empty are stored, so they are shown once their record is committed. A rebalance is in memory only.
     resting = group.state in (GroupState.STABLE, GroupState.EMPTY)
     return group.recorded.metadata_offset if resting else NO_OFFSET

@@ -1,10 +1,8 @@
-"""What happens to a group, and what follows from it: the vocabulary of the pure part.
+"""The events of a group, and the decisions that follow from them: the types of the pure part.
 
-An event is a request of a member, a timer that fired, the end of a wait, or something that happened elsewhere.
-`decide` turns it into a `Decision`: records to append, replies to give, timers to set. A reply names the offset of the
-last record that it rests on; it is held back until the high watermark has passed that offset.
-Timers are durations, so that the pure part knows no clock: a timer is one key of its group, setting it again moves it,
-None stops it.
+An event is a request of a member, a timer that fired, the end of a wait, or a change elsewhere in the broker. `decide`
+turns it into a `Decision`: records to append, replies to send, timers to set. A reply names the offset of the last
+record that it depends on; it is sent when the high watermark has passed that offset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +20,11 @@ if TYPE_CHECKING:
 
 NO_GENERATION = -1
 
-Protocols = tuple[tuple[str, bytes], ...]
+Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), the preferred protocol first
 
 
 class JoinedMember(NamedTuple):
-    """What the leader learns of a member."""
+    """One row of the leader's JoinGroup response: a member and its metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -47,7 +45,7 @@ class JoinAnswer(NamedTuple):
 
 
 class SyncAnswer(NamedTuple):
-    """The outcome of SyncGroup: what this member shall do, in bytes that only clients understand."""
+    """The outcome of SyncGroup: the member's assignment, in bytes that only clients decode."""
 
     error: ErrorCode
     assignment: bytes = b""
@@ -56,21 +54,21 @@ class SyncAnswer(NamedTuple):
 
 
 class LeaveAnswer(NamedTuple):
-    """The outcome of LeaveGroup, one code a leaving member."""
+    """The outcome of LeaveGroup: one error code per leaving member, in the order of the request."""
 
     error: ErrorCode
     member_errors: tuple[ErrorCode, ...] = ()
 
 
 class CommitAnswer(NamedTuple):
-    """The outcome of OffsetCommit: one code for all partitions but those whose metadata are too large."""
+    """The outcome of OffsetCommit: one error code for all partitions, except those with too long metadata."""
 
     error: ErrorCode
     too_large: frozenset[TopicPartition] = frozenset()
 
 
 class DeletionAnswer(NamedTuple):
-    """The outcome of OffsetDelete: one code for the request, and one for each partition when it is NONE."""
+    """The outcome of OffsetDelete: the group's error code, and if that is NONE a code for each partition."""
 
     error: ErrorCode
     codes: Mapping[TopicPartition, ErrorCode]
@@ -80,7 +78,10 @@ Answer = TypeVar("Answer", JoinAnswer, SyncAnswer, LeaveAnswer, CommitAnswer, De
 
 
 class Waiting(Generic[Answer]):
-    """A request on its way to an answer. The one who asked sets `wake` when it has to sleep."""
+    """A request that is not answered yet. The task of the request sets `wake` before it sleeps.
+
+    `after_offset` is the record that must be committed before the answer may be sent; NO_OFFSET if there is none.
+    """
 
     __slots__ = ("after_offset", "answer", "wake")
 
@@ -90,30 +91,31 @@ class Waiting(Generic[Answer]):
         self.wake: Callable[[], object] | None = None
 
     def give(self, answer: Answer, after_offset: int) -> None:
-        """Answer; the first answer counts."""
+        """Set the answer and wake the task. Later answers are ignored: a request has one response."""
         if self.answer is None:
             self.answer = answer
             self.after_offset = after_offset
+            # None: the task has not begun to wait. It reads the answer when the current step ends.
             if self.wake is not None:
                 self.wake()
 
 
 class Made(NamedTuple):
-    """Records that are a batch already: those of a large request are encoded in a thread, before they are decided on.
+    """The records of a large request and their batch, which was encoded in a thread before the decision.
 
-    Should the decision be another one after all, the batch is not used.
+    The group may change meanwhile. The batch is used only if the decision has the same records.
     """
 
     records: list[GroupRecord]
     batch: "Batch"
-    too_large: frozenset[TopicPartition]  # what a commit leaves out of its records
+    too_large: frozenset[TopicPartition]  # partitions that a commit leaves out
 
 
 # -- events
 
 
 class Join(NamedTuple):
-    """JoinGroup. `member_id` is "" for a member that has none yet."""
+    """JoinGroup. `member_id` is "" for a client that has none yet."""
 
     waiting: Waiting[JoinAnswer]
     member_id: str
@@ -124,13 +126,13 @@ class Join(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    requires_member_id: bool  # the client can take MEMBER_ID_REQUIRED (KIP-394)
+    requires_member_id: bool  # a new member gets MEMBER_ID_REQUIRED first (KIP-394)
     skips_assignment: bool  # the client understands SkipAssignment (KIP-814)
     reason: str | None = None
 
 
 class Sync(NamedTuple):
-    """SyncGroup; only the leader's carries assignments."""
+    """SyncGroup. Only the leader's has `assignments`, by member id."""
 
     waiting: Waiting[SyncAnswer]
     member_id: str
@@ -151,7 +153,7 @@ class Heartbeat(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves: by member id, by instance id (an administrator's removal), or both."""
+    """A member to remove, named by its member id, its instance id (removal by an administrator), or both."""
 
     member_id: str
     instance_id: str | None
@@ -167,7 +169,7 @@ class Leave(NamedTuple):
 
 @dataclass(slots=True)
 class CommitOffsets:
-    """OffsetCommit. Generation -1 without member id is a simple commit, of a consumer that is in no group."""
+    """OffsetCommit. A negative generation is a simple commit: the client is not a member of the group."""
 
     waiting: Waiting[CommitAnswer]
     member_id: str
@@ -194,42 +196,42 @@ class DeleteOffsets:
 
 
 class TimerFired(NamedTuple):
-    """The time of a timer is over."""
+    """A timer ended."""
 
     timer: "Timer"
 
 
 class Forgotten(NamedTuple):
-    """The member's connection is gone while its request waits."""
+    """The client of a waiting request has disconnected."""
 
-    waiting: object  # the `Waiting` itself, known by identity
+    waiting: object  # the `Waiting` of the request, compared by identity
 
 
 class Answered(NamedTuple):
-    """A member got an answer that had been held: its session counts from now."""
+    """The high watermark has passed the record that a reply to this member waited for: the reply is sent now."""
 
     member_id: str
 
 
 class AssignmentNotReplicated(NamedTuple):
-    """The record of this generation's assignment is appended but was not replicated in time."""
+    """The record of this generation's assignments was appended, but not committed in time."""
 
     generation: int
 
 
 class Loaded:
-    """The group was read from the log, and is served from now on."""
+    """The group was loaded from the log, and is served from now on."""
 
 
 class Expire(NamedTuple):
-    """Time to look whether these offsets have expired."""
+    """The periodic check whether these committed offsets have expired (`offsets.retention.minutes`, in ms)."""
 
     retention_ms: int
     partitions: Sequence[TopicPartition]
 
 
 class PartitionsDeleted(NamedTuple):
-    """These partitions exist no more."""
+    """These partitions were deleted with their topic."""
 
     deleted: Sequence[TopicPartition]
 
@@ -242,10 +244,9 @@ Event = Request | TimerFired | Forgotten | Answered | AssignmentNotReplicated | 
 
 
 class TimerKind(IntEnum):
-    """MEMBER: session of a member, or patience with an id that was handed out. JOIN and SYNC: of a rebalance.
+    """MEMBER: the session of a member, or the time a pending member id has to join. JOIN, SYNC: the two rounds."""
 
-    Numbers, for they are hashed with every request, and those hash ten times as fast as other members of an Enum.
-    """
+    # An IntEnum, as every request hashes timers as dict keys: its members hash ten times as fast as those of an Enum.
 
     MEMBER = 0
     JOIN = 1
@@ -253,7 +254,7 @@ class TimerKind(IntEnum):
 
 
 class Timer(NamedTuple):
-    """One timer of a group."""
+    """The key of a timer within its group; `member_id` only for MEMBER."""
 
     kind: TimerKind
     member_id: str = ""
@@ -264,15 +265,16 @@ SYNC_TIMER = Timer(TimerKind.SYNC)
 
 
 class StoreAssignment(NamedTuple):
-    """The leader's assignment is being stored; stored, the group is Stable."""
+    """Store the leader's assignments; then the group becomes Stable."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class StoreReplacement(NamedTuple):
-    """A static member came back to a Stable group; stored, the new member id takes the place of the old one."""
+    """Store the new member id of a static member that restarted in a Stable group; then it replaces the old one."""
 
+    # Until then the group is unchanged, so nothing has to be restored when the append fails.
     join: Join
     old_member_id: str
     new_member_id: str
@@ -280,31 +282,32 @@ class StoreReplacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreEmptiness:
-    """The last member left. Nothing depends on the record: lost, the old members come back and time out."""
+    """Store that the group is empty. If the record is lost, a fail-over loads the old members, and they time out."""
 
 
 class StoreOffsets(NamedTuple):
-    """Offsets are being committed; the response is sent when they are stored."""
+    """Store committed offsets; then the request is answered."""
 
     waiting: Waiting[CommitAnswer]
     too_large: frozenset[TopicPartition]
 
 
 class StoreExpiry(NamedTuple):
-    """Tombstones of offsets, and of the group itself when `dies`. Not stored, they come again at the next check."""
+    """Tombstones of offsets that expired or whose partition was deleted, and with `dies` of the group."""
 
+    # Nothing waits for them. If they are not stored, the check for expired offsets writes them later.
     dies: bool
 
 
 class StoreGroupDeletion(NamedTuple):
-    """Tombstones of a group that an administrator deletes; stored, it ends when it `dies`."""
+    """Tombstones of a group that an administrator deletes; then with `dies` the group becomes Dead."""
 
     waiting: Waiting[ErrorCode]
     dies: bool
 
 
 class StoreOffsetDeletion(NamedTuple):
-    """Tombstones of offsets that an administrator deletes; the response has these codes when they are stored."""
+    """Tombstones of offsets that an administrator deletes; then the request is answered with `codes`."""
 
     waiting: Waiting[DeletionAnswer]
     codes: Mapping[TopicPartition, ErrorCode]
@@ -324,14 +327,14 @@ Intent = (
 
 @dataclass(slots=True)
 class Reply(Generic[Answer]):
-    """An answer to give to who waits for it."""
+    """The answer of one request, and the record that must be committed before it is sent."""
 
     waiting: Waiting[Answer]
     answer: Answer
     after_offset: int
 
     def deliver(self) -> None:
-        """Give it."""
+        """Give the answer to the request and wake its task."""
         self.waiting.give(self.answer, self.after_offset)
 
 
@@ -347,21 +350,22 @@ AnyReply = (
 
 @dataclass(slots=True)
 class Decision:
-    """What follows from one event. With records goes the intent that says what they are for."""
+    """What follows from one event. `intent` says what the records are for; None if there is nothing to store."""
 
     records: list[GroupRecord] = field(default_factory=list)
     intent: Intent | None = None
     replies: list[AnyReply] = field(default_factory=list)
-    timers: dict[Timer, int | None] = field(default_factory=dict)  # duration in milliseconds; None stops it
-    made: Made | None = None  # perhaps the records as a batch
-    notes: list[str] = field(default_factory=list)  # for the log: roles and membership
+    # Timers to set or move: durations in milliseconds, as the pure part has no clock. None stops the timer.
+    timers: dict[Timer, int | None] = field(default_factory=dict)
+    made: Made | None = None  # an encoded batch; `shards.py` compares its records before it is used
+    notes: list[str] = field(default_factory=list)  # lines for the broker's log, about membership and generations
 
     def reply(self, waiting: Waiting[Answer], answer: Answer, after_offset: int = NO_OFFSET) -> None:
-        """Answer a request, once the record at `after_offset` is committed."""
+        """Answer a request when the record at `after_offset` is committed; at once if that is NO_OFFSET."""
         self.replies.append(Reply(waiting, answer, after_offset))
 
     def store(self, records: list[GroupRecord], intent: Intent, made: Made | None = None) -> None:
-        """Append these, as one batch, which may have been made of them before."""
+        """Append these records as one batch; `made` is that batch if it was encoded before."""
         self.records = records
         self.intent = intent
         self.made = made

@@ -1,12 +1,12 @@
-"""What a group forgets (pure): offsets that expire, that are deleted, or whose topic is gone; and the group itself.
+"""How committed offsets and groups are removed (pure): expiration, deleted partitions, and deletion on request.
 
 Offsets expire `offsets.retention.minutes` after (KIP-186, KIP-211)
-  - the group became empty, when it is a group with members;
-  - the last commit, when no group protocol was ever used, or when a stable group does not read the topic any more;
-  - or at the time that an old client asked for itself.
+  - the group became Empty, if it had members;
+  - the commit, if the group never had members, or is Stable and no longer subscribes to the topic;
+  - or at the time that an old client set with the commit (OffsetCommit v2-4).
 
-An administrator deletes a group that has no members (KIP-229), or offsets of topics that its members do not read
-(KIP-496). Whatever the reason, a tombstone is stored for each offset, and an empty group of which nothing is left ends.
+An administrator deletes a group without members (KIP-229), or offsets of topics to which no member subscribes
+(KIP-496). In each case a tombstone is stored for each offset, and another one for a group of which nothing is left.
 """
 
 from collections.abc import Iterable
@@ -35,33 +35,38 @@ from barnabas.wire.topics import TopicPartition
 
 
 def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) -> None:
-    """Forget what has expired, and the group itself when nothing is left of it."""
+    """Remove the offsets of `event.partitions` that have expired, and the group if nothing is left of it."""
     _forget_unasked(group, _expired(group, event, now_ms), decision)
 
 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
-    """Forget the offsets of partitions that were deleted."""
+    """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
     _forget_unasked(group, [key for key in event.deleted if key in group.recorded.offsets], decision)
 
 
 def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) -> None:
-    """Forget everything, if the group has no members."""
+    """Remove all offsets and the group. Error answer: NON_EMPTY_GROUP if it has members."""
     if group.state is not GroupState.EMPTY:
         decision.reply(event.waiting, ErrorCode.NON_EMPTY_GROUP)
         return
-    dies = not group.recorded.pending  # an open transaction may bring offsets yet; the group ends without them later
+    # An open transaction may still commit offsets, so the group must exist until then.
+    dies = not group.recorded.pending
     decision.store(deletion_records(group, dies=dies), StoreGroupDeletion(event.waiting, dies), event.made)
 
 
 def deletion_records(group: Group, *, dies: bool = True) -> list[GroupRecord]:
-    """The records by which everything is forgotten that a group stored."""
+    """The tombstones of all that a group has stored."""
     return _tombstones(group, group.recorded.offsets, dies=dies)
 
 
 def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decision) -> None:
-    """Forget the offsets of some partitions, but for those of topics that members read."""
+    """Remove the offsets of these partitions, except of topics to which members subscribe (one error code for each).
+
+    Error answer: NON_EMPTY_GROUP if it has members and is not a consumer group.
+    """
     in_use: frozenset[str] | None = frozenset()
     if group.state is not GroupState.EMPTY:
+        # Only the metadata of consumers say what they read.
         if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             decision.reply(event.waiting, DeletionAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
@@ -69,30 +74,35 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
     subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if _is_used(key, in_use)}
     free = dict.fromkeys((key for key in event.partitions if key not in subscribed), ErrorCode.NONE)
     forgotten = [key for key in free if key in group.recorded.offsets]
-    dies = _is_blank_without(group, len(forgotten))  # also under those who were given an id: as Kafka, they start again
+    # As in Kafka even if a pending member id is about to join. Its client gets UNKNOWN_MEMBER_ID and starts again.
+    dies = _is_blank_without(group, len(forgotten))
     intent = StoreOffsetDeletion(event.waiting, subscribed | free, dies)
     decision.store(_tombstones(group, forgotten, dies=dies), intent)
 
 
 def _is_used(key: TopicPartition, in_use: frozenset[str] | None) -> bool:
+    # None: the subscriptions are unknown, so any topic may be in use.
     return in_use is None or key.topic in in_use
 
 
 def _forget_unasked(group: Group, forgotten: list[TopicPartition], decision: Decision) -> None:
+    # Not while a pending member id is about to join the group.
     dies = _is_blank_without(group, len(forgotten)) and not group.pending_members
     records = _tombstones(group, forgotten, dies=dies)
+    # A group that has stored nothing dies without a record.
     if dies or records:
         decision.store(records, StoreExpiry(dies))
 
 
 def _is_blank_without(group: Group, forgotten: int) -> bool:
-    """Whether nothing is left of the group once so many of its offsets are forgotten."""
+    """Whether nothing is left of the group once `forgotten` (a number) of its offsets are removed."""
     recorded = group.recorded
     return group.state is GroupState.EMPTY and forgotten == len(recorded.offsets) and not recorded.pending
 
 
 def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool) -> list[GroupRecord]:
     records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
+    # Last, and in the same batch: the group is never loaded without its metadata but with its offsets.
     if dies and group.recorded.metadata is not None:
         records.append(GroupMetadataRecord(group.group_id, None))
     return records
@@ -101,16 +111,20 @@ def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool
 def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
     offsets = group.recorded.offsets
     in_use: frozenset[str] | None = frozenset()
-    since_ms: int | None = None  # from when the retention counts; None: from the commit
+    since_ms: int | None = None  # the begin of the retention, ms; None: the time of each commit
+    # Without a protocol type the group never had members: its offsets come from simple commits.
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
             since_ms = group.state_timestamp_ms
         elif group.state is GroupState.STABLE:
             in_use = subscribed_topics(group)
+        # During a rebalance the next subscriptions are not known yet.
         else:
             in_use = None
-    if in_use is None:  # any of them may still be needed
+    # Any of the offsets may still be needed.
+    if in_use is None:
         return []
+    # The caller lists the partitions in portions, so an offset may have been removed since then.
     return [
         key
         for key in event.partitions
@@ -127,7 +141,7 @@ def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: in
 
 
 def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
-    """What expired is replayed; the group ends if that was all."""
+    """The tombstones are replayed: the group is Dead if they were the last of it."""
     if dies:
         apply_transition(group, GroupState.DEAD, now_ms)
 
@@ -135,7 +149,7 @@ def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
 def apply_deleted(
     group: Group, intent: StoreGroupDeletion | StoreOffsetDeletion, last_offset: int, now_ms: int, decision: Decision
 ) -> None:
-    """What was deleted on request is replayed: tell who asked."""
+    """The tombstones are replayed: answer the request, once the last one is committed."""
     apply_expired(group, dies=intent.dies, now_ms=now_ms)
     if isinstance(intent, StoreGroupDeletion):
         decision.reply(intent.waiting, ErrorCode.NONE, last_offset)

@@ -1,11 +1,8 @@
-"""JoinGroup (pure): who may become, stay or come back as a member.
+"""JoinGroup (pure): how a client becomes a member, rejoins as one, or returns as a static member.
 
-A client that has no member id yet is given one and must join again with it (KIP-394); so a client that never gets
-the answer leaves no member behind, only an id that is forgotten after one session. Older clients are taken in at once.
-They are patient for `NEW_MEMBER_JOIN_TIMEOUT_MS` at most: a client that does not know its id cannot send heartbeats,
-and may have gone away and come back as another member without the coordinator noticing.
-
-A static member has an instance id that outlives it (KIP-345): restarted, it takes its old place back.
+A dynamic client without a member id gets one in a MEMBER_ID_REQUIRED answer and joins again with it (KIP-394). Clients
+before JoinGroup v4, and static ones, become members at once. A static member has an instance id, which stays the same
+when the client restarts: it takes its old place under a new member id (KIP-345).
 """
 
 import random
@@ -40,12 +37,19 @@ from barnabas.broker.groups.state import (
 )
 from barnabas.wire.errors import ErrorCode
 
+# Kafka's NewMemberJoinTimeoutMs. A client that waits for its first response may have no member id, and sends no
+# heartbeats. If it times out and retries, its first request leaves a member that no client uses: this removes it.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
 def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decision: Decision) -> None:
-    """A client wants to be, or stay, a member."""
+    """Add a member, or let one rejoin; the answer usually waits for the end of the round.
+
+    Error answers: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR.
+    """
     if not _has_room(group, join.member_id):
+        # As in Kafka it loses its place, too: otherwise the round would wait for it.
         drop(group, join.member_id, decision)
         decision.reply(join.waiting, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not supports_protocols(group, join.protocol_type, join.protocols):
@@ -54,25 +58,25 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
         _join_unknown(group, join, now_ms, rng, decision)
     else:
         _join_known(group, join, now_ms, decision)
+    # This may have been the last missing member; or one that was dropped was.
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_all_joined(group, now_ms, decision)
 
 
 def _has_room(group: Group, member_id: str) -> bool:
-    """Whether this member fits under group.max.size.
-
-    While a rebalance is prepared those who have joined count, not those who might: so the last to rejoin are turned
-    away when the limit has been lowered.
-    """
+    """Whether the group has a place for this member under `group.max.size` (Kafka's acceptJoiningMember)."""
     limit = group.limits.group_max_size
     if group.state is GroupState.EMPTY:
         return True
+    # Only members that have joined count. So when the limit was lowered, or a group with more members was loaded, the
+    # last ones to rejoin are refused.
     if group.state is GroupState.PREPARING_REBALANCE:
         return member_id in group.joins or len(group.joins) < limit
     return member_id in group.members or len(group.members) < limit
 
 
 def _join_unknown(group: Group, join: Join, now_ms: int, rng: random.Random, decision: Decision) -> None:
+    # Kafka's form: administrators recognise the client, or the static member, in a list of member ids.
     prefix = join.client_id if join.instance_id is None else join.instance_id
     member_id = f"{prefix}-{random_uuid(rng)}"
     if join.instance_id is not None:
@@ -80,6 +84,8 @@ def _join_unknown(group: Group, join: Join, now_ms: int, rng: random.Random, dec
         if old_member_id is not None:
             _return_of_static(group, join, old_member_id, member_id, now_ms, decision)
             return
+    # KIP-394: if this response is lost, only a pending id remains, for one session timeout. A member would remain in
+    # the group and hold up each rebalance.
     elif join.requires_member_id:
         group.pending_members[member_id] = None
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = join.session_timeout_ms
@@ -93,7 +99,8 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
     if member_id in group.pending_members:
         if join.instance_id is None:
             _add(group, join, member_id, now_ms, decision)
-        else:  # ids are handed out to dynamic members only: the client mixes two of its identities up
+        # A static member never gets a pending id: the client mixes up two members. Kafka throws IllegalStateException.
+        else:
             decision.reply(join.waiting, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
     refused = refusal_of_member(group, member_id, join.instance_id)
@@ -103,17 +110,21 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
     member = group.members[member_id]
     unchanged = member.protocols == join.protocols
     if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-        # It may have missed the response with this generation.
+        # The client may have lost the response with this generation, so it is repeated.
         decision.reply(join.waiting, generation_answer(group, member_id))
     elif group.state is GroupState.STABLE and unchanged and member_id != group.leader_id:
         decision.reply(join.waiting, generation_answer(group, member_id))
-    else:  # a leader that joins again wants new assignments: the topics may have changed
+    # A leader in a Stable group rejoins to compute new assignments: it has seen that the topics' partitions changed.
+    else:
         _rejoin(group, join, member, now_ms, decision)
 
 
 def _add(group: Group, join: Join, member_id: str, now_ms: int, decision: Decision) -> None:
+    # Extends the delay of an empty group (KIP-134). As in Kafka only before its first generation: a group that was
+    # empty for a while waits for the delay once. `prepare_rebalance` resets this for the member that begins the delay.
     if group.generation == 0:
-        group.newcomers = True  # reset should it be this one that begins the rebalance
+        group.newcomers = True
+    # `supports_protocols` refuses another type while there are members.
     if not group.members:
         group.protocol_type = join.protocol_type
     member = Member(
@@ -139,7 +150,7 @@ def _rejoin(group: Group, join: Join, member: Member, now_ms: int, decision: Dec
 
 
 def _wait_for_join(group: Group, join: Join, member_id: str, decision: Decision) -> None:
-    """This request waits for the member now; an earlier one, of a connection that was given up, must join again."""
+    """Let this request wait. An earlier one of the same member ends: its client has given up that connection."""
     earlier = group.joins.get(member_id)
     if earlier is not None:
         decision.reply(earlier, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
@@ -148,6 +159,7 @@ def _wait_for_join(group: Group, join: Join, member_id: str, decision: Decision)
 
 def random_uuid(rng: random.Random) -> str:
     """A random UUID (version 4), as text."""
+    # Not `uuid.uuid4`: the simulator needs the same ids for the same seed.
     bits = rng.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
     digits = f"{bits:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -159,10 +171,9 @@ def random_uuid(rng: random.Random) -> str:
 def _return_of_static(
     group: Group, join: Join, old_member_id: str, new_member_id: str, now_ms: int, decision: Decision
 ) -> None:
-    """A static member was restarted: it takes its old place under a new member id.
-
-    In a Stable group that costs no rebalance, unless the protocol would have to change; but it is stored first.
-    """
+    """A known instance id without a member id: the static member has restarted, and gets its place under a new id."""
+    # In a Stable group without a rebalance, which is the purpose of static membership. The new id is stored before it
+    # takes effect, so that it is not lost in a fail-over. If the group's protocol would change, all must join again.
     if group.state is GroupState.STABLE:
         prospective = [_returned(member, join, old_member_id, new_member_id) for member in group.members.values()]
         if choose_protocol(prospective) == group.protocol_name:
@@ -177,7 +188,7 @@ def _return_of_static(
 
 
 def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str) -> Member:
-    """The member as it will be once the static one is back."""
+    """A copy of the member as the record has it; only the static member that returns is different."""
     if member.member_id != old_member_id:
         return member
     return Member(
@@ -193,7 +204,8 @@ def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str
 
 
 def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> None:
-    """The new member id takes over; requests with the old one are fenced."""
+    """Replace the member id of a static member. Waiting requests under the old id get FENCED_INSTANCE_ID."""
+    # Two clients with one instance id would each take the other's place again and again. Fenced, the older one stops.
     joining, syncing = group.joins.pop(old_member_id, None), group.syncs.pop(old_member_id, None)
     if joining is not None:
         decision.reply(joining, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -206,16 +218,15 @@ def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, d
 
 
 def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: Decision) -> None:
-    """The static member is back, without a rebalance.
-
-    A client before JoinGroup v9 must not make assignments that a Stable group would ignore: it gets its old
-    member id leads. A newer one learns that it leads, and that it has nothing to deal out (KIP-814).
-    """
+    """The new member id of a static member is stored: replace the old one and answer, without a rebalance."""
+    # Before `_replace`, which gives the leadership to the new member id.
     former_leader_id = group.leader_id or ""
     join, member_id = intent.join, intent.new_member_id
     _replace(group, join, intent.old_member_id, member_id, decision)
+    # KIP-814: the leader gets the members, but must not compute assignments, because a Stable group ignores them.
     if join.skips_assignment:
         answer = generation_answer(group, member_id, skip_assignment=member_id == group.leader_id)
+    # Clients before JoinGroup v9 do not know that flag. With the old member id as leader, none computes assignments.
     else:
         answer = JoinAnswer(
             error=ErrorCode.NONE,

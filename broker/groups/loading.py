@@ -1,13 +1,6 @@
-"""Loading a coordinator partition: the bytes of its log, replayed (pure but for reading the slice it is given).
+"""Loading a coordinator partition: its log is read and replayed. Pure, except that it reads the slice it is given.
 
-Runs in a worker thread, on groups that no other code sees yet. Of a partition with millions of commits almost all are
-superseded, so records are not replayed as they come: the last one of each key is kept, as bytes, and replayed at the
-end, in the order of their offsets. That is what the log would be after compaction, and leaves the same state; which
-record says so is all that groups remember of a commit. Transactions depend on what came before them, so everything kept
-is replayed before a batch of one, and such a batch record by record.
-
-A slice may end in a part of a batch, and begin with one that has been read already, at most the records before
-`from_offset` of a batch it lies in: reading them again changes nothing, since a later record of the same key follows.
+Runs in a worker thread, on groups that are not served yet. Kafka's GroupMetadataManager.loadGroupsAndOffsets.
 """
 
 import logging
@@ -35,43 +28,54 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_offset_of = itemgetter(1)
+_offset_of = itemgetter(1)  # of (key, offset, value)
 
 
 class Loading:
-    """A log on its way into `groups`."""
+    """The load of one log into `groups`: the slices in order, then `finish`."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._newest: dict[bytes, tuple[int, bytes | None]] = {}  # key -> offset and value of its last record
+        # Key -> offset and value of its last record, not replayed yet. Of millions of commits in a log almost all are
+        # superseded, so only the last record of each key is decoded. This is what the log will be after compaction.
+        self._newest: dict[bytes, tuple[int, bytes | None]] = {}
 
     def load_slice(self, piece: "FileSlice", from_offset: int) -> int:
-        """Read what lies in a slice of the log; the offset at which to go on.
+        """Read a slice of the log that holds `from_offset`. Returns the offset of the next slice. Releases `piece`.
 
-        StorageError, CorruptRecords, MalformedRecord: the log cannot be understood, so nothing may be answered from it.
+        Raises StorageError, CorruptRecords or MalformedRecord: then no group of this log may be served.
         """
         try:
             data = piece.read()
         finally:
             piece.release()
+        # The slice begins with the batch that holds `from_offset`. Its records before that offset may be read a second
+        # time. That is harmless: newer records of the same key are in the batch, too, or come later.
         next_offset = self.load_batches(data)
+        # Without progress the caller would read the same slice for ever.
         if next_offset is None or next_offset <= from_offset:
             raise MalformedRecord(f"no whole batch at offset {from_offset} in {len(data)} bytes")
         return next_offset
 
     def load_batches(self, data: bytes) -> int | None:
-        """Read every whole batch; the offset behind the last one, or None when there is none."""
+        """Read all complete batches. Returns the offset after the last one, or None if there is none.
+
+        A slice may end with a part of a batch; the next slice begins with it. Raises CorruptRecords, MalformedRecord.
+        """
         next_offset = None
         for position, entry in walk_entries(data):
+            # Messages of the formats before Kafka 0.11, which `note_values` does not read. They are rare by now.
             if entry.magic < BATCH_MAGIC:
                 self._replay_one_by_one(data, position, NO_PRODUCER)
                 next_offset = entry.offset + 1
                 continue
             header = read_batch_header(data, position)
+            # Control and transactional batches depend on the records before them, so their order counts.
             if header.is_control:
                 self._replay_markers(data, position, header.producer_id)
             elif header.is_transactional:
                 self._replay_one_by_one(data, position, header.producer_id)
+            # `read_records` checks the checksum in the other branches, `note_values` does not.
             elif not is_intact(memoryview(data)[position : position + entry.size_bytes]):
                 raise CorruptRecords(f"the checksum of the batch at offset {entry.offset} is wrong")
             else:
@@ -80,8 +84,9 @@ class Loading:
         return next_offset
 
     def finish(self) -> None:
-        """The whole log is read: give each group what a coordinator knows that has just loaded it."""
+        """The whole log is read: replay what is left, and derive the volatile part of each group."""
         self._replay_kept()
+        # Groups of which the log has only tombstones do not exist.
         by_id = self._groups.by_id
         for group_id in [group_id for group_id, group in by_id.items() if group.recorded.is_blank]:
             del by_id[group_id]
@@ -89,12 +94,14 @@ class Loading:
             forget(group)
 
     def _replay_kept(self) -> None:
+        # By offset, because `metadata_offset` and `forgotten_offset` are those of the last record that is replayed.
         kept = sorted(((key, *found) for key, found in self._newest.items()), key=_offset_of)
         self._newest.clear()
         for key, offset, value in kept:
             self._replay(key, value, offset, NO_PRODUCER)
 
     def _replay_one_by_one(self, data: bytes, position: int, producer_id: int) -> None:
+        # What is collected is older, and must not overwrite these records later.
         self._replay_kept()
         for record in read_records(data, position):
             self._replay(record.key, record.value, record.offset, producer_id)
@@ -107,6 +114,7 @@ class Loading:
 
     def _replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
         decoded = decode_record(key, value)
+        # Records of the newer group protocol (KIP-848), as Kafka ignores them here.
         if decoded is None:
             logger.warning("passed over a record at offset %d of a kind that is not served", offset)
         else:

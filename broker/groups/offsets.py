@@ -1,10 +1,4 @@
-"""Committed offsets of a group (pure): who may commit, and what is read back (reference E.2, E.3).
-
-A commit is accepted from a member of the current generation, even while the next one is being prepared: the consumer
-commits before it gives partitions up. Between the rounds (CompletingRebalance) it is refused, for the assignments are
-being dealt. A commit without generation comes from a consumer that is in no group, or from a tool: only while the group
-has no members.
-"""
+"""Committed offsets of a group (pure): who may commit, and what is read back (reference E.2, E.3)."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -19,7 +13,7 @@ from barnabas.wire.topics import TopicPartition
 
 
 class ReadOffset(NamedTuple):
-    """The answer about one partition; no commit means that none is known."""
+    """The committed offset of one partition; `commit` None if there is none."""
 
     topic_partition: TopicPartition
     commit: Commit | None
@@ -27,19 +21,23 @@ class ReadOffset(NamedTuple):
 
 
 class OffsetsView(NamedTuple):
-    """The offsets of a group at one moment."""
+    """The committed offsets of a group at one moment."""
 
     offsets: Mapping[TopicPartition, StoredOffset]
-    forgotten_offset: int
-    unstable: AbstractSet[TopicPartition]
+    forgotten_offset: int  # as in `state.Recorded`
+    unstable: AbstractSet[TopicPartition]  # with offsets of open transactions; empty unless stable ones are required
 
 
 def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> None:
-    """Store the offsets, or refuse all of them."""
+    """Store the offsets, or refuse all of them. Metadata that are too long refuse their own partition only.
+
+    Error answers: those of `refusal_of_member`, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+    """
     refused = _refusal(group, event)
     if refused:
         decision.reply(event.waiting, CommitAnswer(refused))
         return
+    # As in Kafka a commit restarts the session like a heartbeat.
     member = group.members.get(event.member_id)
     if member is not None:
         decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
@@ -48,6 +46,7 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
         records, too_large = made.records, made.too_large
     else:
         records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
+    # Empty if the metadata of all partitions are too long.
     if records:
         decision.store(records, StoreOffsets(event.waiting, too_large), made)
     else:
@@ -57,7 +56,11 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
 def commit_records(
     group_id: str, offsets: Mapping[TopicPartition, Commit], metadata_max_bytes: int
 ) -> tuple[list[GroupRecord], frozenset[TopicPartition]]:
-    """The records of a commit, and the partitions that it leaves out because their metadata are too large."""
+    """The records of a commit, and the partitions that it leaves out because their metadata are too long.
+
+    `metadata_max_bytes` is `offset.metadata.max.bytes`, which limits what `java_length` returns.
+    """
+    # May run in a thread: it reads its arguments only, not the group.
     records: list[GroupRecord] = []
     too_large: list[TopicPartition] = []
     for topic_partition, commit in offsets.items():
@@ -69,6 +72,8 @@ def commit_records(
 
 
 def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
+    # A simple commit, of a consumer with its own assignment or of a tool. While the group has members it would
+    # overwrite their offsets, and falls through to UNKNOWN_MEMBER_ID.
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     refused = refusal_of_member(group, event.member_id, event.instance_id)
@@ -76,23 +81,30 @@ def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
         return refused
     if event.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
+    # In PreparingRebalance a member commits what it has read before it gives its partitions up. Once the next
+    # generation has begun, they may already be assigned to another member.
     if group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
 def java_length(text: str) -> int:
-    """Kafka's limit counts UTF-16 code units, in which what lies beyond U+FFFF takes two."""
+    """The length of a Java string: UTF-16 code units, of which a character beyond U+FFFF takes two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset())
+NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset())  # of a group that does not exist
 
 
 def offsets_view(group: Group, wanted: Iterable[TopicPartition] | None = None, *, require_stable: bool) -> OffsetsView:
-    """What the group has committed now, for these partitions or for all; it stays so while the group changes."""
+    """A copy of the committed offsets of these partitions, or of all (None).
+
+    With `require_stable` (KIP-447) partitions with offsets of open transactions are marked as unstable.
+    """
     recorded = group.recorded
     unstable: set[TopicPartition] = set()
+    # Without this a consumer that takes over would read the older offset, and process records of a transaction that is
+    # about to be committed a second time.
     if require_stable:
         unstable.update(*recorded.pending.values())
     if wanted is None:
@@ -102,7 +114,7 @@ def offsets_view(group: Group, wanted: Iterable[TopicPartition] | None = None, *
 
 
 def read_offset(view: OffsetsView, topic_partition: TopicPartition) -> ReadOffset:
-    """What is committed for this partition."""
+    """The committed offset of this partition, or UNSTABLE_OFFSET_COMMIT."""
     if view.unstable and topic_partition in view.unstable:
         return ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = view.offsets.get(topic_partition)
@@ -110,7 +122,9 @@ def read_offset(view: OffsetsView, topic_partition: TopicPartition) -> ReadOffse
 
 
 def rests_on(view: OffsetsView, wanted: Iterable[TopicPartition]) -> int:
-    """The last record that an answer about these partitions rests on."""
+    """The offset of the last record that an answer about these partitions depends on; NO_OFFSET if there is none."""
+    # That a partition has no committed offset depends on a tombstone. The newest tombstone of the group stands for it,
+    # as the group does not keep the offsets of all tombstones.
     offsets, forgotten_offset, _ = view
     after_offset = NO_OFFSET
     for topic_partition in wanted:

@@ -1,6 +1,6 @@
 """What the group coordinator needs of the rest of the broker, as narrow protocols.
 
-`broker/world.py`, `broker/replication/partition.py` and the configuration satisfy them; a test may hand in less.
+`broker/world.py`, `broker/replication/partition.py` and the configuration implement them; tests may pass less.
 """
 
 import random
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GroupConfig(Protocol):
-    """Kafka's properties of groups and offsets; read at each use, so that a change acts at once."""
+    """Kafka's properties of groups and offsets, under their names in Kafka."""
 
     @property
     def group_min_session_timeout_ms(self) -> int: ...
@@ -47,7 +47,7 @@ class GroupConfig(Protocol):
 
 
 class GroupWorld(Protocol):
-    """Wall clock, chance and threads (`broker.world.World`)."""
+    """Wall clock, random numbers and threads (`broker.world.World`, which describes the two kinds of threads)."""
 
     @property
     def rng(self) -> random.Random: ...
@@ -60,7 +60,7 @@ class GroupWorld(Protocol):
 
 
 class LogEnds(Protocol):
-    """Where a log starts and ends."""
+    """The offsets at which a log starts and ends; the log end offset is that of the next record."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -69,14 +69,14 @@ class LogEnds(Protocol):
 
 
 class SizeLimit(Protocol):
-    """The topic's limit on a batch."""
+    """The topic's limit on the size of a batch."""
 
     @property
     def max_message_bytes(self) -> int: ...
 
 
 class OffsetsPartition(Protocol):
-    """One partition of `__consumer_offsets` that this broker leads (`broker.partition.Partition`)."""
+    """One partition of `__consumer_offsets` that this broker leads (`broker.replication.partition.Partition`)."""
 
     @property
     def topic_partition(self) -> "TopicPartition": ...
@@ -92,17 +92,17 @@ class OffsetsPartition(Protocol):
     def config(self) -> SizeLimit: ...
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, at_least_one: bool) -> "Read | ErrorCode":
-        """Records from `offset` on, never past `end_offset`."""
+        """The batches from `offset` up to `end_offset`; `at_least_one` lets the first exceed `max_bytes`."""
         ...
 
     def append_as_leader(self, batch: "Batch", origin: "Origin", required_acks: int = -1) -> "Appended | ErrorCode":
-        """Append one batch, in one synchronous step."""
+        """Append one batch, in one synchronous step. `required_acks` -1 fails below `min.insync.replicas`."""
         ...
 
     async def await_high_watermark(self, end_offset: int, deadline: float) -> "ErrorCode":
-        """NONE once everything below `end_offset` is committed."""
+        """Wait until everything below `end_offset` is committed: NONE, or an error. `deadline`: trio's clock, s."""
         ...
 
     def fail_storage(self, error: "StorageError") -> object:
-        """A read failed: the directory goes offline."""
+        """Take the partition's log directory offline after a failed read."""
         ...

@@ -1,11 +1,9 @@
-"""The two rounds of a rebalance (pure): everybody joins, everybody gets its assignment (see state.py).
+"""The two rounds of a rebalance (pure): all members join, then each member gets its assignment (see state.py).
 
-A rebalance begins when a member joins, changes, leaves or is lost. The first round ends when all known members have
-joined, or when the most patient one would have given up; who has not come by then is dropped. An empty group waits
-`group.initial.rebalance.delay.ms` for members that are about to start, and longer while more of them come, instead of
-sharing out again for each (KIP-134).
+A rebalance begins when a member joins, changes, leaves or fails. The first round ends when all known members have
+joined, or after the longest rebalance timeout; members that have not joined by then are dropped.
 
-These functions change the volatile part of a group and write what follows into a `Decision`.
+These functions change the volatile part of a group and add what follows to a `Decision`.
 """
 
 from barnabas.broker.groups.events import (
@@ -33,32 +31,39 @@ from barnabas.wire.errors import ErrorCode
 
 
 def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision) -> None:
-    """Let everybody join again, unless they are at it."""
+    """Begin the first round, unless it is under way: all members have to join again (Kafka's prepareRebalance)."""
     if group.state is GroupState.PREPARING_REBALANCE:
         return
+    # The leader's assignments for this generation will not be accepted, so no request may go on waiting for them.
     if group.state is GroupState.COMPLETING_REBALANCE:
         end_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, decision)
+    # Also in a Stable group, where this timer runs until each member has sent SyncGroup.
     decision.timers[SYNC_TIMER] = None
     was_empty = group.state is GroupState.EMPTY
     apply_transition(group, GroupState.PREPARING_REBALANCE, now_ms)
     decision.notes.append(f"prepares a rebalance, generation {group.generation} ends: {reason}")
     patience_ms = group.rebalance_timeout_ms
+    # KIP-134: consumers that start together would otherwise cause one rebalance each. The wait is extended while
+    # more members join (`join_time_is_over`), at most to the rebalance timeout of the first one.
     if was_empty:
         delay_ms = group.limits.group_initial_rebalance_delay_ms
         if delay_ms == 0:
             _complete_join(group, now_ms, decision)
         else:
+            # The member that begins the rebalance is no reason to extend the wait.
             group.newcomers = False
             group.join_extension_ms = max(patience_ms - delay_ms, 0)
             decision.timers[JOIN_TIMER] = delay_ms
     else:
         group.join_extension_ms = None
         decision.timers[JOIN_TIMER] = patience_ms
+        # When the last member has left, no member is missing: the group becomes Empty at once.
         complete_join_if_all_joined(group, now_ms, decision)
 
 
 def complete_join_if_all_joined(group: Group, now_ms: int, decision: Decision) -> None:
-    """End the first round early, when no member is missing. The initial delay is waited for to its end."""
+    """End the first round before its timer if no member is missing. The delay of an empty group is never shortened."""
+    # A pending member id is about to join: without it, the next rebalance would follow at once.
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.join_extension_ms is None
@@ -69,7 +74,8 @@ def complete_join_if_all_joined(group: Group, now_ms: int, decision: Decision) -
 
 
 def join_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
-    """An empty group waits a little longer for each newcomer, any other group does not."""
+    """The JOIN timer ended: end the first round, or extend the delay of an empty group if more members have joined."""
+    # A timer of a round that is over has no effect.
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     if group.newcomers and group.join_extension_ms:
@@ -82,8 +88,9 @@ def join_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
-    """End the first round. Dynamic members that did not come are dropped; static ones keep their place."""
+    """End the first round and begin the next generation. Dynamic members that have not joined are dropped."""
     group.join_extension_ms = None
+    # A static member keeps its place: it may be restarting (KIP-345).
     absent = [
         member_id
         for member_id, member in group.members.items()
@@ -93,38 +100,45 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         drop(group, member_id, decision)
         decision.notes.append(f"drops {member_id}, which did not rejoin")
     if group.members and not group.joins:
-        # Only static members are left and none has come: there is no member to lead, so wait for their sessions to end.
+        # Only static members are left and none has joined, so no member can compute the assignment. As in Kafka the
+        # round is extended, until one joins or their sessions end.
         decision.timers[JOIN_TIMER] = group.rebalance_timeout_ms
         return
     decision.timers[JOIN_TIMER] = None
+    # As in Kafka, a group that becomes Empty begins a generation, too.
     group.generation += 1
     if group.members:
         _begin_generation(group, now_ms, decision)
     else:
         group.protocol_name = None
         apply_subscribed(group)
+        # Stored with the time of the transition, from which the retention of the group's offsets counts.
         apply_transition(group, GroupState.EMPTY, now_ms)
         decision.store([metadata_record(group, (), group.leader_id, {})], StoreEmptiness())
         decision.notes.append(f"is empty in generation {group.generation}")
 
 
 def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
-    """Tell everybody, and expect them to ask for their assignments. A leader that did not join is replaced."""
+    """Answer all members that have joined, and wait for their SyncGroup requests."""
+    # A static leader keeps its place without joining, but then it does not compute the assignment.
     if group.leader_id not in group.joins:
         group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
     group.protocol_name = choose_own_protocol(group)
     apply_subscribed(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
     leader_id, joins, timers = group.leader_id, group.joins, decision.timers
+    # Without a call of `generation_answer` per member: a group may have thousands, and this is one synchronous step.
     common = group.generation, group.protocol_type, group.protocol_name, leader_id
     for member_id, member in group.members.items():
         waiting = joins.get(member_id)
         if waiting is not None:
             members = current_members(group) if member_id == leader_id else ()
             decision.reply(waiting, JoinAnswer(ErrorCode.NONE, member_id, *common, False, members))
+        # From here on it has its member id and sends heartbeats, so its session replaces the wait for a new member.
         member.is_new = False
         timers[Timer(TimerKind.MEMBER, member_id)] = member.session_timeout_ms
     group.joins = {}
+    # Static members that have not joined are in this list, too: `SYNC_TIMER` drops them like all others.
     group.pending_syncs = dict.fromkeys(group.members)
     decision.timers[SYNC_TIMER] = group.rebalance_timeout_ms
     decision.notes.append(
@@ -133,7 +147,7 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinAnswer:
-    """What a member learns of its generation."""
+    """The JoinGroup answer for a member of the current generation; the leader's has the list of members."""
     return JoinAnswer(
         error=ErrorCode.NONE,
         member_id=member_id,
@@ -147,26 +161,28 @@ def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = F
 
 
 def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
-    """No member gets an assignment in this generation: requests that wait get this error."""
+    """Answer all waiting SyncGroup requests with this error: there are no assignments in this generation."""
     for member_id, member in group.members.items():
         waiting = group.syncs.pop(member_id, None)
         if waiting is not None:
             decision.reply(waiting, SyncAnswer(error))
+            # Its session may have ended while it waited, and it needs time to join again.
             restart_session(member, decision)
 
 
 def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Decision) -> None:
-    """A member is gone; the others rebalance."""
+    """Remove a member that left or failed, and begin a rebalance of the others. `reason` is for the log."""
     drop(group, member_id, decision)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(group, reason, now_ms, decision)
     else:
         decision.notes.append(reason)
+        # It may have been the last member that the round waited for.
         complete_join_if_all_joined(group, now_ms, decision)
 
 
 def drop(group: Group, member_id: str, decision: Decision) -> None:
-    """Take a member or a handed-out id out of the group, and answer the request that waits for it."""
+    """Remove a member or a pending member id from the group. A waiting request of it gets UNKNOWN_MEMBER_ID."""
     joining, syncing = group.joins.pop(member_id, None), group.syncs.pop(member_id, None)
     if joining is not None:
         decision.reply(joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -177,5 +193,5 @@ def drop(group: Group, member_id: str, decision: Decision) -> None:
 
 
 def restart_session(member: Member, decision: Decision) -> None:
-    """The member was heard of, or was answered: its session counts from now."""
+    """Restart the member's session timeout: the member sent a request, or gets a response now."""
     decision.timers[Timer(TimerKind.MEMBER, member.member_id)] = member.session_timeout_ms

@@ -1,13 +1,13 @@
 """Records of `__consumer_offsets`: typed values <-> keys and values in bytes (pure; reference E.2).
 
-A key begins with an int16 that says what the record is about, a value with an int16 that says how it is written:
+A key begins with an int16, the kind of the record; a value begins with an int16, the version of its schema:
 
     key 0, 1   group, topic, partition      value 0-4   a committed offset
     key 2      group                        value 0-4   the group's metadata: generation, protocol, members
-    key 3-8    the newer consumer protocol (KIP-848): not ours, passed over
+    key 3-8    the newer group protocol (KIP-848), which is not served
 
-A null value is a tombstone. Written as a 3.9 broker writes: keys 1 and 2, values 3; an offset with a time of expiry of
-its own (a client with OffsetCommit 2-4 asked for one) as value 1, the only version that can say it.
+A null value is a tombstone. All versions are read. The versions that are written are those of a 3.9 broker in ZooKeeper
+mode: keys 1 and 2, values 3, and value 1 for an offset with an expiration time of its own.
 """
 
 import struct
@@ -20,23 +20,23 @@ from barnabas.wire.topics import TopicPartition
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
-EXPIRING_OFFSET_VALUE_VERSION = 1
+EXPIRING_OFFSET_VALUE_VERSION = 1  # the only version with an expiration time, which OffsetCommit v2-4 may set
 GROUP_VALUE_VERSION = 3
-FIRST_GROUP_VALUE_VERSION = 0  # has no rebalance timeout: the session timeout stands for it
+FIRST_GROUP_VALUE_VERSION = 0  # has no rebalance timeout
 
 NO_EXPIRY = -1
 
-TEXT_BYTES_MAX = (1 << 15) - 1
+TEXT_BYTES_MAX = (1 << 15) - 1  # of the int16 length of a string
 
-_VERSION = struct.Struct(">h")  # and the length of a text
-# A commit may name thousands of partitions, so offsets are written by hand: a quarter of the time that the schema's
-# encoder takes, to the same bytes.
+_VERSION = struct.Struct(">h")  # also the length of a string
+# A commit may have thousands of partitions, so its records are encoded here and not by the schema's encoder: the bytes
+# are the same, in a quarter of the time.
 _OFFSET_KEY = _VERSION.pack(OFFSET_KEY_VERSION)
 _PARTITION = struct.Struct(">i")
-_COMMIT = struct.Struct(">hqi")
-_EXPIRING_COMMIT = struct.Struct(">hq")
+_COMMIT = struct.Struct(">hqi")  # version, offset, leader epoch
+_EXPIRING_COMMIT = struct.Struct(">hq")  # version, offset
 _TIME = struct.Struct(">q")
-_TIMES = struct.Struct(">qq")
+_TIMES = struct.Struct(">qq")  # of the commit, of the expiration
 _KEY_START = struct.Struct(">hh")  # version, length of the group's name
 _VALUE_START = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 _SMALLEST_KEY_BYTES = _KEY_START.size + _VERSION.size + _PARTITION.size
@@ -47,7 +47,7 @@ RecordedMember = m.GroupMetadataValue.MemberMetadata
 
 
 class Commit(NamedTuple):
-    """A committed offset, as the client gave it."""
+    """A committed offset. Timestamps are the wall clock in ms; `expire_timestamp_ms` is NO_EXPIRY for most clients."""
 
     offset: int
     leader_epoch: int
@@ -57,7 +57,7 @@ class Commit(NamedTuple):
 
 
 class OffsetRecord(NamedTuple):
-    """An offset of a group was committed, or (None) is forgotten."""
+    """The committed offset of a group for one partition; `commit` None: a tombstone."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -65,7 +65,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupMetadataRecord(NamedTuple):
-    """A generation of a group, or (None) the group's end."""
+    """The last stored generation of a group; `metadata` None: a tombstone."""
 
     group_id: str
     metadata: GroupMetadata | None
@@ -75,11 +75,11 @@ GroupRecord = OffsetRecord | GroupMetadataRecord
 
 
 class MalformedRecord(Exception):
-    """A key or value that is none of the forms above."""
+    """A key or value that cannot be decoded."""
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """The record's key and value. ValueError when a name or text is too long for its length field."""
+    """The record's key and value. Raises ValueError if a string is longer than TEXT_BYTES_MAX in UTF-8."""
     if isinstance(record, OffsetRecord):
         group_id, (topic, partition), commit = record
         key = _OFFSET_KEY + _text(group_id) + _text(topic) + _PARTITION.pack(partition)
@@ -91,7 +91,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
-    """What a record says; None when its kind is not ours. MalformedRecord when it cannot be read."""
+    """The decoded record; None if its kind is not served (key 3 or higher). Raises MalformedRecord."""
     if key is None:
         raise MalformedRecord("a record without key")
     usual = _decode_usual_commit(key, value)
@@ -99,6 +99,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
         return usual
     try:
         kind = _version_of(key)
+        # A negative kind is no version of the schema, either: MalformedRecord.
         if kind <= OFFSET_KEY_VERSION:
             asked = m.decode(m.OffsetCommitKey, kind, key, _VERSION.size)
             return OffsetRecord(asked.group, TopicPartition(asked.topic, asked.partition), _decode_commit(value))
@@ -111,16 +112,16 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
 
 
 def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None:
-    """A commit as it is written nowadays; None where it is anything else.
-
-    A start decodes hundreds of thousands of them, five times as fast as by the schemas, which decide in any other case.
-    """
+    """A commit in the current versions (key 1, value 3); None if it is anything else, malformed records included."""
+    # Five times as fast as the schema's decoder: a start of the broker decodes hundreds of thousands of them. None
+    # leaves the record to the schema's decoder, which also says what is wrong with it.
     if value is None or len(key) < _SMALLEST_KEY_BYTES or len(value) < _SMALLEST_VALUE_BYTES:
         return None
     key_version, group_length = _KEY_START.unpack_from(key)
     value_version, offset, leader_epoch, metadata_length = _VALUE_START.unpack_from(value)
     if key_version != OFFSET_KEY_VERSION or value_version != OFFSET_VALUE_VERSION:
         return None
+    # Lengths may be negative (null, or a damaged record), and each part must end exactly where its bytes end.
     topic_at = _KEY_START.size + group_length
     metadata_end = _VALUE_START.size + metadata_length
     if not (group_length >= 0 and topic_at + _VERSION.size <= len(key)):
@@ -170,6 +171,7 @@ def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
         return None
     version = _supported(GroupMetadata, value)
     metadata = m.decode(GroupMetadata, version, value, _VERSION.size)
+    # As in Kafka, where the session timeout was the limit of a rebalance before KIP-62.
     if version == FIRST_GROUP_VALUE_VERSION:
         for member in metadata.members:
             member.rebalance_timeout = member.session_timeout
@@ -178,6 +180,7 @@ def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
 
 def _supported(kind: type[m.OffsetCommitValue] | type[GroupMetadata], value: bytes) -> int:
     version = _version_of(value)
+    # A version of a later Kafka may mean anything, so the log cannot be loaded.
     if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
         raise MalformedRecord(f"{kind.__name__} has no version {version}")
     return version

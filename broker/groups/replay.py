@@ -1,11 +1,7 @@
 """The groups of one coordinator partition, and `replay`: the only way in which their recorded part changes (pure).
 
-A live coordinator replays each record right after it appended it; a coordinator that takes over replays the whole log.
-So both know the same, whatever happened in between, and nothing has to be rolled back: what was not appended was not
-replayed either.
-
-Offsets that a transaction commits stand aside until its marker comes: COMMIT lets them take effect unless a newer
-record has overtaken them, ABORT drops them (KIP-98).
+A coordinator replays each record right after its append, and a new coordinator replays the whole log. So both have the
+same state, and nothing has to be rolled back: a record that could not be appended was not replayed.
 """
 
 from dataclasses import dataclass, field
@@ -19,14 +15,14 @@ NO_PRODUCER = -1
 
 @dataclass(slots=True)
 class Groups:
-    """Groups by id, and which of them each open transaction touches."""
+    """The groups by id, and the groups in which each open transaction has pending offsets."""
 
     limits: GroupConfig
     by_id: dict[str, Group] = field(default_factory=dict)
     touched: dict[int, dict[str, None]] = field(default_factory=dict)  # producer id -> group ids
 
     def get_or_create(self, group_id: str, now_ms: int | None = None) -> Group:
-        """The group; made, with nothing recorded, when it does not exist."""
+        """The group; an Empty one is created if it does not exist. `now_ms`: when it became Empty."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = Group(group_id, self.limits, now_ms)
@@ -34,10 +30,11 @@ class Groups:
 
 
 def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER) -> None:
-    """Take over what the record at `offset` says; `producer_id` when it is part of a transaction."""
+    """Change the recorded part as the record at `offset` says. `producer_id` if it belongs to a transaction."""
+    # Also creates a group for a tombstone, whose offset an answer may depend on; `Loading.finish` removes such groups.
     recorded = groups.get_or_create(record.group_id).recorded
     if not isinstance(record, OffsetRecord):
-        recorded.metadata = record.metadata
+        recorded.metadata = record.metadata  # None: a tombstone
         recorded.metadata_offset = offset
     elif producer_id != NO_PRODUCER:
         _replay_pending(groups, recorded, record, offset, producer_id)
@@ -49,18 +46,21 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
 
 
 def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, offset: int, producer_id: int) -> None:
+    # A transaction commits offsets and never deletes any, so a tombstone is no pending offset.
     if record.commit is None:
         return
+    # Not visible before the marker (KIP-98): a consumer would skip records of which the results may be aborted.
     pending = recorded.pending.setdefault(producer_id, {})
     pending[record.topic_partition] = StoredOffset(record.commit, offset)
     groups.touched.setdefault(producer_id, {})[record.group_id] = None
 
 
 def replay_marker(groups: Groups, producer_id: int, *, committed: bool) -> None:
-    """A transaction ended: its offsets take effect, or never happened."""
+    """A transaction ended: with COMMIT its pending offsets take effect, with ABORT they are dropped (KIP-98)."""
     for group_id in groups.touched.pop(producer_id, {}):
         recorded = groups.by_id[group_id].recorded
         for topic_partition, stored in recorded.pending.pop(producer_id, {}).items():
+            # A commit outside the transaction that is newer than the pending one wins, as in Kafka.
             known = recorded.offsets.get(topic_partition)
             if committed and (known is None or known.at_offset < stored.at_offset):
                 recorded.offsets[topic_partition] = stored

@@ -1,8 +1,7 @@
-"""Sessions (pure): Heartbeat and LeaveGroup, timers that are over, and a group's beginning and end on this broker.
+"""Sessions (pure): Heartbeat, LeaveGroup and timers, and what happens when a group is loaded or unloaded.
 
-Every member has one timer: its session, which each of its requests restarts. While the member waits for an answer
-its session cannot end, for then it is the coordinator that is silent. JOIN bounds the first round of a rebalance, SYNC
-the time until every member has asked for its assignment.
+Each member has a session timer, which each of its requests restarts. JOIN bounds the first round of a rebalance, SYNC
+the time until each member has sent SyncGroup.
 """
 
 from barnabas.broker.groups.events import (
@@ -35,31 +34,37 @@ from barnabas.wire.errors import ErrorCode
 
 
 def decide_heartbeat(group: Group, heartbeat: Heartbeat, decision: Decision) -> None:
-    """A member lives; the answer tells it when to join again."""
+    """Restart a member's session. The answer REBALANCE_IN_PROGRESS makes the member join again.
+
+    Other errors: those of `refusal_of_member`, ILLEGAL_GENERATION.
+    """
     error = refusal_of_member(group, heartbeat.member_id, heartbeat.instance_id)
     if not error and heartbeat.generation != group.generation:
         error = ErrorCode.ILLEGAL_GENERATION
     if not error:
         member = group.members[heartbeat.member_id]
         restart_session(member, decision)
+        # Not in CompletingRebalance: that member has rejoined already, and waits for its assignment.
         if group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
     decision.reply(heartbeat.waiting, error)
 
 
 def decide_leave(group: Group, leave: Leave, now_ms: int, decision: Decision) -> None:
-    """Members leave, or are sent away by an administrator who knows their instance ids."""
+    """Remove members: each for itself, or static members by an administrator (KIP-345). One error code for each."""
     errors = tuple(_leave(group, leaving, now_ms, decision) for leaving in leave.members)
     decision.reply(leave.waiting, LeaveAnswer(ErrorCode.NONE, errors))
 
 
 def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision) -> ErrorCode:
     member_id = leaving.member_id
+    # An administrator names the instance id alone.
     if member_id == "":
         known = None if leaving.instance_id is None else group.static_members.get(leaving.instance_id)
         if known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = known
+    # It is no member yet, so there is no assignment to change. But a round may be waiting for it.
     elif member_id in group.pending_members:
         drop(group, member_id, decision)
         complete_join_if_all_joined(group, now_ms, decision)
@@ -72,11 +77,11 @@ def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision
     return ErrorCode.NONE
 
 
-# -- timers, and responses that no client waits for
+# -- timers, and requests whose clients are gone
 
 
 def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> None:
-    """A time is over."""
+    """A timer of the group ended."""
     if timer.kind is TimerKind.JOIN:
         join_time_is_over(group, now_ms, decision)
     elif timer.kind is TimerKind.SYNC:
@@ -86,6 +91,7 @@ def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> 
 
 
 def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: Decision) -> None:
+    # The client never joined with its id. A round that waits only for it can end.
     if member_id in group.pending_members:
         drop(group, member_id, decision)
         complete_join_if_all_joined(group, now_ms, decision)
@@ -93,14 +99,18 @@ def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: De
     member = group.members.get(member_id)
     if member is None:
         return
+    # A client need not send heartbeats while its request waits, and the response restarts its session.
+    # A new member's timer is the limit of that wait (`NEW_MEMBER_JOIN_TIMEOUT_MS`), so it does end.
     if not member.is_new and (member_id in group.joins or member_id in group.syncs):
-        return  # it waits for us, not we for it; the response restarts its session
+        return
     remove(group, member_id, f"the session of {member_id} is over", now_ms, decision)
 
 
 def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
+    # A timer of a round that is over has no effect.
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         return
+    # As in Kafka all at once, so that one rebalance follows and not one for each.
     late = list(group.pending_syncs)
     for member_id in late:
         drop(group, member_id, decision)
@@ -108,7 +118,8 @@ def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
 
 
 def apply_forgotten(group: Group, forgotten: Forgotten, decision: Decision) -> None:
-    """The client is gone: the member has not joined, and its session runs."""
+    """The client of a waiting request has disconnected: the member counts as not joined, and its session begins."""
+    # Without a timer the member would stay for ever: its session timer may have ended while it waited.
     for member_id in _let_go(group.joins, forgotten.waiting) + _let_go(group.syncs, forgotten.waiting):
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = group.members[member_id].session_timeout_ms
 
@@ -121,25 +132,29 @@ def _let_go(waiters: dict[str, Waiting[Answer]], given_up: object) -> list[str]:
 
 
 def apply_answered(group: Group, answered: Answered, decision: Decision) -> None:
-    """A held answer left only now; the member's session must not have run meanwhile."""
+    """A reply had to wait for the high watermark: the member's session begins now, not at the decision."""
+    # The member may have left meanwhile.
     member = group.members.get(answered.member_id)
     if member is not None:
         restart_session(member, decision)
 
 
-# -- beginning and end
+# -- loaded and unloaded
 
 
 def decide_loaded(group: Group, now_ms: int, decision: Decision) -> None:
-    """The group was loaded from the log: its members' sessions restart; with too many members the group rebalances."""
+    """The group was loaded: restart all sessions, and begin a rebalance if it has too many members."""
+    # The log does not say when a member's session ends, and its heartbeats went to the former coordinator.
     for member in group.members.values():
         restart_session(member, decision)
+    # In the rebalance the last ones to rejoin are refused (`_has_room` in joining.py).
     if len(group.members) > group.limits.group_max_size:
         prepare_rebalance(group, "it was loaded with more members than group.max.size", now_ms, decision)
 
 
 def apply_unloaded(group: Group, error: ErrorCode, now_ms: int) -> Decision:
-    """This broker no longer coordinates the group: requests that wait are answered, and nothing else happens."""
+    """This broker no longer serves the group: waiting requests get `error`, and the group is Dead."""
+    # No records and no timers: the group belongs to another coordinator now, or will be loaded again.
     decision = Decision()
     for member_id, joining in group.joins.items():
         decision.reply(joining, JoinAnswer(error, member_id))

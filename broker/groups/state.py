@@ -1,33 +1,24 @@
-"""The state of one consumer group (pure), and the table of its states (reference E.3; KIP-62, KIP-345, KIP-394).
+"""The state of one consumer group (pure), and the transitions of its states (reference E.3; KIP-62, KIP-345, KIP-394).
 
-Theory of operation
--------------------
-The members of a group divide the partitions they read. Who gets what is decided by one of them, the leader, on its
-own; the coordinator only brings them together, in two rounds:
+The members of a group divide the partitions of the topics they read. One member, the leader, computes the assignment.
+The coordinator passes it on, in two rounds:
 
-    JoinGroup  everybody says what it can do and waits, until all known members are there or time is up; then a new
-               generation begins: all learn its number, the leader also its members.
-    SyncGroup  everybody asks for its assignment and waits, until the leader's SyncGroup brings the assignments of all.
+    JoinGroup  Each member sends its protocols and waits until all known members have joined or the time is up. Then a
+               new generation begins: all members get its number, and the leader also gets the list of members.
+    SyncGroup  Each member waits for its assignment, until the leader's SyncGroup brings the assignments of all members.
 
-A member that appears, changes or vanishes makes everybody join again. The states say where in this round a group is:
+When a member joins, changes or leaves, all members join again. The states:
 
-    Empty                no members; offsets at most
-    PreparingRebalance   members are expected to join; JoinGroup requests wait
+    Empty                no members; the group may have committed offsets
+    PreparingRebalance   the members have to join; JoinGroup requests wait
     CompletingRebalance  a generation has begun; SyncGroup requests wait for the leader's
-    Stable               everybody has, or can have, its assignment
-    Dead                 gone: expired, or this broker lost the coordinator partition
+    Stable               the assignments are stored; each member gets its own in reply to SyncGroup
+    Dead                 the group expired or was deleted, or this broker lost the coordinator partition
 
-`VALID_PREVIOUS_STATES` is the whole truth about moves between them; a move that is not in it is a bug of ours.
-
-Two parts
----------
-*Recorded*: committed offsets, and the last generation whose assignments were stored. Only `replay` (replay.py) changes
-it, from the records of the log: right after an append, at a restart, at a fail-over. *Volatile*: everything else here,
-changed by the functions of this file and of those that decide. Kafka does not log who is joining, who waits, nor even
-the number of a generation before its assignments are known; a fail-over loses all that, and `forget` does so on
-purpose.
-
-Who waits for an answer is in `joins` or `syncs`, by member id; that is also what "has joined" means.
+A group has two parts. *Recorded*: the committed offsets, and the last generation whose assignments were stored. Only
+`replay` (replay.py) changes this part, from records of the log: after each append, and when the log is loaded.
+*Volatile*: all the rest, changed by the functions of this file and by those that decide. As in Kafka, a fail-over loses
+it: the log does not say who is joining or waiting, nor the number of a generation before its assignments are known.
 """
 
 from collections.abc import Collection, Iterable
@@ -44,11 +35,12 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-SUBSCRIPTION_VERSION_BYTES = 2  # stands in front of a subscription; its version 0 is a prefix of all later ones
+# A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
+SUBSCRIPTION_VERSION_BYTES = 2
 
 
 class GroupState(Enum):
-    """The value is the name that DescribeGroups and ListGroups show."""
+    """The values are the names in DescribeGroups and ListGroups responses."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -57,6 +49,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+# All transitions that exist, as in Kafka's GroupMetadata. Any other is a bug: `apply_transition` raises.
 VALID_PREVIOUS_STATES = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
     GroupState.PREPARING_REBALANCE: {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
@@ -72,7 +65,7 @@ VALID_PREVIOUS_STATES = {
 
 
 class StoredOffset(NamedTuple):
-    """A committed offset, and the offset of the record that says so."""
+    """A committed offset, and the offset of its record in `__consumer_offsets`."""
 
     commit: Commit
     at_offset: int
@@ -80,24 +73,28 @@ class StoredOffset(NamedTuple):
 
 @dataclass(slots=True)
 class Recorded:
-    """What the log says of a group."""
+    """The part of a group that is in the log."""
 
     metadata: GroupMetadata | None = None
-    metadata_offset: int = NO_OFFSET  # of the newest record about the group itself
+    metadata_offset: int = NO_OFFSET  # of the newest group metadata record, a tombstone included
     offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
-    forgotten_offset: int = NO_OFFSET  # of the newest tombstone of a committed offset
-    # Offsets of transactions that are still open, by producer id (KIP-98).
+    # Of the newest tombstone of a committed offset. "No offset" is an answer, too: it is sent once the tombstone is
+    # committed.
+    forgotten_offset: int = NO_OFFSET
+    # Offsets of open transactions, by producer id (KIP-98). They take effect with the COMMIT marker.
     pending: dict[int, dict[TopicPartition, StoredOffset]] = field(default_factory=dict)
 
     @property
     def is_blank(self) -> bool:
-        """Whether the log says nothing of the group (any more)."""
+        """Whether the log has nothing about the group: no record, or only tombstones."""
         return self.metadata is None and not self.offsets and not self.pending
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. Loaded from the log it has only the protocol that its generation had chosen."""
+    """One member of a group. `protocols` are pairs of name and metadata, the preferred one first."""
+
+    # A member that was loaded from the log has only the protocol of its generation: the log has no other.
 
     member_id: str
     instance_id: str | None
@@ -107,10 +104,11 @@ class Member:
     rebalance_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    is_new: bool = False  # it has not seen its member id yet, so it cannot send heartbeats
+    # It waits for its first JoinGroup response. It may not have its member id yet, so it cannot send heartbeats.
+    is_new: bool = False
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What this member said about itself under this protocol."""
+        """The member's metadata for this protocol (for a consumer: its subscription); empty if it has none."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -118,7 +116,7 @@ class Member:
 
 
 class Group:
-    """One group: `recorded`, and the volatile rest."""
+    """One group: the recorded part in `recorded`, the volatile part in all other attributes."""
 
     __slots__ = (
         "generation",
@@ -152,18 +150,20 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
-        self.subscriptions: tuple[bytes, ...] | None = None  # what the members of the generation said; None: none began
+        # The members' metadata when the current generation began. None before the first generation.
+        self.subscriptions: tuple[bytes, ...] | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
-        self.protocol_counts: dict[str, int] = {}  # how many members support each protocol
-        self.pending_members: dict[str, None] = {}  # ids that were handed out and have not joined yet
-        self.pending_syncs: dict[str, None] = {}  # members of this generation that have not asked for their assignment
+        self.protocol_counts: dict[str, int] = {}  # protocol -> how many members support it
+        self.pending_members: dict[str, None] = {}  # member ids of MEMBER_ID_REQUIRED responses, not joined yet
+        self.pending_syncs: dict[str, None] = {}  # members of this generation that have not sent SyncGroup
+        # Waiting requests by member id. A member "has joined" while it is in `joins`.
         self.joins: dict[str, Waiting[JoinAnswer]] = {}
         self.syncs: dict[str, Waiting[SyncAnswer]] = {}
-        # While the first rebalance of an empty group waits for further members: how much longer it may (else None),
-        # and whether some came since it last looked.
+        # Set while an empty group waits for further members (`group.initial.rebalance.delay.ms`): by how much the wait
+        # may still be extended. None at all other times.
         self.join_extension_ms: int | None = None
-        self.newcomers = False
+        self.newcomers = False  # whether members have joined since the last extension
 
     def __repr__(self) -> str:
         return (
@@ -173,15 +173,15 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: what the most patient member allows."""
+        """How long each round of a rebalance may take: the longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
 
-# -- moves
+# -- transitions
 
 
 def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
-    """Move to another state; InvariantBroken when the table knows no such move."""
+    """Change the state. Raises InvariantBroken if VALID_PREVIOUS_STATES does not allow it."""
     if group.state not in VALID_PREVIOUS_STATES[state]:
         raise InvariantBroken(f"group {group.group_id} cannot go from {group.state.value} to {state.value}")
     group.state = state
@@ -189,8 +189,9 @@ def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
 
 
 def forget(group: Group) -> None:
-    """Lose the volatile part: what stays is what a coordinator knows that has just loaded the group."""
+    """Reset the volatile part to what the recorded part says: the state right after the group was loaded."""
     blank = Group(group.group_id, group.limits)
+    # From `__slots__`, so that an attribute that is added to Group cannot be missed here.
     for name in Group.__slots__:
         if name != "recorded":
             setattr(group, name, getattr(blank, name))
@@ -198,13 +199,16 @@ def forget(group: Group) -> None:
     if metadata is None:
         return
     group.generation = metadata.generation
-    group.protocol_type = metadata.protocol_type or None
+    group.protocol_type = metadata.protocol_type or None  # the record's field is not nullable: "" is none
     group.protocol_name = metadata.protocol
+    # Versions 0 and 1 of the record have no timestamp (-1). Offsets then expire by the times of their commits.
     group.state_timestamp_ms = metadata.current_state_timestamp if metadata.current_state_timestamp >= 0 else None
     for recorded in metadata.members:
         apply_member_added(group, _loaded_member(recorded, metadata.protocol))
+    # After the members, as the first one that is added becomes the leader.
     group.leader_id = metadata.leader
     apply_subscribed(group)
+    # A generation is stored together with its assignments, so a group with members is Stable.
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
 
 
@@ -225,7 +229,7 @@ def _loaded_member(recorded: RecordedMember, protocol_name: str | None) -> Membe
 
 
 def apply_member_added(group: Group, member: Member) -> None:
-    """A member enters; the first one leads, and decides what type of group this is."""
+    """Add a member. The first member becomes the leader."""
     if member.instance_id is not None:
         group.static_members[member.instance_id] = member.member_id
     group.pending_members.pop(member.member_id, None)
@@ -236,7 +240,7 @@ def apply_member_added(group: Group, member: Member) -> None:
 
 
 def apply_member_removed(group: Group, member_id: str) -> None:
-    """A member, or an id that was handed out, is gone; the first of the others leads."""
+    """Remove a member or a pending member id. If it was the leader, the first of the others becomes the leader."""
     group.pending_members.pop(member_id, None)
     group.pending_syncs.pop(member_id, None)
     member = group.members.pop(member_id, None)
@@ -252,7 +256,8 @@ def apply_member_removed(group: Group, member_id: str) -> None:
 def apply_member_updated(
     group: Group, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int
 ) -> None:
-    """A member joined again and may say something else about itself."""
+    """Take the protocols and timeouts of a member's new JoinGroup."""
+    # The counts follow `protocols`, so the old ones are subtracted before the change.
     _count_protocols(group, member, -1)
     member.protocols = protocols
     member.session_timeout_ms = session_timeout_ms
@@ -261,7 +266,7 @@ def apply_member_updated(
 
 
 def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -> Member:
-    """A static member came back: its place, its assignment and perhaps its leadership go to the new member id."""
+    """Give a static member its new member id (KIP-345). It keeps its assignment, and the leadership if it has it."""
     member = group.members.pop(old_member_id)
     member.member_id = new_member_id
     group.members[new_member_id] = member
@@ -276,11 +281,14 @@ def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -
 
 
 def apply_subscribed(group: Group) -> None:
-    """A generation begins: until the next one its members read what they say now."""
+    """Keep the members' subscriptions: they are those of the generation that begins now."""
+    # A member that joins again during a rebalance changes its `protocols`, but still reads the topics of the current
+    # generation until the next one begins.
     group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
 
 
 def _count_protocols(group: Group, member: Member, change: int) -> None:
+    # A client may list a protocol twice. It counts once, or the count would exceed the number of members.
     for name in {name: None for name, _ in member.protocols}:
         count = group.protocol_counts.get(name, 0) + change
         if count:
@@ -289,11 +297,11 @@ def _count_protocols(group: Group, member: Member, change: int) -> None:
             del group.protocol_counts[name]
 
 
-# -- questions
+# -- queries
 
 
 def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -> bool:
-    """Whether a member with these protocols fits: all members must have one in common with it."""
+    """Whether a member with these protocols may join: at least one of them must be supported by all members."""
     if group.state is GroupState.EMPTY:
         return bool(protocol_type and protocols)
     if protocol_type != group.protocol_type:
@@ -302,7 +310,10 @@ def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -
 
 
 def choose_protocol(members: Collection[Member]) -> str:
-    """The protocol of the next generation: each member votes for the first of its own that all support."""
+    """The protocol of the next generation (Kafka's selectProtocol). Raises InvariantBroken if none is common to all.
+
+    Each member votes for the first of its protocols that all members support; the one with the most votes wins.
+    """
     counts: dict[str, int] = {}
     for member in members:
         for name in {name: None for name, _ in member.protocols}:
@@ -311,7 +322,7 @@ def choose_protocol(members: Collection[Member]) -> str:
 
 
 def choose_own_protocol(group: Group) -> str:
-    """The same for the group as it stands, whose protocols are counted."""
+    """`choose_protocol` for the current members, with the counts that the group keeps."""
     return _elect(
         group.members.values(), [name for name, n in group.protocol_counts.items() if n == len(group.members)]
     )
@@ -328,11 +339,11 @@ def _elect(voters: Iterable[Member], common: Collection[str]) -> str:
             if name in common:
                 votes[name] = votes.get(name, 0) + 1
                 break
-    return max(votes, key=votes.__getitem__)  # of equal ones the first that was named
+    return max(votes, key=votes.__getitem__)  # a tie goes to the protocol that got its first vote first
 
 
 def current_members(group: Group) -> tuple[JoinedMember, ...]:
-    """What the leader of the generation learns of each member."""
+    """The list of members for the leader, each with its metadata for the protocol of the generation."""
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol_name))
         for member in group.members.values()
@@ -340,20 +351,27 @@ def current_members(group: Group) -> tuple[JoinedMember, ...]:
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that the generation of a consumer group reads, as far as the broker can tell; None when it cannot."""
+    """The topics to which the members of the current generation subscribe; None if unknown.
+
+    Unknown: not a consumer group, no generation yet, or a subscription that cannot be decoded.
+    """
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.subscriptions is None:
         return None
     topics: set[str] = set()
+    # Most members of a group send the same subscription: each different one is decoded once.
     for subscription in dict.fromkeys(group.subscriptions):
         try:
             topics.update(m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics)
+        # The metadata are the clients' bytes; any client may write something else there.
         except ProtocolViolation:
             return None
     return frozenset(topics)
 
 
 def refusal_of_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Whether this is a member: known, and not fenced by a newer one with its instance id."""
+    """NONE if this is a member; otherwise UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID (Kafka's validateCurrentMember)."""
+    # Fencing comes first: the old member id of a restarted static member is unknown, but the client must stop instead
+    # of joining again (KIP-345).
     if instance_id is not None:
         current = group.static_members.get(instance_id)
         if current is None:
@@ -366,7 +384,7 @@ def refusal_of_member(group: Group, member_id: str, instance_id: str | None) -> 
 def metadata_record(
     group: Group, members: Iterable[Member], leader_id: str | None, assignments: dict[str, bytes]
 ) -> GroupMetadataRecord:
-    """The record of a generation in which each member has the given assignment."""
+    """The group metadata record of this generation. A member without an assignment gets an empty one, as in Kafka."""
     return GroupMetadataRecord(
         group.group_id,
         GroupMetadata(

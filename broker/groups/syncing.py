@@ -1,7 +1,7 @@
-"""SyncGroup (pure): the leader brings the assignments of all, everybody takes its own.
+"""SyncGroup (pure): the leader's request brings the assignments of all members, and each member gets its own.
 
-The assignments are stored first; only then the group is Stable and those who wait are answered. Assignments that cannot
-be stored are assigned to no member: all join again.
+The assignments are stored first. Only then the group is Stable, and the waiting requests are answered. If they cannot
+be stored, no member gets one, and all join again.
 """
 
 from barnabas.broker.groups.events import (
@@ -25,22 +25,29 @@ from barnabas.wire.errors import ErrorCode
 
 
 def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
-    """A member asks for its assignment; the leader brings all of them."""
+    """Answer a member with its assignment, or let it wait for the leader's request, which stores all assignments.
+
+    Error answers: those of `refusal_of_member`, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
+    """
     refused = _refusal_of_sync(group, sync)
     if refused:
         decision.reply(sync.waiting, SyncAnswer(refused))
         return
     member_id = sync.member_id
+    # Kafka's pending sync: until all members have sent SyncGroup the timer runs, which removes those that have not.
+    # It also runs in a Stable group, as the leader may be faster than the others.
     group.pending_syncs.pop(member_id, None)
     if not group.pending_syncs:
         decision.timers[SYNC_TIMER] = None
     if group.state is GroupState.STABLE:
         _give_share(group, group.members[member_id], sync, decision)
         return
+    # The client has given up the connection of its earlier request.
     earlier = group.syncs.get(member_id)
     if earlier is not None:
         decision.reply(earlier, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
     group.syncs[member_id] = sync.waiting
+    # The leader itself waits in `syncs`, too: `apply_assignment_stored` answers all of them.
     if member_id == group.leader_id:
         record = metadata_record(group, group.members.values(), group.leader_id, sync.assignments)
         decision.store([record], StoreAssignment(group.generation, sync.assignments))
@@ -52,6 +59,7 @@ def _refusal_of_sync(group: Group, sync: Sync) -> ErrorCode:
         return refused
     if sync.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
+    # Before SyncGroup v5 clients send neither type nor name (KIP-559).
     if sync.protocol_type is not None and sync.protocol_type != group.protocol_type:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if sync.protocol_name is not None and sync.protocol_name != group.protocol_name:
@@ -63,6 +71,7 @@ def _refusal_of_sync(group: Group, sync: Sync) -> ErrorCode:
 
 def _give_share(group: Group, member: Member, sync: Sync, decision: Decision) -> None:
     restart_session(member, decision)
+    # The record may have been appended just now: an assignment that is not committed can still be lost.
     decision.reply(sync.waiting, _share_answer(group, member), group.recorded.metadata_offset)
 
 
@@ -71,10 +80,12 @@ def _share_answer(group: Group, member: Member) -> SyncAnswer:
 
 
 def apply_assignment_stored(group: Group, intent: StoreAssignment, now_ms: int, decision: Decision) -> None:
-    """The assignments are dealt: the group is Stable, and who waits gets its own."""
+    """The assignments are stored: the group is Stable, and each waiting member gets its own."""
+    # A member that the leader left out gets an empty assignment, as in Kafka. Assignments for others are ignored.
     for member_id, member in group.members.items():
         member.assignment = intent.assignments.get(member_id, b"")
     apply_transition(group, GroupState.STABLE, now_ms)
+    # Replay has set `metadata_offset` to the record with these assignments.
     for member_id, waiting in group.syncs.items():
         member = group.members[member_id]
         decision.reply(waiting, _share_answer(group, member), group.recorded.metadata_offset)
@@ -84,12 +95,14 @@ def apply_assignment_stored(group: Group, intent: StoreAssignment, now_ms: int, 
 
 
 def apply_assignment_refused(group: Group, error: ErrorCode, now_ms: int, decision: Decision) -> None:
-    """The assignments could not be stored: all who wait get the error, and all join again."""
+    """The assignments could not be stored: waiting requests get the error, and all members join again."""
     end_sync(group, error, decision)
     prepare_rebalance(group, "the assignment could not be stored", now_ms, decision)
 
 
 def apply_assignment_lost(group: Group, lost: AssignmentNotReplicated, now_ms: int, decision: Decision) -> None:
-    """Members that waited for this generation's assignments got an error: all join again."""
+    """The assignments were not committed in time, and a member got an error for that: all members join again."""
+    # Each waiting member reports this. The first report begins the rebalance, the others find it under way, or a newer
+    # generation.
     if group.generation == lost.generation:
         prepare_rebalance(group, "the assignment was not replicated in time", now_ms, decision)

@@ -1,10 +1,8 @@
-"""Timers of many groups in one heap, moved lazily (pure).
+"""Timers of many groups in one heap (pure). Times are trio's clock, in seconds.
 
-A heartbeat moves a deadline to later, which happens far more often than a deadline passes. So moving to later only
-writes the new time down, and leaves the heap alone; an entry that comes to the top too early is pushed again with the
-time that holds by then. Moving to earlier, which is rare, pushes a second entry, and the first is passed over.
-
-Times are trio's clock, in seconds.
+Each heartbeat moves a deadline to later, which is far more frequent than a deadline that passes. So a move to later
+only changes the deadline and leaves the heap as it is. An entry that comes to the top before its deadline is pushed
+again.
 """
 
 import heapq
@@ -18,30 +16,32 @@ NEVER = float("inf")
 
 
 class _Deadline(Generic[Owner, Name]):
+    # One timer. The heap may hold several entries of it, of which one at most is current.
     __slots__ = ("at", "name", "owner", "queued_at")
 
     def __init__(self, owner: Owner, name: Name, at: float) -> None:
         self.owner = owner
         self.name = name
         self.at = at  # NEVER: stopped
-        self.queued_at = NEVER  # of its earliest entry in the heap
+        self.queued_at = NEVER  # the time of its earliest entry in the heap; other entries are obsolete
 
 
 class Timers(Generic[Owner, Name]):
-    """Named deadlines of owners; each fires once."""
+    """Named timers of owners. Each fires once, unless it is started again."""
 
     def __init__(self) -> None:
         self._owners: dict[Owner, dict[Name, _Deadline[Owner, Name]]] = {}
         self._heap: list[tuple[float, int, _Deadline[Owner, Name]]] = []
-        self._pushed = 0  # decides between equal times: first come, first served
+        self._pushed = 0  # orders entries of the same time by their push, as deadlines cannot be compared
 
     @property
     def next_at(self) -> float:
-        """When to look again: no deadline passes before, but one need not pass then."""
+        """When to call `pop_due` next: no timer fires earlier. NEVER if the heap is empty."""
+        # May be too early: the top entry may be of a timer that was moved or stopped.
         return self._heap[0][0] if self._heap else NEVER
 
     def start(self, owner: Owner, name: Name, at: float) -> None:
-        """Set, or move, one timer."""
+        """Start a timer, or move it if it runs."""
         timers = self._owners.get(owner)
         if timers is None:
             timers = self._owners[owner] = {}
@@ -49,32 +49,37 @@ class Timers(Generic[Owner, Name]):
         if deadline is None:
             deadline = timers[name] = _Deadline(owner, name, at)
         deadline.at = at
+        # A move to earlier needs an entry of its own, and `pop_due` skips the old one. An entry that is earlier than
+        # the deadline needs nothing: it is pushed again when it comes to the top.
         if at < deadline.queued_at:
             self._push(deadline)
 
     def stop(self, owner: Owner, name: Name) -> None:
-        """Stop one timer, if it runs."""
+        """Stop a timer, if it runs."""
         timers = self._owners.get(owner)
         if timers is None:
             return
         deadline = timers.pop(name, None)
+        # Its entry stays in the heap until it comes to the top: to find it there would cost a pass over the heap.
         if deadline is not None:
             deadline.at = NEVER
             if not timers:
                 del self._owners[owner]
 
     def stop_all(self, owner: Owner) -> None:
-        """Stop every timer of this owner."""
+        """Stop all timers of this owner."""
         for deadline in self._owners.pop(owner, {}).values():
             deadline.at = NEVER
 
     def pop_due(self, now: float) -> tuple[Owner, Name] | None:
-        """The next timer whose time is over, which then no longer runs."""
+        """Stop and return one timer whose deadline has passed, the earliest first; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued_at, _, deadline = heapq.heappop(self._heap)
+            # Stopped, or obsolete because an earlier entry of the same timer came first.
             if deadline.at == NEVER or queued_at != deadline.queued_at:
-                continue  # stopped, or an earlier entry of the same timer came first
+                continue
             deadline.queued_at = NEVER
+            # Moved to later since the push.
             if deadline.at > now:
                 self._push(deadline)
                 continue
