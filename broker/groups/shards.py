@@ -68,7 +68,7 @@ class Shard:
     def __init__(self, index: int, partition: OffsetsPartition, limits: GroupConfig) -> None:
         self.index = index
         self.partition = partition
-        # The log that the groups were loaded from. The partition may get another one.
+        # The log when the shard was made. The partition gets another one when it moves to another directory.
         self.log = partition.log
         self.groups = Groups(limits)
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the error for all requests; NONE while it serves them
@@ -151,7 +151,8 @@ class Shards:
         """These partitions were deleted: remove the offsets that are committed for them."""
         # The removal is a task, and a topic of the same name may be created before it ends. Offsets that are committed
         # for that one have records after these log end offsets, and stay.
-        ends = {shard: shard.log.log_end_offset for shard in self.serving() if shard.log is not None}
+        # The partition's current log: after a move to another directory (AlterReplicaLogDirs) `shard.log` is closed.
+        ends = {shard: log.log_end_offset for shard in self.serving() if (log := shard.partition.log) is not None}
         self._deleted.send_nowait(_Deleted(dict.fromkeys(deleted), ends))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -357,14 +358,17 @@ class Shards:
 
     async def _load(self, shard: Shard) -> None:
         """Replay the log of a shard, a slice at a time, and let it serve. Ends early if the shard is dropped."""
+        log = shard.partition.log
         # It was dropped while it waited for its turn.
-        if shard.log is None or self._shards.get(shard.index) is not shard:
+        if log is None or self._shards.get(shard.index) is not shard:
             return
-        loading = Loading(shard.groups)
+        # The thread fills groups of its own: the shard may be dropped meanwhile, and its groups removed.
+        groups = Groups(self._config)
+        loading = Loading(groups)
         # Up to the log end offset, not the high watermark: a leader never truncates its log, and `_readable` in
         # coordinator.py delays answers that depend on records which are not committed yet. The coordinator appends
         # nothing meanwhile, because requests are refused.
-        offset, end_offset = shard.log.log_start_offset, shard.log.log_end_offset
+        offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             read = shard.partition.read(
                 offset, max_bytes=self._config.offsets_load_buffer_size, end_offset=end_offset, at_least_one=True
@@ -379,7 +383,9 @@ class Shards:
             if self._shards.get(shard.index) is not shard:
                 return
         await self._world.in_thread(loading.finish)
-        await self._begin_serving(shard)
+        if self._shards.get(shard.index) is shard:
+            shard.groups = groups
+            await self._begin_serving(shard)
 
     async def _begin_serving(self, shard: Shard) -> None:
         """Start the sessions of all members, then accept requests."""

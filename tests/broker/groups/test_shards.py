@@ -7,6 +7,7 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 
 def commit_of(count, topic="t"):
@@ -131,3 +132,44 @@ async def test_many_members_are_woken_and_may_leave_at_once(open_house, nursery,
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert [row.error_code for row in told] == [unknown, *[0] * 500, unknown]
     assert await state_of(house) == "Empty"
+
+
+async def joined(house):
+    """Make the group Stable with one member, which then sends nothing."""
+    member_id = (await house.ask(join(), 3)).member_id
+    share = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
+    await house.ask(m.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, assignments=[share]), 3)
+
+
+async def test_a_shard_that_is_lost_while_its_groups_are_loaded_starts_no_sessions(open_house, autojump_clock):
+    house = await open_house()
+    await joined(house)
+    again = await open_house(house.disk.crash_process(), leader_epoch=2)
+    in_thread = again.world.in_thread
+
+    async def lost_and_led_again(function, *args):
+        if function.__name__ == "finish":
+            again.world.in_thread = in_thread
+            again.resign()
+            again.partition.log = again.open_partition().log
+            again.lead(leader_epoch=4)
+        return await in_thread(function, *args)
+
+    again.world.in_thread = lost_and_led_again
+    await trio.sleep(1)
+    assert again.world.in_thread is in_thread
+    before = again.partition.log.log_end_offset
+    await trio.sleep(120)
+    # The session ends once, and the group becomes Empty by one record.
+    assert again.partition.log.log_end_offset == before + 1
+
+
+async def test_offsets_committed_after_a_move_to_another_directory_go_with_their_topic(open_house, autojump_clock):
+    house = await open_house()
+    await house.ask(commit_of(1))
+    house.partition.log.close(house.now_ms())
+    house.partition.log_moved(house.open_partition().log)
+    await house.ask(commit_of(2))
+    house.groups.on_partitions_deleted([TopicPartition("t", 0)])
+    await trio.sleep(1)
+    assert await everything(house) == {1: 1}
