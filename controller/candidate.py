@@ -30,7 +30,6 @@ from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, Pro
 from barnabas.controller.store.store import (
     Check,
     Create,
-    Created,
     Delete,
     NodeError,
     NodeExists,
@@ -165,7 +164,7 @@ class Candidate:
         won = epoch + 1
         node = ControllerNode(self._deps.broker_id, self._deps.now_ms())
         try:
-            created, written = await self._store.multi(
+            _, written = await self._store.multi(
                 [
                     Create(paths.CONTROLLER, node.encode(), ephemeral=True),
                     SetData(paths.CONTROLLER_EPOCH, ControllerEpoch(won).encode(), version),
@@ -175,9 +174,10 @@ class Candidate:
             # Refused, so another candidate won; or our multi was carried out, its answer was lost, and the store's
             # second attempt was refused because of our own node.
             return await self._find_own_victory(won)
-        assert isinstance(created, Created), created
         assert isinstance(written, Stat), written
-        return Term(won, written.version, created.stat.czxid)
+        # A multi has one zxid, so the node of this term was created at the epoch's mzxid. The stat of a created node is
+        # no substitute: some versions of ZooKeeper leave it out, and a later read may find another broker's node.
+        return Term(won, written.version, written.mzxid)
 
     async def _find_own_victory(self, epoch: int) -> Term | None:
         """The term that this session won by a multi whose answer was lost, or None."""
