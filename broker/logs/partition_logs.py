@@ -78,7 +78,7 @@ Result = TypeVar("Result")
 
 
 class LogsConfig(CleanerConfig, DeletionConfig, Protocol):
-    """The broker properties that this file reads; BrokerConfig."""
+    """The broker properties that this file reads. Implemented by BrokerConfig."""
 
     log_initial_task_delay_ms: int
     log_retention_check_interval_ms: int
@@ -124,24 +124,25 @@ class Logs:
 
     @property
     def offline_directories(self) -> dict[str, StorageError]:
-        """The directories that failed, and why."""
+        """The failed directories by path, each with its error."""
         return self.directories.failures
 
     @property
     def online_directories(self) -> list[str]:
-        """The directories that are served."""
+        """The paths of the directories that did not fail."""
         return [directory.path for directory in self.directories.live()]
 
     async def volume_bytes(self, directory: LogDirectory) -> tuple[int, int]:
-        """How large the volume of a directory is, and how much is free; StorageError takes the directory offline."""
+        """(size, free space) of a directory's volume, in bytes. A StorageError takes the directory offline."""
         return await self.directories.run(directory, self._world.disk.volume_bytes, directory.path)
 
     # -- start
 
     async def open(self) -> StoredIdentity | None:
-        """Lock the directories, made where missing, and say whom they belong to; None if they are all new.
+        """Create the directories that are missing and lock them all. Returns the cluster and broker id stored in them;
+        None if all are new.
 
-        LogDirectoryRefused; AllDirectoriesOffline if none can be used. Then nothing stays locked.
+        Raises LogDirectoryRefused, and AllDirectoriesOffline if none can be used. Then nothing stays locked.
         """
         try:
             for directory in self.directories:
@@ -149,15 +150,19 @@ class Logs:
             self.directories.require_one()
             return agreed_identity({directory.path: directory.meta for directory in self.directories.live()})
         except BaseException:
+            # Also when the start is cancelled: the next attempt, in this process or another, must get the locks.
             self.abandon()
             raise
 
     async def load(
         self, identity: StoredIdentity, topic_config: Callable[[str], LogConfig], topic_ids: TopicIds
     ) -> None:
-        """Open every log; a directory without an owner is given this identity. `topic_ids` is asked about topics with a
-        partition in two places. Errors as `open`, and StoreError."""
+        """Open every log, and write `identity` into the directories that have none.
+
+        `topic_ids` looks up the ids of topics with a partition in two directories. Errors as `open`, and StoreError.
+        """
         try:
+            # All directories are read before the first log is opened: a partition may lie in two of them.
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
             await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
@@ -167,6 +172,7 @@ class Logs:
                     found = contents[directory.path]
                     nursery.start_soon(self._load_directory, directory, found, identity, topic_config)
             self.directories.require_one()
+            # Only now may `close` leave the marker of a clean shutdown: an unread log could have any contents.
             self._loaded = True
         except BaseException:
             self.abandon()
@@ -179,6 +185,7 @@ class Logs:
             raise LogDirectoryRefused(str(error)) from error
         except StorageError as error:
             self.directories.fail(directory, error)
+            # A shortage of the process (file descriptors) fails no directory. The start ends with it instead.
             if directory.failure is None:
                 raise
 
@@ -193,18 +200,20 @@ class Logs:
         identity: StoredIdentity,
         topic_config: Callable[[str], LogConfig],
     ) -> None:
-        """Prepare the directory, then open its logs in as many threads as the configuration allows it."""
+        """Prepare the directory, then open its logs in `num.recovery.threads.per.data.dir` threads."""
         started = trio.current_time()
         missing = identity if directory.meta is None else None
         prepared = await self.directories.at_start(directory, prepare, self._world.disk, directory.path, missing)
         if prepared is None:
             return
         directory.written = prepared.checkpoints
+        # One iterator for all tasks: each takes the next log when it has opened one.
         todo = iter([*((key, str(key)) for key in found.partitions), *found.futures.items()])
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
         self.checkpoints.note_loaded(directory, prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT])
+        # Topics whose deletion the last process began: their directories are renamed already, and only have to go.
         for name in found.deleted:
             self._deletion.directory(directory, join(directory.path, name))
         seconds = trio.current_time() - started
@@ -223,31 +232,36 @@ class Logs:
                 return
             opened = self._opener.opener(directory, key, topic_config(key.topic), clean, name)
             log = await self.directories.at_start(directory, opened)
+            # The directory went offline, with all its logs.
             if log is None:
                 return
             with suppress(StorageError):  # the directory may have failed meanwhile
                 self._opener.add(directory, log)
 
     async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
-        """Future logs that are alone; one whose log may be in a directory that is offline, is not."""
+        """Make each future log without a current log the current log: a move ended between deletion and rename."""
+        # With a directory offline nothing is promoted: the current log may be there, with records that the copy lacks.
         for directory in () if self.offline_directories else self.directories:
             await self.directories.at_start(directory, promote_orphans, self._world.disk, contents, directory.path)
             if directory.failure is not None:
                 contents[directory.path].partitions.clear()
 
-    # -- create and delete; control requests take turns, so no two of these concern the same partition
+    # -- create and delete
+    #
+    # Control requests (LeaderAndIsr, StopReplica) are handled one after the other, so no two of these calls concern the
+    # same partition at the same time.
 
     async def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True
     ) -> PartitionLog:
-        """Make the log of a partition, where `placement` says; StorageError if no directory will have it.
-
-        A partition that is not new may lie in a directory that is offline, so it is not made again elsewhere.
-        """
+        """Create the log of a partition in a directory that `placement` chooses. StorageError if that fails in all."""
+        # A partition that is not new may lie in a directory that is offline. An empty log elsewhere would lose its
+        # records, and be a second one when the directory comes back.
         if not is_new:
             self.directories.refuse_if_offline(key, "create a log that may be")
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
+            # Counted by `placement`: topics that are created at the same time spread over the directories.
             directory.creating += 1
             try:
                 log = await self._opener.create_in(directory, key, topic_id, config, str(key))
@@ -262,10 +276,11 @@ class Logs:
         raise error or StorageError(str(key), "create", "ENODEV")
 
     async def _unmake(self, directory: LogDirectory, key: TopicPartition) -> bool:
-        """Remove what is left of a log that could not be made here, the directory offline or not; whether nothing is.
+        """Remove the remains of a log that could not be created here. True if nothing is left.
 
-        Otherwise it is made nowhere else: the next start would find it twice, and refuse.
+        If something is left, the log is created in no other directory: the next start would find it twice and refuse.
         """
+        # Also where the directory is offline by now: a failed write does not mean that a removal fails.
         try:
             path = join(directory.path, str(key))
             return await self._world.in_thread(remove_half_made, self._world.disk, path)
@@ -273,13 +288,13 @@ class Logs:
             return False
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
-        """Write the topic id of a log that an older broker made; StorageError takes its directory offline."""
+        """Write the topic id of a log that an older broker created. A StorageError takes its directory offline."""
         await self._opener.assign_topic_id(log, topic_id)
 
     async def delete(self, key: TopicPartition) -> None:
-        """Forget a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
+        """Delete a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
 
-        StorageError if that fails, or if the log may be in a directory that is offline.
+        StorageError if the rename fails, or if the log may be in a directory that is offline.
         """
         log = self.get(key)
         if log is None:
@@ -288,19 +303,27 @@ class Logs:
         self._deletion.directory(self.directory_of(log), await self._forget(log, deleted_name))
 
     async def put_aside(self, log: PartitionLog) -> None:
-        """Forget a log without deleting it: its directory is renamed, as Kafka does with strays. StorageError."""
+        """Stop serving a log whose topic is gone, and keep its files: as Kafka's strays, the directory is renamed.
+
+        StorageError if that fails.
+        """
         stray = await self._forget(log, stray_name)
         logger.warning("%s was of a topic that is no more; it is put aside as %s", log, stray)
 
     async def _forget(self, log: PartitionLog, name: Callable[[TopicPartition, bytes], str]) -> str:
         directory = self.directory_of(log)
-        with trio.CancelScope(shield=True):  # half of it would leave a directory that a new topic would find
+        # Shielded: half done, it would leave a directory that a new topic of this name would find.
+        with trio.CancelScope(shield=True):
+            # First of all, so that no request gets the log any more.
             del directory.logs[log.topic_partition]
+            # Otherwise a topic that is created again would get the high watermark of the last start.
             self.checkpoints.forget(log.topic_partition)
+            # Returns when no flush and no compaction of the log goes on.
             await self.gate.deleted(log)
             log.abandon()
             path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
             await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
+            # Without the sync a power failure could bring the old name back, and with it the deleted records.
             await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
         return path
 
@@ -313,10 +336,12 @@ class Logs:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Look after the logs for ever; AllDirectoriesOffline when the last directory failed.
+        """Run retention, flushes, checkpoints and the cleaner until cancelled.
 
-        `high_watermarks` is asked for those of the hosted partitions. `on_directory_failed` is called for failures from
-        now on, with the directory's path.
+        Raises AllDirectoriesOffline when the last directory failed.
+
+        `high_watermarks` returns those of the hosted partitions. `on_directory_failed` is called with the path and the
+        error of each directory that fails from now on.
         """
         self.checkpoints.high_watermarks = high_watermarks
         self.directories.on_failed = on_directory_failed
@@ -330,7 +355,7 @@ class Logs:
             self.directories.require_one()
 
     def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
-        """What is done every so many milliseconds."""
+        """The periodic tasks: (interval, ms; one run)."""
         config, write = self._config, self.checkpoints.write_everywhere
         return [
             (config.log_retention_check_interval_ms, self._delete_old_segments),
@@ -344,8 +369,10 @@ class Logs:
     async def _every(self, interval_ms: int, step: Callable[[], Awaitable[None]]) -> None:
         if interval_ms >= NEVER_MS:
             return
+        # As in Kafka: the first run comes soon after the start, whatever the interval is.
         await trio.sleep(min(interval_ms, self._config.log_initial_task_delay_ms) / 1000)
         while True:
+            # A bug that one log provokes must not end the task for all logs, nor the broker.
             with contained(logger, "what is done every %d ms was left out this time", interval_ms):
                 await step()
             await trio.sleep(interval_ms / 1000)
@@ -369,23 +396,25 @@ class Logs:
     # -- the end
 
     async def close(self) -> None:
-        """Close all logs and leave the marker; `run` has ended, and no log is used any more."""
+        """Close all logs and write the marker of a clean shutdown. `run` has ended, and no log is in use."""
         self.directories.on_failed = None
         if not self._loaded:
-            self.abandon()  # of logs that were not opened nothing can be said
+            self.abandon()
             return
         async with trio.open_nursery() as nursery:
             for directory in self.directories.live():
                 nursery.start_soon(self._close_directory, directory)
 
     def abandon(self) -> None:
-        """Give up files and locks and write nothing, as in a crash: the next start checks every log."""
+        """Release files and locks and write nothing, as in a crash: the next start checks every log."""
         for directory in self.directories:
             directory.give_up(directory.take_all())
 
     async def _close_directory(self, directory: LogDirectory) -> None:
-        """Close the logs of a directory and leave the marker. Logs for which the process was short of something are
-        tried again, for the others give back what they held; if one stays open, there is no marker."""
+        """Close the logs of a directory and write the marker of a clean shutdown."""
+        # A log may fail to close because the process lacks file descriptors. It is tried again, for the logs that did
+        # close have released theirs. If one stays open there is no marker: with it the next start would believe that
+        # unsynced records are on disk.
         left = [*directory.logs.values(), *directory.future_logs.values()]
         for _ in range(CLOSING_ROUNDS_MAX):
             left = await self._close_logs(directory, left)
@@ -413,8 +442,9 @@ class Logs:
         return left
 
     async def _mark_closed(self, directory: LogDirectory, left: Sequence[PartitionLog]) -> bool:
-        """Write the checkpoints, and if no log is left open the marker; False if there is no marker."""
+        """Write the checkpoints and, if no log is left open, the marker. True if it was written."""
         try:
+            # The marker comes last: it says that the recovery points in the checkpoints are the ends of the logs.
             for name in OFFSET_CHECKPOINTS:
                 await self.checkpoints.write(directory, name)
             if not left:
