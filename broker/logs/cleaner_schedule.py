@@ -1,22 +1,15 @@
 """Compaction in the running broker: which log is cleaned when, how fast, and who may interrupt it (reference D.8).
 
-Theory of operation. Every `log.cleaner.backoff.ms`, and at once after a pass, the compacted log with the largest dirty
-share that is due is taken, up to `log.cleaner.threads` logs at a time. A pass is a generator of steps (see
-`storage/cleaner.py`); each runs in a worker thread and works on one window of bytes. Between two of them this file
-looks, on the event loop, whether the pass may go on, waits where `log.cleaner.io.max.bytes.per.second` wants it, and
-puts clean segments in their place. So nothing here needs a lock, and a truncation or deletion waits for at
-most one step: `leave` for one that is deleted, `paused` around a truncation.
+Every `log.cleaner.backoff.ms`, and at once after a pass, the compacted log with the largest dirty ratio that is due is
+cleaned, up to `log.cleaner.threads` logs at a time. A pass is a generator of steps (`storage/cleaner.py`). Each step
+runs in a worker thread and works on one window of bytes. Between two steps this file checks on the event loop whether
+the pass may go on, waits for `log.cleaner.io.max.bytes.per.second`, and replaces segments by cleaned ones. So nothing
+here needs a lock, and a truncation or deletion waits for at most one step: `leave` before a deletion, `paused` around a
+truncation.
 
-Retention of compacted logs is also done here, between passes, for both remove segments: of a topic with both policies,
-and of records that DeleteRecords has deleted. It follows from this, as in Kafka, that with `log.cleaner.enable=false`
-nothing at all is removed from compacted topics.
-
-A log that turns out to be damaged is left alone until the next start. A disk that fails takes its directory offline.
-
-What runs in a thread runs beside the event loop but not at the same time: Python's interpreter takes turns. A window is
-small, and between two windows the loop has its turn in any case. Measured on two cores that had other work as well: a
-pass over records of 100 bytes reads 35 to 70 MB/s of log, and a synchronous produce beside it takes 0.14 ms in the
-median instead of 0.10, and 2.4 ms instead of 0.3 in the worst of a hundred.
+Measured on two cores that had other work as well: a pass over records of 100 bytes reads 35 to 70 MB/s of log, and a
+synchronous produce beside it takes 0.14 ms in the median instead of 0.10, and 2.4 ms instead of 0.3 in the worst of a
+hundred.
 """
 
 import logging
@@ -47,14 +40,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and to look at every log without a pause would leave no time
-LOGS_AT_A_TIME = 50  # that are looked at between two turns of the event loop
+BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and a search without a pause would take all of the event loop
+LOGS_AT_A_TIME = 50  # checked between two checkpoints of the event loop
 DOUBLE_MAX = sys.float_info.max
-REST_SECONDS = 1.0  # after so long the allowed rate is looked at again
+REST_SECONDS = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
 
 
 class CleanerConfig(Protocol):
-    """The broker properties that this file reads; BrokerConfig."""
+    """The broker properties that this file reads. Implemented by BrokerConfig."""
 
     log_cleaner_enable: bool
     log_cleaner_threads: int
@@ -81,7 +74,7 @@ class _Job:
 
 
 class LogCleaner:
-    """Cleans the compacted ones of the broker's logs."""
+    """Cleans the broker's logs whose `cleanup.policy` includes compact."""
 
     def __init__(
         self,
@@ -99,15 +92,17 @@ class LogCleaner:
         self._deletion = deletion
         self._retention = retention
         self._jobs: dict[PartitionLog, _Job] = {}
-        self._paused: dict[PartitionLog, int] = {}  # by how many
-        self._uncleanable: dict[PartitionLog, None] = {}
+        self._paused: dict[PartitionLog, int] = {}  # a log may be paused several times at once
+        self._uncleanable: dict[PartitionLog, None] = {}  # damaged logs, until a truncation or the next start
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
         self._job_ended = trio.Event()
-        self._excess_bytes = 0.0  # read and written, and not yet allowed
-        self._excess_at = 0.0  # of trio's clock: when it was so much
+        self._excess_bytes = 0.0  # bytes read and written above what the rate has allowed up to `_excess_at`
+        self._excess_at = 0.0  # trio's clock, s
 
     async def run(self, high_watermarks: "Callable[[], Mapping[TopicPartition, int]]") -> None:
-        """Clean for ever; does nothing if the configuration says so."""
+        """Clean until cancelled. Does nothing if `log.cleaner.enable` is false."""
+        # Retention of compacted logs is part of this task, too. So without the cleaner nothing at all is removed from
+        # compacted topics, as in Kafka.
         if not self._config.log_cleaner_enable:
             return
         self._high_watermarks = high_watermarks
@@ -118,18 +113,23 @@ class LogCleaner:
                     found = await self._find_filthiest()
                     if found is None:
                         break
+                    # No await since `_find_filthiest` checked the log, so no truncation has begun.
                     job = self._jobs[found.log] = _Job()
                     found.log.is_being_cleaned = True
                     nursery.start_soon(self._clean, found, job)
+                # Here, not in the retention task: both retention and a pass remove segments, and a log has only one of
+                # them at a time. For topics with both policies, and for records deleted by DeleteRecords.
                 await self._delete_old_segments()
                 with trio.move_on_after(max(self._config.log_cleaner_backoff_ms / 1000, BACK_OFF_SECONDS_MIN)):
                     await self._job_ended.wait()
 
-    # -- who interrupts
+    # -- interruptions
 
     async def leave(self, log: "PartitionLog") -> None:
-        """Give up a pass over this log, and return when none is under way. Who calls it sees to it that no other
-        begins: the log is deleted, or `paused`."""
+        """Abort a pass over this log, and return when none is under way.
+
+        The caller makes sure that no other begins: the log has left its directory's table, or is `paused`.
+        """
         job = self._jobs.get(log)
         if job is not None:
             job.given_up.set()
@@ -137,12 +137,14 @@ class LogCleaner:
 
     @asynccontextmanager
     async def paused(self, log: "PartitionLog") -> "AsyncIterator[None]":
-        """`async with cleaner.paused(log):` its segments are neither read nor replaced by a pass."""
+        """`async with cleaner.paused(log):` no pass reads or replaces its segments."""
+        # Before `leave` waits: another pass could begin meanwhile.
         self._paused[log] = self._paused.get(log, 0) + 1
         try:
             await self.leave(log)
             yield
-            self._uncleanable.pop(log, None)  # the damage may be cut off
+            # A truncation may have removed the damaged part.
+            self._uncleanable.pop(log, None)
         finally:
             self._paused[log] -= 1
             if not self._paused[log]:
@@ -151,7 +153,7 @@ class LogCleaner:
     # -- what to clean
 
     async def _find_filthiest(self) -> _Candidate | None:
-        """The log that most needs to be cleaned, of those that may be."""
+        """The log with the largest dirty ratio of those that are due; None if none is."""
         high_watermarks = self._high_watermarks()
         self._forget_the_gone()
         best: _Candidate | None = None
@@ -161,10 +163,12 @@ class LogCleaner:
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
-        return self._candidate(best.log, high_watermarks) if best is not None else None  # as it is now
+        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted.
+        return self._candidate(best.log, high_watermarks) if best is not None else None
 
     def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
-        high_watermark = high_watermarks.get(log.topic_partition)  # None: the partition has no role yet
+        # Without a role the partition has no high watermark, and records above it may still be truncated.
+        high_watermark = high_watermarks.get(log.topic_partition)
         if high_watermark is None or not self._may_be_cleaned(log):
             return None
         try:
@@ -173,12 +177,14 @@ class LogCleaner:
             self._directories.fail_directory_of(log, error)
             return None
         if part.is_misplaced:
+            # With retention by time or size the log start may overtake the checkpoint, which is no reason to warn.
             if not log.config.deletes:
                 logger.warning("%s: its cleaner checkpoint %s lies outside, all is dirty", log, log.first_dirty_offset)
             log.first_dirty_offset = part.first_dirty_offset
         return _Candidate(log, part) if part.is_due(log.config) else None
 
     def _may_be_cleaned(self, log: "PartitionLog") -> bool:
+        # A log that was deleted, or replaced by a move to another directory, is no longer the one in the table.
         is_wanted = log.config.compacted and self._directories.get(log.topic_partition) is log
         return is_wanted and not (log in self._jobs or log in self._paused or log in self._uncleanable)
 
@@ -198,7 +204,7 @@ class LogCleaner:
     # -- a pass
 
     async def _clean(self, found: _Candidate, job: _Job) -> None:
-        """Clean a log as far as it goes."""
+        """One pass over a log."""
         log, config = found.log, self._config
         threads = max(config.log_cleaner_threads, 1)
         cleaning = Cleaning(
@@ -219,21 +225,25 @@ class LogCleaner:
                 self._uncleanable[log] = None
         finally:
             try:
+                # Shielded: also a cancelled pass removes its unfinished files, in a thread.
                 with trio.CancelScope(shield=True):
                     await self._close(log, steps)
-            finally:  # whatever that ends with: who wants the log waits for it, shielded
+            finally:
+                # Whatever `_close` raises: a deletion waits for `done` in a shielded scope, so it must be set.
                 log.is_being_cleaned = False
                 del self._jobs[log]
                 job.done.set()
-            if is_clean:  # otherwise the next look comes after the back-off, or it would find the same at once
+            # After an aborted pass the next search waits for the back-off: at once it would find the same log.
+            if is_clean:
                 self._job_ended.set()
 
     async def _try_steps(self, cleaning: Cleaning, steps: Iterator[Step], job: _Job) -> bool:
-        """The same as `_take_steps`, where damage and a failing disk are no surprise."""
+        """`_take_steps`, with the errors that are expected: damaged records and a failing disk."""
         log = cleaning.log
         try:
             return await self._take_steps(cleaning, steps, job)
         except CorruptRecords as error:
+            # Each later pass would end at the same damage. The log can still be read and written.
             self._uncleanable[log] = None
             logger.warning("%s is damaged and is not cleaned any more: %s", log, error)
         except StorageError as error:
@@ -241,10 +251,11 @@ class LogCleaner:
         return False
 
     async def _take_steps(self, cleaning: Cleaning, steps: Iterator[Step], job: _Job) -> bool:
-        """Take all steps of a pass; False if it was given up."""
+        """Run all steps of a pass. False if it was aborted."""
         log, started = cleaning.log, trio.current_time()
         read_bytes = size_bytes = 0
         while (step := await self._step(log, steps)) is not None:
+            # Checked after each step: while it ran in a thread, the log may have been deleted or its truncation begun.
             if job.given_up.is_set() or self._directories.get(log.topic_partition) is not log:
                 return False
             if step.replacement is not None:
@@ -254,6 +265,8 @@ class LogCleaner:
             read_bytes += step.read_bytes
             size_bytes += step.written_bytes
             await self._rest(step.read_bytes + step.written_bytes, job)
+        # Only a whole pass moves the checkpoint. An aborted one has replaced segments already, which does no harm: the
+        # next pass reads them again.
         log.first_dirty_offset = cleaning.end_offset
         await self._checkpoints.write_clean_offsets(log)
         seconds = trio.current_time() - started
@@ -266,36 +279,36 @@ class LogCleaner:
             return await self._world.in_thread(next, steps, None)
 
     async def _rest(self, work_bytes: int, job: _Job) -> None:
-        """Wait as long as the allowed rate takes for what was read and written, by all passes together.
+        """Wait until `log.cleaner.io.max.bytes.per.second` allows what all passes together have read and written.
 
-        A little at a time, for the rate may change. At a rate of 0 nothing goes on; one below it, or not a number, does
-        not limit: as in Kafka.
+        As in Kafka a rate of 0 stops all passes; a negative rate, or one that is no number, sets no limit.
         """
         self._allow()
         self._excess_bytes += work_bytes
         while self._excess_bytes > 0 and not job.given_up.is_set():
             rate = self._rate
             deadline = self._excess_at + min(self._excess_bytes / rate if rate else math.inf, REST_SECONDS)
-            if deadline <= self._excess_at:  # less than the clock can tell
+            # The wait is shorter than the clock's resolution.
+            if deadline <= self._excess_at:
                 break
             with trio.move_on_at(deadline):
                 await job.given_up.wait()
             self._allow()
 
     def _allow(self) -> None:
-        """Take off what the time since the last call allows."""
+        """Subtract what the rate has allowed since the last call."""
         now = trio.current_time()
         self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * self._rate, 0.0)
         self._excess_at = now
 
     @property
     def _rate(self) -> float:
-        """Bytes a second."""
+        """The allowed rate in bytes per second."""
         rate = self._config.log_cleaner_io_max_bytes_per_second
         return rate if 0 <= rate < DOUBLE_MAX else DOUBLE_MAX
 
     async def _close(self, log: "PartitionLog", steps: Generator[Step, None, None]) -> None:
-        """End a pass, wherever it stands."""
+        """Close the generator of a pass, which removes files that it has not finished."""
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(steps.close)
