@@ -1,21 +1,21 @@
-"""Logs that are to take the place of others: the files of a move between log directories (KIP-113).
+"""Future logs: the copies that a move between log directories (KIP-113) fills, and their swap with the current logs.
 
-`<topic>-<partition>.<32 hex>-future` lies in the directory that a log moves to, until it holds what the current log
-holds (`log_dir_moves.py` sees to that). Then `swap` gives it the other's place:
+`<topic>-<partition>.<32 hex>-future` lies in the target directory until it holds what the current log holds
+(`log_dir_moves.py` fills it). Then `swap` makes it the current log:
 
-    1   one step on the event loop: the last records are copied, the current log's directory is called -delete,
-        and the future log is the partition's log
-    2   the old log directory is synced
-    3   the future log gets the name of the partition's log, and its log directory is synced
-    4   the checkpoints of both say what is where
+    1   one step on the event loop: the last records are copied, the current log's directory is renamed to -delete,
+        and the future log becomes the partition's log
+    2   the source log directory is synced
+    3   the future log's directory gets the partition's name, and the target log directory is synced
+    4   the checkpoints of both directories are written
 
-Kafka renames in the other order; a crash between the two renames leaves the partition twice there, and a broker that
-does not start. Here it leaves a future log that is alone, which the next start takes for what it is. At no moment lie
-two logs under the name of one partition.
+Kafka renames in the other order; after a crash between its two renames the partition lies in two directories, and the
+broker does not start. Here such a crash leaves a future log without a current one, which the next start renames. There
+are never two logs under the name of one partition.
 
-Nothing that was promised is lost on the way. The future log has been flushed as far as the current one before step 1,
-and from step 1 to the end of step 3 neither is flushed, so that nothing later is promised before the renames last. Who
-works on files by their names (flushes, searches by time, compaction, retention) is kept away from both logs.
+No acknowledged record is lost in a swap. The future log is flushed as far as the current one before step 1, and from
+step 1 to the end of step 3 neither is flushed: nothing more is acknowledged as synced until the renames are durable.
+Flushes, searches by time, compaction and retention open files by name, so they are kept away from both logs.
 """
 
 import math
@@ -45,7 +45,7 @@ TAIL_BYTES_MAX = 1 << 16  # copied in the step of the swap: less than a millisec
 
 
 class FutureLogs:
-    """The future logs of a broker."""
+    """The future logs of this broker, at most one for each partition."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class FutureLogs:
         self._flusher = flusher
 
     def get(self, key: TopicPartition) -> "PartitionLog | None":
-        """The log that is to be the one of this partition."""
+        """The future log of this partition, or None."""
         for directory in self._directories:
             log = directory.future_logs.get(key)
             if log is not None:
@@ -74,14 +74,15 @@ class FutureLogs:
         return None
 
     async def create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
-        """Make an empty future log. StorageError, also while a directory is offline: there may be another one in it."""
+        """Create an empty future log. StorageError if that fails, or while a directory is offline."""
         key = current.topic_partition
+        # The directory that is offline may hold another future log of this partition.
         self._directories.refuse_if_offline(key, "move a log that may be")
         name = future_name(key, self._world.rng.randbytes(16))
         return await self._opener.create_in(directory, key, current.topic_id or ZERO_TOPIC_ID, current.config, name)
 
     async def delete(self, key: TopicPartition) -> None:
-        """Forget the future log, if there is one, as a current one is deleted; it is not being filled. StorageError."""
+        """Delete the future log, if there is one, as `Logs.delete` does. Its fetcher has ended. StorageError."""
         log = self.get(key)
         if log is None:
             return
@@ -98,10 +99,11 @@ class FutureLogs:
     async def swap(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
     ) -> bool:
-        """Let the future log take the place of the current one; False if it is not the moment. Compaction is paused.
+        """Make the future log the current one. False if too much is missing, or a truncation is under way.
 
-        `step(act)` is to call `act` in a step in which nothing else appends to the future log; if `act` says so, the
-        future log is the partition's from then on. A StorageError takes a directory offline.
+        Compaction is paused. `step(act)` calls `act` in one synchronous step in which nothing else
+        appends to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError
+        takes a directory offline.
         """
         if not self._is_moment(current, future):
             return False
@@ -122,7 +124,7 @@ class FutureLogs:
                         with trio.CancelScope(shield=True):
                             await self._settle(current, future, deleted)
         except StorageError:
-            pass  # one of the two directories is offline, and the broker knows
+            pass  # one of the two directories is offline now
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
@@ -131,24 +133,27 @@ class FutureLogs:
     async def _prepare(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
     ) -> bool:
-        """Everything slow before the step: let the future log be durable as far as the current one is.
+        """Do everything slow before the step. True if the future log is durable as far as the current one.
 
-        That one is held, so that it will not be durable any further; who waits for its flushes, waits.
+        Flushes of the current log are held from here on, and requests that wait for one go on waiting.
         """
         if future.topic_id is None and current.topic_id is not None:
             await self._opener.assign_topic_id(future, current.topic_id)
         future.raise_log_start(min(current.log_start_offset, future.log_end_offset))
         await self._checkpoints.write_all_of(future)
+        # From now on the current log's recovery point stays where it is, so the future log can reach it.
         await self._gate.hold_flushes(current)
+        # The fetcher may be behind what was just flushed.
         if future.log_end_offset < current.recovery_point and self._is_moment(current, future):
             step(lambda: self._copy_tail(current, future) and False)
         if future.recovery_point < current.recovery_point:
             await self._flusher.flush([future])
+        # Held in turn: what it acknowledges as synced must not depend on renames that are not durable yet.
         await self._gate.hold_flushes(future)
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
-        """Whether little is missing, and no truncation works on the files."""
+        """Whether both logs are in use, no truncation is under way, and at most TAIL_BYTES_MAX are missing."""
         directory_of = self._directories.directory_of
         return (
             all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
@@ -161,15 +166,17 @@ class FutureLogs:
         return join(self._directories.directory_of(log).path, deleted_name(log.topic_partition, unique))
 
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
-        """Step 1."""
+        """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
         if not self._copy_tail(current, future):
             return False
+        # The rename decides: before it the current log is served on, after it no start finds the current log any more.
         try:
             self._world.disk.rename(current.directory, deleted)
         except StorageError as error:
             self._directories.fail_directory_of(current, error)
             return False
+        # Nothing below can fail, or the partition would be without a log.
         future.succeed(current)
         current.abandon()
         del source.logs[key]
@@ -177,10 +184,11 @@ class FutureLogs:
         return True
 
     def _copy_tail(self, current: "PartitionLog", future: "PartitionLog") -> bool:
-        """Copy what is missing, which is little; whether it could be done."""
+        """Copy the missing records, at most TAIL_BYTES_MAX. True if none is missing then."""
         offset, end_offset = future.log_end_offset, current.log_end_offset
         try:
             read = current.read(offset, max_bytes=TAIL_BYTES_MAX, end_offset=end_offset, at_least_one=False)
+            # Nothing to copy, or the offset was deleted from the current log meanwhile.
             if isinstance(read, ErrorCode) or read.slice is None:
                 return offset == end_offset
             try:
@@ -198,13 +206,14 @@ class FutureLogs:
         return future.log_end_offset == end_offset
 
     async def _settle(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> None:
-        """Steps 2 to 4."""
+        """Steps 2 to 4. The future log is served already."""
         directories = self._directories
         source, target = directories.directory_of(current), directories.directory_of(future)
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
-            deleted = ""  # that directory is offline, and the move goes on: this log must not be taken for a future one
+            # The source directory is offline. The move goes on: a log that is served must not keep a future log's name.
+            deleted = ""
         try:
             async with self._gate.without_searches(future):
                 future.rename_directory(join(target.path, str(future.topic_partition)))
@@ -220,10 +229,11 @@ class FutureLogs:
 
 
 def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:
-    """Whether the current log holds what the future one holds, as far as leader epochs tell (KIP-101)."""
+    """Whether the future log is a prefix of the current one, as far as leader epochs show (KIP-101)."""
     latest = future.epochs.latest_epoch
     if future.log_end_offset > current.log_end_offset:
         return False
+    # Without epochs, or below the log start offset of the current log, there is nothing to compare.
     if latest is None or future.log_end_offset <= current.log_start_offset:
         return True
     epoch, end_offset = current.epochs.end_offset_for(latest, current.log_end_offset)
@@ -231,7 +241,7 @@ def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:
 
 
 def _tail_bytes(current: "PartitionLog", future: "PartitionLog") -> float:
-    """How much of the current log is missing in the future one, as far as it lies in one segment."""
+    """How many bytes of the current log the future one lacks; infinite if they begin before the active segment."""
     active, offset = current.segments.active, future.log_end_offset
     if offset >= current.log_end_offset:
         return 0
