@@ -1,6 +1,6 @@
-"""Deleted files: segments called .deleted and directories called -delete stay for `file.delete.delay.ms`.
+"""Removes files some time after their deletion: segments named .deleted, and directories named -delete.
 
-As in Kafka the bytes stay so long, so that an administrator can save what was deleted by mistake.
+As in Kafka, readers that have such a file open can finish, and an administrator can save what was deleted by mistake.
 """
 
 import heapq
@@ -26,13 +26,13 @@ RETRY_MS = 10_000  # after a shortage, or when the clock was set back
 
 
 class DeletionConfig(Protocol):
-    """The broker property that this file reads; BrokerConfig."""
+    """The broker property that this file reads. Implemented by BrokerConfig."""
 
     log_segment_delete_delay_ms: int
 
 
 class Due(NamedTuple):
-    """Files to remove, at a time of trio's clock."""
+    """Files to remove, and when (trio's clock, s)."""
 
     at: float
     number: int  # orders those due together
@@ -61,7 +61,7 @@ class DelayedDeletion:
         self._wait(directory, self._config.log_segment_delete_delay_ms, path=path)
 
     async def run(self) -> None:
-        """Remove for ever."""
+        """Remove files as they become due, until cancelled."""
         waiting = self._waiting
         while True:
             with trio.move_on_at(waiting[0].at if waiting else float("inf")):
@@ -69,6 +69,7 @@ class DelayedDeletion:
                 await self._changed.wait()
             while waiting and waiting[0].at <= trio.current_time():
                 due = heapq.heappop(waiting)
+                # Files of a directory that is offline go after the next start, which finds them by their names.
                 if due.directory.failure is None:
                     with contained(logger, "%s is not removed before the next start", due.log or due.path):
                         await self._remove(due)
@@ -86,16 +87,17 @@ class DelayedDeletion:
         elif self._directories.get(due.log.topic_partition) is due.log:
             is_done = await self._remove_segments(due.log)
         else:
-            return  # the whole log was deleted meanwhile
+            return  # the log was deleted meanwhile, and its files are below the -delete directory now
         if not is_done:
             self._wait(due.directory, RETRY_MS, log=due.log, path=due.path)
 
     async def _remove_segments(self, log: "PartitionLog") -> bool:
-        """Remove the segments of a log that are due; False if it must be done again."""
+        """Remove the segments of a log that are due. False if this has to be repeated."""
         try:
             with self._directories.directory_of(log).in_use():
                 removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
         except StorageError as error:
             self._directories.fail_directory_of(log, error)
             return False
-        return removed > 0 or not log.has_deleted_files  # otherwise the wall clock was set back
+        # Segments are due by the wall clock. If none was due, that clock was set back since the deletion.
+        return removed > 0 or not log.has_deleted_files

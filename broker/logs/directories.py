@@ -48,12 +48,12 @@ class LogDirectories:
         return len(self._all)
 
     def live(self) -> list[LogDirectory]:
-        """Those that are served."""
+        """The directories that did not fail."""
         return [directory for directory in self._all if directory.failure is None]
 
     @property
     def failures(self) -> dict[str, StorageError]:
-        """The directories that failed, and why."""
+        """The failed directories by path, each with its error."""
         return {directory.path: directory.failure for directory in self._all if directory.failure is not None}
 
     def require_one(self) -> None:
@@ -95,15 +95,20 @@ class LogDirectories:
 
     def fail(self, directory: LogDirectory, error: StorageError) -> None:
         """An operation in this directory failed: it goes offline, unless the process was only short of something."""
+        # A lack of file descriptors or memory says nothing about the disk. The operation failed, and nothing else.
         if error.is_shortage and directory.failure is None:
             logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
             return
-        if error.endangers_unsynced:  # also when a sync that was under way fails after something else has
+        # Before the return below: a sync that was under way may fail after something else has failed the directory.
+        # After a failed sync the kernel takes unsynced pages for clean, so the next start has to know of it.
+        if error.endangers_unsynced:
             mark_failed(self._world.disk, directory.path)
         if directory.failure is not None:
             return
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
+        # Requests that wait for a flush get the error. Then the logs leave the table, so that no request finds them,
+        # then the partitions lose their roles. Only after that the files are closed.
         self._flusher.give_up(directory.path, error)
         logs = directory.take_all()
         if self.on_failed is not None:

@@ -1,4 +1,4 @@
-"""Opening and making the log of a partition in one of the log directories."""
+"""Opens and creates the log of a partition in one of the log directories."""
 
 from collections.abc import Callable
 from functools import partial
@@ -34,7 +34,7 @@ class LogOpener:
     def opener(
         self, directory: "LogDirectory", key: TopicPartition, config: LogConfig, clean: bool, name: str
     ) -> Callable[[], PartitionLog]:
-        """What opens the log called `name`, from what the checkpoints say of it; to be run in a thread."""
+        """A function that opens the log called `name` with its offsets in the checkpoints; for a worker thread."""
         recovery_point, log_start_offset, first_dirty_offset = (
             directory.written.get(file, {}).get(key)
             for file in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
@@ -54,7 +54,7 @@ class LogOpener:
         )
 
     def add(self, directory: "LogDirectory", log: PartitionLog) -> PartitionLog:
-        """Take in a log that a thread opened; StorageError if the directory has failed meanwhile."""
+        """Add a log that a thread opened to its directory's table. StorageError if the directory failed meanwhile."""
         if directory.failure is not None:
             log.abandon()
             raise directory.failure
@@ -65,9 +65,11 @@ class LogOpener:
     async def create_in(
         self, directory: "LogDirectory", key: TopicPartition, topic_id: bytes, config: LogConfig, name: str
     ) -> PartitionLog:
-        """Make a log called `name` in this directory: a current or a future one. StorageError."""
+        """Create a log called `name` in this directory, a current or a future one. StorageError if that fails."""
+        # A checkpoint on disk may still have the entry of a deleted log of this name. After a crash the new log would
+        # get its recovery point, or its log start offset.
         for checkpoint in OFFSET_CHECKPOINTS:
-            if key in directory.written.get(checkpoint, {}):  # of an earlier log of this name
+            if key in directory.written.get(checkpoint, {}):
                 await self._checkpoints.write(directory, checkpoint)
         opened = self.opener(directory, key, config, clean=True, name=name)
 
@@ -84,5 +86,5 @@ class LogOpener:
         return self.add(directory, await self._directories.run(directory, make))
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
-        """Write the topic id of a log that an older broker made; StorageError takes its directory offline."""
+        """Write the topic id of a log that an older broker created. A StorageError takes its directory offline."""
         await self._directories.run(self._directories.directory_of(log), log.assign_topic_id, topic_id)

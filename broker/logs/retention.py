@@ -1,4 +1,4 @@
-"""Retention in the running broker: which logs lose old segments, and producers that have been silent for long (D.6)."""
+"""Retention in the running broker: deletion of old segments, and expiry of producers (reference D.6)."""
 
 import logging
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PRODUCERS_AT_A_TIME = 1000  # that one step looks at
+PRODUCERS_AT_A_TIME = 1000  # checked in one step
 
 
 class Retention:
-    """Deletes what the topics' configuration wants deleted."""
+    """Deletes segments by `retention.ms` and `retention.bytes`, and those below the log start offset."""
 
     def __init__(self, directories: "LogDirectories", deletion: "DelayedDeletion", world: "World") -> None:
         self._directories = directories
@@ -31,21 +31,23 @@ class Retention:
         self._world = world
 
     async def delete_old_segments(self, high_watermarks: "Mapping[TopicPartition, int]") -> None:
-        """Delete old segments of all logs but the compacted ones, which the cleaner sees to between its passes."""
+        """Delete old segments of all logs but the compacted ones, whose segments the cleaner deletes between passes."""
         for log in self._directories.logs():
             await trio.lowlevel.checkpoint()
-            high_watermark = high_watermarks.get(log.topic_partition)  # None: the partition has no role yet
+            # Without a role the partition has no high watermark, and only committed records may be deleted.
+            high_watermark = high_watermarks.get(log.topic_partition)
             if high_watermark is not None and not log.config.compacted:
                 await self.delete_old_segments_of(log, high_watermark)
 
     async def delete_old_segments_of(self, log: "PartitionLog", high_watermark: int) -> None:
-        """Delete the segments of one log that retention wants deleted."""
+        """Delete the old segments of one log, some in each step."""
         key = log.topic_partition
+        # The log may be deleted, or replaced by a move to another directory, at each checkpoint.
         while self._directories.get(key) is log and self._delete_some_of(log, high_watermark):
             await trio.lowlevel.checkpoint()
 
     def _delete_some_of(self, log: "PartitionLog", high_watermark: int) -> bool:
-        """One step of it; False when nothing was to do."""
+        """Delete some segments. False if there are none to delete, or if that failed."""
         deleted = 0
         with contained(logger, "%s: its old segments stay for now", log):
             try:
@@ -58,9 +60,10 @@ class Retention:
         return deleted > 0
 
     async def expire_producers(self, expiration_ms: int) -> None:
-        """Forget the producers that have written nothing for so long."""
+        """Remove the state of producers that have written nothing for `expiration_ms`."""
         for log in self._directories.logs():
             for some in portions(log.producers.ids(), PRODUCERS_AT_A_TIME):
+                # A truncation builds the producers' state again, in a thread.
                 if not log.is_being_cut:
                     log.producers.expire(self._world.now_ms(), expiration_ms, some)
                 await trio.lowlevel.checkpoint()
