@@ -78,8 +78,9 @@ def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
             yield f"v{version} from {offset}: alone", opened
             sessions[version, offset] = opened.session_id
     yield "a replica is added", side.ask(reassign({topic: {0: [1, 2]}}), 0)
-    side.await_isr(topic, (1, 2))
-    side.wait(lambda: _high_watermark(side, 2, topic) == 3)
+    # The other brokers may know the new ISR, and the follower its high watermark, before the leader has read the
+    # controller's answer to its AlterPartition: the leader itself is asked, outside the sessions.
+    side.wait(lambda: _preferred_read_replica(side, 1, topic, "rack-2") == 2)
     for (version, offset), session in sessions.items():
         for epoch in (1, 2):
             request = fetch([], session=(session, epoch), rack="rack-2", wait_ms=0)
@@ -87,8 +88,16 @@ def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
 
 
 def _high_watermark(side, broker, topic):
-    answer = side.ask_at(broker, fetch([(topic, [(0, 0)])], wait_ms=0), 11)
-    return answer.responses[0].partitions[0].high_watermark
+    return _fetched(side, broker, topic).high_watermark
+
+
+def _preferred_read_replica(side, broker, topic, rack):
+    return _fetched(side, broker, topic, rack=rack).preferred_read_replica
+
+
+def _fetched(side, broker, topic, **options):
+    answer = side.ask_at(broker, fetch([(topic, [(0, 0)])], wait_ms=0, **options), 11)
+    return answer.responses[0].partitions[0]
 
 
 def _as_replica(replica, topic, *start, epoch=-1):
