@@ -9,17 +9,19 @@ sweep that closes idle and stalled connections.
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import calling_before_wait, paced
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
-from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined, is_small
 from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
@@ -362,14 +364,22 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader, pipelined = FrameReader(broker.config.socket_request_max_bytes), connection.pipelined
     charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
+    frame: memoryview | None = None
     while not connections.finishing:
-        frame = reader.next_frame()
+        if frame is None:
+            frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
-            data = await _receive(connections, connection, wanted_bytes)
+            connection.progress_at = trio.current_time()
+            # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
+            # has bytes ready must not keep the loop.
+            is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not pipelined
+            data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
+            if data is None:
+                data = await _receive(connections, connection, wanted_bytes)
+                turn_began = connection.progress_at = trio.current_time()
             if not data:
                 return await _send_pipelined(connections, connection)
-            turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
             # A whole frame never waits for memory: handling it is what releases its bytes.
@@ -381,14 +391,20 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             await _send_ready(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
-        answer = await _answer_frame(broker, connection, charged, frame)
+        handling = _answer_frame(broker, connection, charged, frame)
+        answer = await (_sending_first(connection, handling) if pipelined else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
-            await _send(connections, connection, answer)
+            # A response also queues while the next Produce is handled, so that both leave by one system call.
+            frame = reader.next_frame()
+            if frame is not None and is_pipelined(frame) and is_small(answer):
+                pipelined.add(answer)
+            else:
+                await _send(connections, connection, answer)
         connection.busy = bool(pipelined)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
@@ -434,6 +450,29 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
         await connection.pipelined.wait_for_ready()
 
 
+async def _sending_first(
+    connection: Connection, handling: Coroutine[Any, Any, Pieces | DelayedResponse]
+) -> Pieces | DelayedResponse:
+    """Handle a request behind responses that are ready: they are sent before it waits for anything, or fails."""
+    try:
+        return await calling_before_wait(handling, partial(_send_waiting, connection))
+    except Exception:
+        _send_waiting(connection)
+        raise
+
+
+def _send_waiting(connection: Connection) -> None:
+    """Send the responses that only wait for others behind them, as far as the network takes them now."""
+    ready = b"".join(connection.pipelined.take_small())
+    if not ready:
+        return
+    try:
+        sent_bytes = connection.stream.send_now(ready)
+    except ConnectionLost:
+        sent_bytes = 0  # the next send or receive reports it
+    connection.pipelined.put_back(ready[sent_bytes:])
+
+
 async def _answer_frame(
     broker: Broker, connection: Connection, charged: Charged, frame: memoryview
 ) -> Pieces | DelayedResponse:
@@ -457,6 +496,8 @@ async def _answer_frame(
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
     connection.progress_at = trio.current_time()
+    if len(pieces) > 1 and is_small(pieces):
+        pieces = [b"".join(pieces)]
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):
