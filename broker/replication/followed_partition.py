@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import StorageError
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
-    from barnabas.wire import messages as m
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.topics import TopicPartition
 
