@@ -129,8 +129,8 @@ class Net(Protocol):
 class OsStream:
     """A `Stream` over a non-blocking socket.
 
-    `send_all` is a checkpoint only when the kernel's buffer is full: a checkpoint costs as much as a small send, and the
-    connection's loop has its own (`connection.py`).
+    `send_all` is a checkpoint only when the kernel's buffer is full: a checkpoint costs as much as a small send, and
+    the connection's loop has its own (`connection.py`).
     """
 
     __slots__ = ("_socket", "peer_address", "sent_bytes")
@@ -164,8 +164,8 @@ class OsStream:
             raise ConnectionLost(str(error)) from error
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        # First wait, then receive: a cancellation can lose no bytes, and a caller that expects bytes to be there already
-        # calls `receive_now`.
+        # First wait, then receive, so that a cancellation loses no bytes. A caller that expects bytes to be there
+        # already calls `receive_now` before.
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._socket)

@@ -166,7 +166,7 @@ def _advance(steps: Steps[Result], count: int, bytes_max: int) -> _Ended | int:
 @types.coroutine
 def calling_before_wait(work: Coroutine[Any, Any, Result], call: Callable[[], None]) -> Generator[Any, Any, Result]:
     """Run `work` to its end, and call `call` when it first waits or gives way; not if it does neither."""
-    # What a coroutine yields is meant for the event loop. The first of it means that this task is about to be suspended.
+    # What a coroutine yields is meant for the event loop; the first value means that this task will be suspended.
     step: Callable[[], Any] = partial(work.send, None)
     has_waited = False
     while True:

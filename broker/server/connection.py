@@ -21,7 +21,7 @@ from barnabas.broker.pacing import calling_before_wait, paced
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
-from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined, is_small
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined, is_small, join
 from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
@@ -463,7 +463,7 @@ async def _sending_first(
 
 def _send_waiting(connection: Connection) -> None:
     """Send the responses that only wait for others behind them, as far as the network takes them now."""
-    ready = b"".join(connection.pipelined.take_small())
+    ready = connection.pipelined.take_small()
     if not ready:
         return
     try:
@@ -497,7 +497,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
     """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
     connection.progress_at = trio.current_time()
     if len(pieces) > 1 and is_small(pieces):
-        pieces = [b"".join(pieces)]
+        pieces = [join(pieces)]
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):

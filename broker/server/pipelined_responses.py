@@ -10,7 +10,7 @@ A connection calls `add` for each delayed response, `take_ready` for what can be
 if it may read on, in `receive`.
 """
 
-from typing import TypeGuard
+from typing import cast
 
 import trio
 
@@ -79,16 +79,16 @@ class PipelinedResponses(Waiter):
             self.abandon()
         return pieces
 
-    def take_small(self) -> list[bytes | bytearray | memoryview]:
-        """The pieces of the small responses at the front that were ready when they were added."""
-        pieces: list[bytes | bytearray | memoryview] = []
+    def take_small(self) -> bytes:
+        """The small responses at the front that were ready when they were added."""
+        pieces: Pieces = []
         while self._responses:
             response = self._responses[0]
             if isinstance(response, DelayedResponse) or not is_small(response):
                 break
             pieces += response
             del self._responses[0]
-        return pieces
+        return join(pieces)
 
     def put_back(self, rest: bytes) -> None:
         """What could not be sent of `take_small`."""
@@ -131,6 +131,11 @@ def is_pipelined(frame: memoryview) -> bool:
     return bytes(frame[:2]) in PIPELINED_STARTS
 
 
-def is_small(pieces: Pieces) -> TypeGuard[list[bytes | bytearray | memoryview]]:
+def is_small(pieces: Pieces) -> bool:
     """Whether these pieces may be copied, to be sent as one."""
     return all(not isinstance(piece, FileSlice) and len(piece) <= SMALL_PIECE_BYTES_MAX for piece in pieces)
+
+
+def join(pieces: Pieces) -> bytes:
+    """The bytes of these small pieces."""
+    return b"".join(cast("list[bytes]", pieces))
