@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import trio
 
+from barnabas.broker.rows import Rows
 from barnabas.wire.records import Steps
 from barnabas.wire.runtime import Struct
 
@@ -20,7 +21,10 @@ ENTRIES_AT_A_TIME = 500  # of a table: each may hold several objects
 
 
 def take_apart(message: Struct) -> Steps[None]:
-    """Empty the lists of this message and of the structures in them, in steps. No other code may use these lists."""
+    """Empty the lists of this message and of the structures in them, in steps, and the tables that `Rows` are made of.
+
+    No other code may use these lists and tables.
+    """
     # Depth first, and from the end of each list: nothing is moved, and a list is empty before it is freed.
     lists = _lists_of(message)
     freed = 0
@@ -28,6 +32,9 @@ def take_apart(message: Struct) -> Steps[None]:
         items = lists[-1]
         if not items:
             lists.pop()
+        elif isinstance(items, dict):
+            freed += 1
+            items.popitem()
         # A structure is taken out before its lists are emptied; freed with them, it would be one long step again.
         elif isinstance(last := items[-1], Struct):
             del items[-1]
@@ -41,9 +48,11 @@ def take_apart(message: Struct) -> Steps[None]:
             yield None
 
 
-def _lists_of(struct: Struct) -> list[list[object]]:
+def _lists_of(struct: Struct) -> list[list[object] | dict[object, object]]:
     names: tuple[str, ...] = type(struct).__slots__
-    return [value for name in names if type(value := getattr(struct, name, None)) is list]
+    values = [getattr(struct, name, None) for name in names]
+    values = [value.of if isinstance(value, Rows) else value for value in values]
+    return [value for value in values if isinstance(value, list | dict)]
 
 
 async def emptied(*tables: dict[Key, Value] | list[Value]) -> None:

@@ -15,15 +15,16 @@ Row = TypeVar("Row")
 class Rows(Sequence[Row]):
     """A sequence of `make(each)` for each element of `of`, which must not change any more.
 
-    Each iteration makes the rows again. Indexing makes all of them.
+    Each iteration makes the rows again. Indexing makes all of them. `of` belongs to the response: once this is encoded,
+    `take_apart` (`freeing.py`) empties it if it is a list or dict.
     """
 
     def __init__(self, of: Collection[Each], make: Callable[[Each], Row]) -> None:
-        self._count = len(of)
+        self.of = of
         self._made: Callable[[], Iterator[Row]] = lambda: map(make, of)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.of)
 
     def __iter__(self) -> Iterator[Row]:
         return self._made()

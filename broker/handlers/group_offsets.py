@@ -156,9 +156,7 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
         raise Refuse(read)
     # `Rows` makes each row when it is encoded: as objects, 100,000 rows would need ten times the request's memory.
     return m.OffsetFetchResponse(
-        topics=Rows(
-            list(read.topics), lambda name: FetchTopic(name=name, partitions=Rows(*read.rows_of(name, FetchRow)))
-        )
+        topics=Rows(read.topics, lambda name: FetchTopic(name=name, partitions=Rows(*read.rows_of(name, FetchRow))))
     )
 
 
@@ -173,9 +171,7 @@ async def _fetch_group(
         return GroupResult(group_id=asked.group_id, error_code=read)
     return GroupResult(
         group_id=asked.group_id,
-        topics=Rows(
-            list(read.topics), lambda name: GroupTopic(name=name, partitions=Rows(*read.rows_of(name, GroupRow)))
-        ),
+        topics=Rows(read.topics, lambda name: GroupTopic(name=name, partitions=Rows(*read.rows_of(name, GroupRow)))),
     )
 
 

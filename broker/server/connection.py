@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import calling_before_wait, paced
+from barnabas.broker.pacing import calling_before_wait, pause_after
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
@@ -39,6 +39,7 @@ STALLED_SECONDS = 30.0  # without a byte of an unfinished frame, while memory fo
 TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading for at most this time
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
+HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
 TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
@@ -284,8 +285,10 @@ class Connections:
         while True:
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised
-            async for connection in paced(list(self._open)):
-                # `paced` runs other tasks in between, so a connection of the copied list may have ended.
+            for connection in list(self._open):
+                # A connection that rests costs a system call, and a cancellation if its client has gone.
+                await pause_after(HANG_UP_COST if connection.has_rested_long(trio.current_time()) else 1)
+                # Other tasks may have run, so a connection of the copied list may have ended.
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
             # A client becomes a laggard as time passes, also while no response is added to the memory.

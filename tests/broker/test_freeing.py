@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.freeing import ENTRIES_AT_A_TIME, FREED_AT_A_TIME, emptied, emptied_by_topic, take_apart
+from barnabas.broker.rows import Rows
 from barnabas.wire import messages as m
 
 F = m.FetchRequest
@@ -83,3 +84,12 @@ async def test_others_run_while_a_table_of_tables_is_emptied(autojump_clock, top
     assert len(set(lefts)) >= 4
     assert lefts[-1] == 0
     assert not tables
+
+
+def test_the_table_of_rows_is_emptied_in_steps():
+    table = {f"t{n}": [n] for n in range(3 * FREED_AT_A_TIME)}
+    topic = m.OffsetFetchResponse.OffsetFetchResponseTopic
+    response = m.OffsetFetchResponse(topics=Rows(table, lambda name: topic(name=name, partitions=[])))
+    left = [len(table), *(len(table) for _ in take_apart(response)), len(table)]
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= FREED_AT_A_TIME
