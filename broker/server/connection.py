@@ -9,9 +9,7 @@ sweep that closes idle and stalled connections.
 
 import logging
 import math
-from collections.abc import Coroutine
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -21,7 +19,7 @@ from barnabas.broker.pacing import calling_before_wait, pause_after
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
-from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined, is_small, join
+from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined
 from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
@@ -40,6 +38,7 @@ TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
+JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests
 TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
@@ -65,6 +64,7 @@ class Connection:
         "sending",
         "sent_bytes",
         "stream",
+        "unsent",
         "waiting",
     )
 
@@ -77,6 +77,7 @@ class Connection:
         self.held_bytes = 0
         self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
         self.pipelined = PipelinedResponses()
+        self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
         self.api_key = NO_REQUEST  # of the latest request
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`waiting.resting`)
@@ -86,6 +87,15 @@ class Connection:
         self.answer_bytes = 0  # memory of the response that is being sent; file slices do not count
         self.answer_began_at = self.moved_at = 0.0  # when sending began; when MOVED_BYTES had last been sent
         self.moved_bytes = 0  # the stream's count at `moved_at`
+
+    def send_unsent(self) -> None:
+        """Send the responses that wait for others, as far as the network takes them now."""
+        if self.unsent:
+            try:
+                sent_bytes = self.stream.send_now(self.unsent)
+            except ConnectionLost:
+                sent_bytes = 0  # the next receive or send reports it
+            self.unsent = self.unsent[sent_bytes:]
 
     def note_sent(self, now: float) -> None:
         """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
@@ -358,6 +368,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except Exception:
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
+            connection.send_unsent()  # the request behind them may have broken the protocol
             connection.pipelined.abandon()
             connections.leave(connection)
     finally:
@@ -379,6 +390,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not pipelined
             data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
             if data is None:
+                if connection.unsent:
+                    await _send(connections, connection, [])
                 data = await _receive(connections, connection, wanted_bytes)
                 turn_began = connection.progress_at = trio.current_time()
             if not data:
@@ -395,23 +408,24 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
-        answer = await (_sending_first(connection, handling) if pipelined else handling)
+        answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
-            # A response also queues while the next Produce is handled, so that both leave by one system call.
+            # A small response waits while the next Produce is handled, so that both leave by one system call.
             frame = reader.next_frame()
-            if frame is not None and is_pipelined(frame) and is_small(answer):
-                pipelined.add(answer)
+            if frame is not None and is_pipelined(frame) and _is_joined(answer):
+                connection.unsent += answer[0]
             else:
                 await _send(connections, connection, answer)
         connection.busy = bool(pipelined)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
         if trio.current_time() - turn_began > TURN_SECONDS:
+            connection.send_unsent()
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
@@ -453,29 +467,6 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
         await connection.pipelined.wait_for_ready()
 
 
-async def _sending_first(
-    connection: Connection, handling: Coroutine[Any, Any, Pieces | DelayedResponse]
-) -> Pieces | DelayedResponse:
-    """Handle a request behind responses that are ready: they are sent before it waits for anything, or fails."""
-    try:
-        return await calling_before_wait(handling, partial(_send_waiting, connection))
-    except Exception:
-        _send_waiting(connection)
-        raise
-
-
-def _send_waiting(connection: Connection) -> None:
-    """Send the responses that only wait for others behind them, as far as the network takes them now."""
-    ready = connection.pipelined.take_small()
-    if not ready:
-        return
-    try:
-        sent_bytes = connection.stream.send_now(ready)
-    except ConnectionLost:
-        sent_bytes = 0  # the next send or receive reports it
-    connection.pipelined.put_back(ready[sent_bytes:])
-
-
 async def _answer_frame(
     broker: Broker, connection: Connection, charged: Charged, frame: memoryview
 ) -> Pieces | DelayedResponse:
@@ -499,8 +490,9 @@ async def _answer_frame(
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
     connection.progress_at = trio.current_time()
-    if len(pieces) > 1 and is_small(pieces):
-        pieces = [join(pieces)]
+    if connection.unsent:
+        pieces = [connection.unsent + pieces[0], *pieces[1:]] if _is_joined(pieces) else [connection.unsent, *pieces]
+        connection.unsent = b""
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):
@@ -530,3 +522,8 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
             if isinstance(left, FileSlice):
                 left.release()
     connection.sending = False
+
+
+def _is_joined(pieces: Pieces) -> bool:
+    """Whether a response is copied, so that it leaves by one system call with those before and behind it."""
+    return len(pieces) == 1 and not isinstance(pieces[0], FileSlice) and len(pieces[0]) <= JOINED_BYTES_MAX

@@ -10,17 +10,13 @@ A connection calls `add` for each delayed response, `take_ready` for what can be
 if it may read on, in `receive`.
 """
 
-from typing import cast
-
 import trio
 
 from barnabas.broker.net import Stream
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched, resting
-from barnabas.storage.disk import FileSlice
 from barnabas.wire.apis import APIS
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key
-SMALL_PIECE_BYTES_MAX = 4096  # of a response that is copied, so that it leaves by one system call with others
 PIPELINED_MAX = 5  # max.in.flight.requests.per.connection of an idempotent producer
 
 
@@ -79,22 +75,6 @@ class PipelinedResponses(Waiter):
             self.abandon()
         return pieces
 
-    def take_small(self) -> bytes:
-        """The small responses at the front that were ready when they were added."""
-        pieces: Pieces = []
-        while self._responses:
-            response = self._responses[0]
-            if isinstance(response, DelayedResponse) or not is_small(response):
-                break
-            pieces += response
-            del self._responses[0]
-        return join(pieces)
-
-    def put_back(self, rest: bytes) -> None:
-        """What could not be sent of `take_small`."""
-        if rest:
-            self._responses.insert(0, [rest])
-
     def abandon(self) -> None:
         """Drop the responses and leave the partitions' waiters; also after the connection ended."""
         self._responses.clear()
@@ -129,13 +109,3 @@ class PipelinedResponses(Waiter):
 def is_pipelined(frame: memoryview) -> bool:
     """Whether this request may begin while earlier responses wait."""
     return bytes(frame[:2]) in PIPELINED_STARTS
-
-
-def is_small(pieces: Pieces) -> bool:
-    """Whether these pieces may be copied, to be sent as one."""
-    return all(not isinstance(piece, FileSlice) and len(piece) <= SMALL_PIECE_BYTES_MAX for piece in pieces)
-
-
-def join(pieces: Pieces) -> bytes:
-    """The bytes of these small pieces."""
-    return b"".join(cast("list[bytes]", pieces))
