@@ -17,6 +17,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 FREED_AT_A_TIME = 1000  # objects of a message
+LOOKED_INTO_COST = 4  # a structure with lists takes the time of so many objects
 ENTRIES_AT_A_TIME = 500  # of a table: each may hold several objects
 
 
@@ -33,13 +34,13 @@ def take_apart(message: Struct) -> Steps[None]:
         if not items:
             lists.pop()
         elif isinstance(items, dict):
-            freed += 1
+            freed += LOOKED_INTO_COST
             items.popitem()
         # A structure is taken out before its lists are emptied; freed with them, it would be one long step again.
-        elif isinstance(last := items[-1], Struct):
+        elif isinstance(last := items[-1], Struct) and last.ARRAYS:
             del items[-1]
             lists += _lists_of(last)
-            freed += 1
+            freed += LOOKED_INTO_COST
         else:
             freed += min(len(items), FREED_AT_A_TIME)
             del items[-FREED_AT_A_TIME:]
@@ -49,8 +50,8 @@ def take_apart(message: Struct) -> Steps[None]:
 
 
 def _lists_of(struct: Struct) -> list[list[object] | dict[object, object]]:
-    names: tuple[str, ...] = type(struct).__slots__
-    values = [getattr(struct, name, None) for name in names]
+    # A struct in the middle of which decoding ended may lack a field.
+    values = [getattr(struct, name, None) for name in struct.ARRAYS]
     values = [value.of if isinstance(value, Rows) else value for value in values]
     return [value for value in values if isinstance(value, list | dict)]
 

@@ -1,26 +1,19 @@
-"""The race for /controller, and the controller's terms on this broker (reference A.7).
+"""The election of the controller, and the terms of this broker as the active controller (reference A.7).
 
 Theory of operation
 -------------------
 Every broker runs a candidate. It watches /controller, an ephemeral node that names the controller. When the node is
 absent the candidate tries to create it and, in the same multi, to raise /controller_epoch by one: of several candidates
 exactly one succeeds. The version of /controller_epoch after that write is the winner's *fencing token*. All its later
-writes check that version, so a controller that was replaced, and does not know it yet, writes nothing more.
+writes check that version, so a controller that was replaced, and has not noticed it yet, writes nothing more.
 
-The answer to the multi may be lost, and the repeated attempt then fails on our own node. So after a failure the
-candidate reads again: a node of this session together with the epoch that it meant to write is a victory.
+During a term a second task watches the node: when it is gone, or is another one, the term is cancelled at once, in the
+middle of whatever it does. When the term fails by itself (the image contradicts itself, the store fails, or a part of
+the controller has a bug) the candidate removes the node if it can, waits, and takes part in the next election. So a bug
+of the controller costs a term; the broker goes on.
 
-During a term a second task keeps watching the node: when it is gone, or another one, the term is cancelled at once,
-in the middle of whatever it does. When the term fails by itself (its image contradicts itself, the store cannot be
-used, or a part of the controller makes a mistake) the candidate removes the node, if it still can, waits, and races
-again like everybody else. So a mistake of the controller costs a term; the broker that it runs in goes on.
-
-/controller_epoch may hold something that is no number. Then no controller can be elected, in Kafka as here, for brokers
-refuse a controller whose epoch is not above the last one's, and nothing else says what that was. A person must restore
-it.
-
-When the session with the store expires, the node is gone without being able to say so: the term is cancelled first,
-then a new session is opened and the broker registered in it, and only then is there another race.
+When the session with the store expires, the ephemeral node is gone with it: the term is cancelled first, then a new
+session is opened and the broker registered in it, and only then does the candidate take part in an election again.
 """
 
 import logging
@@ -37,7 +30,6 @@ from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, Pro
 from barnabas.controller.store.store import (
     Check,
     Create,
-    Created,
     Delete,
     NodeError,
     NodeExists,
@@ -48,7 +40,7 @@ from barnabas.controller.store.store import (
 )
 from barnabas.wire.errors import ErrorCode
 
-RETRY_BACKOFF_MS = 1000  # after a term that failed: others may have more luck, and the log stays readable
+RETRY_BACKOFF_MS = 1000  # after a failed term: another broker can win the election, and the log is not flooded
 
 logger = logging.getLogger(__name__)
 
@@ -56,17 +48,21 @@ Result = TypeVar("Result")
 
 
 class UnusableEpoch(Exception):
-    """/controller_epoch does not hold an epoch."""
+    """/controller_epoch does not hold a number, so no controller can be elected (nor in Kafka)."""
 
 
 class Register(Protocol):
-    """Register this broker in the store's new session (`registration.register_broker`)."""
+    """Registers this broker in the store's new session (`registration.register_broker`)."""
 
     async def __call__(self) -> None: ...
 
 
 class Candidate:
-    """This broker's part in the election, and the controller while it is elected."""
+    """This broker as a candidate for controller; owns the `Controller` while this broker is the active one.
+
+    `on_elected` is called with the controller epoch before a term begins, `on_resigned` after it has ended, however it
+    ended.
+    """
 
     def __init__(
         self,
@@ -89,15 +85,18 @@ class Candidate:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller."""
+        """Whether this broker is the active controller, as far as it has noticed."""
         return self._controller is not None
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock | ErrorCode:
-        """The next block of producer ids for a broker; NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+        """The next block of producer ids for a broker (KIP-730).
+
+        NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR when no ids are left.
+        """
         return await self.ask(ProducerIdsAsked(broker_id, broker_epoch))
 
     async def ask(self, question: Asked[Result]) -> Result | ErrorCode:
-        """The controller's answer, or NOT_CONTROLLER when it is not here, or not any more."""
+        """The controller's answer; NOT_CONTROLLER when this broker is not the active one, or its term ends first."""
         if self._controller is None:
             return ErrorCode.NOT_CONTROLLER
         return await self._controller.ask(question)
@@ -108,7 +107,10 @@ class Candidate:
             self._controller.put(UncleanElectionAllowed(topic))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Race and serve until cancelled; started when there is a controller, and it has taken over if it is us."""
+        """Take part in elections and serve terms until cancelled.
+
+        The task counts as started when the cluster has a controller; if that is this broker, after its fail-over.
+        """
         started = False
 
         def on_started() -> None:
@@ -122,31 +124,38 @@ class Candidate:
             try:
                 if self._session_is_over:
                     await self._begin_session()
+                # A new event for each election. A watch of an earlier one sets an event that is not waited for.
                 self._node_changed = trio.Event()
                 term = await self._race()
                 if term is None:
                     on_started()
+                    # Set by the watch of the race, or by the end of the session.
                     await self._node_changed.wait()
                 else:
                     await self._serve(term, on_started)
             except SessionExpired:
                 self._session_is_over = True
             except (StoreError, UnusableEpoch) as error:
+                # Both may pass without a restart of this broker: the store comes back, or a person repairs the node.
                 logger.error("cannot take part in the election of a controller: %s", error)
                 await trio.sleep(RETRY_BACKOFF_MS / 1000)
 
     # -- the race
 
     async def _race(self) -> Term | None:
-        """Win a term, or None when another broker is the controller; then `_node_changed` tells when to race again."""
+        """The term that this broker won; None when another is the controller: `_node_changed` is set when that ends."""
         while True:
             found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
             if found is None:
                 term = await self._try_to_win()
+                # Without a term another candidate was faster, or its node is gone again: look once more, which also
+                # sets the watch on that node.
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
-                await self._remove_node()  # of a term that failed, and could not remove it
+                # Of a term of ours that failed and could not remove its node. It cannot be continued: its image is
+                # gone, and only an election gives a new epoch.
+                await self._remove_node()
             else:
                 return None
 
@@ -155,30 +164,35 @@ class Candidate:
         won = epoch + 1
         node = ControllerNode(self._deps.broker_id, self._deps.now_ms())
         try:
-            created, written = await self._store.multi(
+            _, written = await self._store.multi(
                 [
                     Create(paths.CONTROLLER, node.encode(), ephemeral=True),
                     SetData(paths.CONTROLLER_EPOCH, ControllerEpoch(won).encode(), version),
                 ]
             )
         except NodeError:
+            # Refused, so another candidate won; or our multi was carried out, its answer was lost, and the store's
+            # second attempt was refused because of our own node.
             return await self._find_own_victory(won)
-        assert isinstance(created, Created), created
         assert isinstance(written, Stat), written
-        return Term(won, written.version, created.stat.czxid)
+        # A multi has one zxid, so the node of this term was created at the epoch's mzxid. The stat of a created node is
+        # no substitute: some versions of ZooKeeper leave it out, and a later read may find another broker's node.
+        return Term(won, written.version, written.mzxid)
 
     async def _find_own_victory(self, epoch: int) -> Term | None:
-        """The term that a lost answer would have named."""
+        """The term that this session won by a multi whose answer was lost, or None."""
         found = await self._store.exists(paths.CONTROLLER)
         written, version = await self._read_epoch()
+        # The epoch alone proves nothing: another candidate that read the same one has written the same one.
         if found is not None and found.owner == self._store.session_id and written == epoch:
             return Term(epoch, version, found.czxid)
         return None
 
     async def _read_epoch(self) -> tuple[int, int]:
-        """The last epoch and the version of its node, which the first candidate of a cluster creates."""
+        """(epoch, version of its node). The first candidate of a cluster creates the node. UnusableEpoch."""
         if await self._store.exists(paths.CONTROLLER_EPOCH) is None:
             try:
+                # Epoch 0, so the first controller has epoch 1, as in Kafka.
                 await self._store.create(paths.CONTROLLER_EPOCH, ControllerEpoch(0).encode())
             except NodeExists:
                 logger.debug("another candidate created %s", paths.CONTROLLER_EPOCH)
@@ -186,15 +200,20 @@ class Candidate:
         try:
             return ControllerEpoch.decode(data).epoch, stat.version
         except ValueError as error:
+            # No epoch can be made up instead: brokers refuse a controller whose epoch is below the highest that they
+            # have seen, and no other node is certain to hold that number.
             raise UnusableEpoch(f"{error}; a person must restore the last epoch") from None
 
     async def _remove_node(self) -> None:
-        """Remove the node of this session. Fenced: asked again after a lost answer, it would remove a successor's."""
+        """Remove /controller if this session owns it."""
+        # The epoch is read before the node: if the node is then ours, no successor has been elected at this version.
         _, version = await self._read_epoch()
         found = await self._store.exists(paths.CONTROLLER)
         if found is None or found.owner != self._store.session_id:
             return
         try:
+            # Fenced: when an answer is lost the store sends the multi again, and a bare delete would then remove the
+            # node of a successor that was elected in between.
             await self._store.multi([Check(paths.CONTROLLER_EPOCH, version), Delete(paths.CONTROLLER)])
         except NodeError as error:
             logger.debug("/controller changed in the meantime: %s", error)
@@ -202,7 +221,7 @@ class Candidate:
     # -- during a term
 
     async def _serve(self, term: Term, on_started: Callable[[], None]) -> None:
-        """One term, from the victory to the end of everything that it started."""
+        """Serve one term, until everything that it started has ended. StoreError, if that ended it."""
         logger.info("broker %d is the controller, epoch %d", self._deps.broker_id, term.epoch)
         controller = Controller(self._deps, term)
         self._controller, self.epoch = controller, term.epoch
@@ -215,32 +234,40 @@ class Candidate:
                     nursery.start_soon(self._watch_node, term)
                     end = await controller.run(on_started)
                     nursery.cancel_scope.cancel()
-        except Exception as mistake:  # of ours, wherever in the controller: the broker itself goes on
+        except Exception as mistake:
+            # A bug of ours, anywhere in the controller. It costs the term, not the broker.
             end = mistake
         finally:
+            # Before the callback, which finds `is_active` False then.
             self._controller = None
             self._on_resigned()
         logger.info("broker %d is no longer the controller, epoch %d: %s", self._deps.broker_id, term.epoch, end)
+        # `run` decides: a new session, or a wait. The node cannot be removed now; `_race` does it later, if the session
+        # lives on.
         if isinstance(end, StoreError):
             raise end
+        # Without an end the term was cancelled: the node or the session is gone, or the node can no longer be watched.
         if end is not None and not isinstance(end, ControllerMoved):
             logger.error("the controller failed and resigns", exc_info=end)
             await self._resign(term)
 
     async def _watch_node(self, term: Term) -> None:
-        """Cancel the term as soon as /controller is not the node that we made."""
+        """Cancel the term as soon as /controller is not the node that this term created."""
         try:
             while True:
                 self._node_changed = trio.Event()
                 found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
+                # By czxid, not by owner or broker id: those are the same in a later term of this session.
                 if found is None or found.czxid != term.czxid:
                     self._term_scope.cancel()
                 await self._node_changed.wait()
         except StoreError:
-            self._term_scope.cancel()  # the race meets the same error, and reports it
+            # Not raised here: the next race meets the same error, and `run` logs it.
+            self._term_scope.cancel()
 
     async def _resign(self, term: Term) -> None:
-        """Resign, unless another is controller already; then wait, so that a failure is not repeated at once."""
+        """Remove our node, then wait, so that another broker can win and a failure is not repeated at once."""
+        # Fenced as in `_remove_node`: refused if another controller has been elected.
         fence = Check(paths.CONTROLLER_EPOCH, term.token)
         try:
             await self._store.multi([fence, Delete(paths.CONTROLLER)])
@@ -251,17 +278,20 @@ class Candidate:
     # -- the session
 
     def _on_expired(self) -> None:
+        # The callback runs on the loop, wherever `run` waits: inside a term, or for a change of the node.
         self._session_is_over = True
         self._term_scope.cancel()
         self._node_changed.set()
 
     async def _begin_session(self) -> None:
-        """A new session, and this broker registered in it."""
+        """Open a new session and register this broker in it. StoreError; other errors of `register` end the broker."""
         await self._store.renew()
+        # Before registering: if this session expires meanwhile, `_on_expired` sets it again.
         self._session_is_over = False
         try:
             if self._register is not None:
                 await self._register()
         except StoreError:
-            self._session_is_over = True  # half begun is not begun: a node of this session is found again
+            # Try again from the start: `renew` keeps a session that lives, and a node that was created is found again.
+            self._session_is_over = True
             raise

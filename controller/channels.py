@@ -1,15 +1,16 @@
-"""The controller's way to the brokers: one ordered sender a live broker (reference B.6).
+"""The controller's channels to the brokers: one ordered sender for each live broker (reference B.6).
 
 Theory of operation
 -------------------
-Requests to one broker go out in the order in which they were decided, one at a time, and each is repeated until it is
-answered: a broker that missed one would act on a state that never was. So a sender never gives up; what ends it is
-that its broker's registration is gone, and then nothing that was meant for it matters any more. Senders do not wait for
-each other. A request says which registration it is meant for (its broker epoch), so one that is repeated against a
-restarted broker is refused there.
+The requests to one broker are sent in the order in which they were decided, one at a time, and each is repeated until
+it is answered. Senders do not wait for each other. This is Kafka's ControllerChannelManager with its RequestSendThread.
 
-Bytes, connections and versions are the matter of the `Peer`, which is handed in. Answers go to a callback, which the
-controller turns into events of its own queue.
+A sender ends only when its broker's registration is gone; what is queued then is dropped. Each request carries the
+broker epoch of the registration that it is meant for, so a restarted broker refuses a repeated one
+(STALE_BROKER_EPOCH).
+
+Bytes, connections and versions belong to the `Peer` that is passed in. Responses go to a callback, which the controller
+turns into events of its own queue.
 """
 
 import logging
@@ -23,8 +24,8 @@ from barnabas.controller.image.state import LiveBroker
 from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost
 
-RETRY_BACKOFF_MS = 100  # Kafka's own
-REPEATED_WARNING_INTERVAL_MS = 10_000  # one line about one broker in this time, with a count
+RETRY_BACKOFF_MS = 100  # as in Kafka's RequestSendThread
+REPEATED_WARNING_INTERVAL_MS = 10_000  # at most one warning about one request in this time, with the attempts so far
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +36,22 @@ class Peer(Protocol):
     async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms` milliseconds.
 
-        It is asked in the version that is due, or in a lower one, `version_max`.
+        The request is sent in the version that the peer's configuration implies, or in `version_max` if that is lower.
         """
         ...
 
     def close(self) -> None:
-        """Nothing more is asked of it."""
+        """Close the connection, if there is one; later requests, and one that waits for its response, raise PeerLost.
+
+        A peer without a connection (this broker itself) ignores it.
+        """
 
 
 Answered = Callable[[LiveBroker, m.Message, m.Message], None]  # broker, request, response
 
 
 class ControllerChannels:
-    """Senders by broker id. They live in the nursery that is handed in, and end with it."""
+    """Senders by broker id. Their tasks run in the nursery that is passed in, and end with it."""
 
     def __init__(
         self,
@@ -63,19 +67,22 @@ class ControllerChannels:
         self._senders: dict[int, _Sender] = {}
 
     def add(self, broker: LiveBroker) -> None:
-        """Begin to send to a broker that joined."""
+        """Start a sender for a broker that joined."""
         sender = _Sender(broker, self._peer_for(broker), self._answered, self._request_timeout_ms)
         self._senders[broker.broker_id] = sender
         self._nursery.start_soon(sender.run, name=f"controller channel to broker {broker.broker_id}")
 
     def change(self, broker: LiveBroker) -> None:
-        """The broker's endpoints changed: the next attempt goes there, and one that is under way begins again."""
+        """The broker's endpoints changed: send what is unanswered, and all that follows, to the new ones."""
         sender = self._senders[broker.broker_id]
+        # Closing the former peer fails a request under way (PeerLost); its retry reads `sender.peer`.
         former, sender.peer = sender.peer, self._peer_for(broker)
         former.close()
 
     def remove(self, broker_id: int) -> None:
-        """Stop sending, at once and in the middle of a request; what is queued is dropped."""
+        """Stop the sender at once, even in the middle of a request; what is queued is dropped."""
+        # If the broker registers again it gets a new sender: nothing reaches it that was queued for the earlier
+        # registration.
         self._senders.pop(broker_id).stop()
 
     def send(self, broker_id: int, requests: Iterable[m.Message]) -> None:
@@ -94,7 +101,8 @@ class _Sender:
         self._broker = broker
         self._answered = answered
         self._request_timeout_ms = request_timeout_ms
-        # Without a bound: the image is bounded, and a broker that does not answer loses its registration soon.
+        # Unbounded, as in Kafka: dropping a request would leave the broker with a state that was never decided. The
+        # image is bounded, and a broker that does not answer soon loses its registration, and its queue with it.
         self._queue_in, self._queue_out = trio.open_memory_channel[m.Message](math.inf)
         self._scope = trio.CancelScope()
 
@@ -115,8 +123,11 @@ class _Sender:
 
     async def _ask_until_answered(self, request: m.Message) -> m.Message:
         failures, warned_at = 0, -math.inf
+        # No limit of attempts: a broker that missed one request would act on a state that was never decided. Requests
+        # say what the state is, not what has changed, so one that is carried out twice does no harm.
         while True:
             try:
+                # Read at each attempt: `change` may have replaced the peer.
                 response = await self.peer.ask(request, self._request_timeout_ms())
             except PeerLost as error:
                 failures += 1

@@ -1,18 +1,16 @@
-"""What the controller's handlers are given: the image of the cluster, and the one way to change it.
+"""What the controller's handlers are given: the image of the cluster, and the only way to change it.
 
 Theory of operation
 -------------------
-A context lasts for one term. It knows its fencing token, the version of /controller_epoch that its election wrote. The
-functions that handle events (`controller.HANDLERS`) are given the context and nothing else: they read `store`, replay
-what is true without being written, and `commit` what was decided.
+A context lasts for one term. It holds the fencing token of the term, the version of /controller_epoch that its election
+wrote. The functions that handle events (`controller.HANDLERS`) are given the context and the event: they read `store`,
+replay records that are true without a write of ours, and `commit` what was decided.
 
-`commit` writes the operations of a decision in one batch, each as a multi that first checks the epoch, replays the
-records whose operations succeeded, and queues what brokers are sent. When the epoch check fails another broker was
-elected: `ControllerMoved` ends the term, and nothing of the batch was written.
+`commit` writes the operations of a decision in one batch, those of each step as one multi that first checks the epoch.
+It replays the records whose operations succeeded, and queues what brokers are sent.
 
-A state node that another broker wrote (its version is not the expected one) is read again. If it holds exactly what we
-meant to write, our write had been applied and only its answer was lost; otherwise the decision is made once more, on
-what the node says now.
+A state node that another broker has written (its version is not the expected one) is read again, and the decision is
+made once more on what the node holds now (`elect`, `read_refused`).
 """
 
 import logging
@@ -47,7 +45,9 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     import random
 
-PARTITIONS_IN_A_BATCH = 1000  # written at a time; in a batch of the store each is a multi of its own
+# Decided on, written and sent at a time, so that the first of many partitions have leaders before the last are decided
+# on. In the store's batch each partition is a multi of its own.
+PARTITIONS_IN_A_BATCH = 1000
 
 Item = TypeVar("Item")
 
@@ -59,7 +59,7 @@ class ControllerMoved(Exception):
 
 
 class ControllerConfig(Protocol):
-    """What the controller reads of the configuration, each time it needs it."""
+    """The properties that the controller reads. Those that can change at run time are read where they are used."""
 
     @property
     def unclean_leader_election_enable(self) -> bool: ...
@@ -81,7 +81,7 @@ class ControllerConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term: the epoch, the version of /controller_epoch, and the czxid of /controller."""
+    """One term: the controller epoch; `token`, the version of /controller_epoch; the czxid of /controller."""
 
     epoch: int
     token: int
@@ -90,7 +90,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class ControllerDeps:
-    """What a controller is given of the world; the same in every term."""
+    """What a controller is given from outside; the same in every term."""
 
     store: MetadataStore
     broker_id: int
@@ -110,65 +110,81 @@ class _Watch:
 
 
 class ControllerContext:
-    """What the functions that handle events are given, for one term."""
+    """The image, the store and the channels of one term, for the functions that handle events."""
 
-    channels: ControllerChannels  # open while the term lasts
+    channels: ControllerChannels  # set by `Controller.run`, before the first event
 
     def __init__(self, deps: ControllerDeps, term: Term, put: Callable[[events.Event], None]) -> None:
         self.image = ClusterImage()
-        self.changes = 0  # how often the store or the image was changed, or may have been
+        # How often the store or the image was changed, or may have been: a handler that failed before it changed
+        # anything does not end the term (`Controller._handle`).
+        self.changes = 0
         self.term = term
         self.store = deps.store
         self.config = deps.config
         self.rng = deps.rng
-        self.put = put  # queue an event; after the term it is dropped
+        self.put = put  # queues an event; dropped after the end of the term
         self.level = level_of(deps.config.inter_broker_protocol_version)
         listener = deps.config.inter_broker_listener
         self._sender = Sender(deps.broker_id, term.epoch, listener, self.level.versions)
 
     def watch(self, event: events.Event) -> Watch:
-        """A watch that queues this event. Watches of one event are equal, and a store keeps equal ones once."""
+        """A watch that queues this event.
+
+        Watches of equal events are equal, and a store keeps equal watches of a node once: reading a node twice does not
+        queue its event twice.
+        """
         return _Watch(self.put, event)
 
     # -- changing things
 
     def replay(self, *records: Record) -> None:
-        """Apply records that are true without being written by us."""
+        """Apply records that are true without a write of ours: read from the store, or reported by a broker."""
         self.changes += 1
         for record in records:
             replay(self.image, record)
 
     async def replay_many(self, records: Iterable[Record]) -> None:
-        """The same for as many as a cluster has, giving other tasks their turn."""
+        """`replay` for any number of records, in slices; other tasks run in between."""
         self.changes += 1
         for part in in_slices(records):
             replay_all(self.image, part)
             await trio.lowlevel.checkpoint()
 
     async def write(self, items: Iterable[Sequence[Op]]) -> list[object]:
-        """Write each item as a fenced multi, all in one batch; an item's outcome may be a `NodeError`."""
+        """Write each item as a fenced multi, all in one batch. An outcome an item, in order; it may be a `NodeError`.
+
+        ControllerMoved when another controller was elected; StoreError.
+        """
         fence = Check(paths.CONTROLLER_EPOCH, self.term.token)
         fenced = [(fence, *item) for item in items]
         if not fenced:
             return []
+        # Before the write: if it is cancelled or its answer is lost, it may have been carried out.
         self.changes += 1
         outcomes = await self.store.batch(fenced)
         for outcome in outcomes:
+            # The fence failed. Items before this one may have been written, under our epoch; they are not replayed, for
+            # the image ends with the term.
             if isinstance(outcome, NodeError) and outcome.path == paths.CONTROLLER_EPOCH:
                 raise ControllerMoved(f"the epoch is no longer {self.term.epoch}")
         return list(outcomes)
 
     async def commit(self, decision: Decision, *, tell_brokers: bool = False) -> list[Step]:
-        """Write, replay, tell; returns the steps that the store refused.
+        """Write a decision, replay its records and send its requests; returns the steps that the store refused.
 
-        `tell_brokers`: every broker learns the list of live brokers, even when nothing else is sent.
+        With `tell_brokers` every broker is sent the list of live brokers, even if nothing else is sent. Errors as
+        `write`.
         """
         refused: list[Step] = []
         batch = ControlBatch()
         if tell_brokers:
             batch.add_metadata()
+        # Write before replay, replay before sending: a broker must not act on what a fail-over could undo.
         outcomes = await self.write([*decision.prepare, *(step.ops for step in decision.steps if step.ops)])
+        # What `prepare` is refused is no error: a parent that exists, a child that is gone.
         remaining = iter(outcomes[len(decision.prepare) :])
+        # Steps without operations change the image, though `write` has counted nothing for them.
         self.changes += bool(decision.steps)
         for part in in_slices(decision.steps):
             refused += self._take(part, remaining, batch)
@@ -177,8 +193,9 @@ class ControllerContext:
         return refused
 
     def _take(self, steps: Iterable[Step], outcomes: Iterator[object], batch: ControlBatch) -> Iterator[Step]:
-        """Replay what is written, and add to the batch what it tells; returns the others."""
+        """Replay the steps that were written, and add their requests to the batch; yields the refused ones."""
         for step in steps:
+            # Only a step with operations has an outcome of its own; one without is true as it is.
             if step.ops and isinstance(next(outcomes), NodeError):
                 yield step
                 continue
@@ -187,7 +204,9 @@ class ControllerContext:
                 batch.add(tell)
 
     async def tell(self, batch: ControlBatch, metadata_to: Sequence[int] | None = None) -> None:
-        """Queue the requests of a batch at their brokers' channels."""
+        """Queue the requests of a batch in their brokers' channels; UpdateMetadata only to `metadata_to`, or to all."""
+        # Requests are made from the image one by one, with other tasks in between: the image does not change, as no
+        # other event is handled meanwhile.
         for broker_id, request in batch.requests(self.image, self._sender, metadata_to):
             self.channels.send(broker_id, [request])
             await trio.lowlevel.checkpoint()
@@ -195,7 +214,7 @@ class ControllerContext:
     async def decide(
         self, decide: Callable[[ClusterImage, list[Item]], Decision], subjects: Iterable[Item]
     ) -> Decision:
-        """The decision about all these subjects, made slice by slice."""
+        """The decision about all these subjects, made slice by slice on the same image."""
         decision = Decision()
         for part in in_slices(subjects):
             decision.extend(decide(self.image, part))
@@ -214,27 +233,33 @@ class ControllerContext:
     ) -> None:
         """Commit a decision together with what `choose` decides about the leaders of these partitions.
 
-        What the store refuses of it is decided once more, on what the store says then. Of many partitions the first
-        are written and sent before the last are decided on.
+        A leader change that the store refuses is decided once more, on the state that is in the store then.
         """
+        # `or [[]]`: without partitions there is still the decision to commit.
         for pending in list(in_slices(topic_partitions, PARTITIONS_IN_A_BATCH)) or [[]]:
             await self._elect(pending, decision, choose, tell_brokers=tell_brokers)
+            # Committed with the first slice.
             decision, tell_brokers = Decision(), False
 
     async def _elect(
         self, pending: list[TopicPartition], decision: Decision, choose: Choose, *, tell_brokers: bool
     ) -> None:
         while True:
+            # Read again for each attempt: which topics matter depends on the states that were read meanwhile.
             rules = await self.leader_rules(pending)
             decision.extend(await self.decide(partial(_choose, choose, rules), pending))
             refused = await self.commit(decision, tell_brokers=tell_brokers)
             if not refused:
                 return
+            # The rest of the decision is written and must not be written twice.
             decision, tell_brokers = Decision(), False
             pending = await self.read_refused(refused, decision)
 
     async def leader_rules(self, topic_partitions: Iterable[TopicPartition] = ()) -> LeaderRules:
-        """Read which topics allow unclean elections, if that matters to any of these partitions."""
+        """The rules for elections of these partitions, with the topics that allow unclean ones.
+
+        Configurations are read only of topics that have no clean candidate for a leader: usually none at all.
+        """
         doubtful: dict[str, None] = {}
         for part in in_slices(topic_partitions):
             doubtful |= topics_without_clean_leader(self.image, part)
@@ -249,7 +274,10 @@ class ControllerContext:
         return LeaderRules(self.term.epoch, unclean, self.level.marks_recovery)
 
     async def read_states_again(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Accept what leaders wrote into the state nodes of these partitions; returns those that changed."""
+        """Take over what leaders wrote into the state nodes of these partitions; returns those that changed.
+
+        Leaders write them at levels below 2.7-IV2, which have no AlterPartition.
+        """
         changed = []
         for topic_partition, found in (await loading.read_states(self.store, topic_partitions)).items():
             if found.leadership != self.image.partition(topic_partition).leadership:
@@ -258,9 +286,9 @@ class ControllerContext:
         return changed
 
     async def read_refused(self, refused: list[Step], decision: Decision) -> list[TopicPartition]:
-        """Read again the state nodes that were not as expected; returns the partitions to decide on once more.
+        """Read the state nodes of refused steps again; returns the partitions to decide on once more.
 
-        A state that turns out to be what we meant to write is added to `decision`, to be replayed and sent.
+        A state that turns out to be the one we meant to write is added to `decision`, to be replayed and sent.
         """
         meant = {step.record.topic_partition: step for step in refused if isinstance(step.record, LeadershipChanged)}
         found = await loading.read_states(self.store, meant)
@@ -270,8 +298,11 @@ class ControllerContext:
                 logger.warning("%s has no state node any more; its topic is gone", topic_partition)
                 continue
             leadership = found[topic_partition].leadership
+            # Version and content are ours: the write was carried out, its answer was lost, and the store's second
+            # attempt was refused.
             if LeadershipChanged(topic_partition, leadership) == step.record:
                 decision.steps.append(Step(step.record, tells=step.tells))
+            # As Kafka does, give up the partition: the next fenced write ends this term.
             elif leadership.state.controller_epoch > self.term.epoch:
                 logger.error("%s was written by a later controller: %s", topic_partition, leadership.state)
                 self._accept(topic_partition, leadership)

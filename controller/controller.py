@@ -1,17 +1,16 @@
-"""The active controller: one queue of events; each is read, decided, written, replayed and sent to brokers in turn.
+"""The active controller: one queue of events, handled one at a time and in order.
 
 Theory of operation
 -------------------
-A controller is made for one term. It starts with an empty image and the event `Startup`, which reads the whole cluster
-(reference B.2). Everything after that is an event too: a watch fired, a broker answered, a request came.
-Events are handled one at a time, in order, by the functions of `HANDLERS`; nothing else touches the image. Those
-functions know the `ControllerContext` and not this file.
+A `Controller` is made for one term. It starts with an empty image and the event `Startup`, which reads the whole
+cluster (reference B.2). Everything after that is an event too: a watch fired, a broker answered, a request came.
+For each event its function in `HANDLERS` reads the store, decides, writes, replays what was written, and queues
+requests for brokers. Nothing else touches the image. The functions are given the `ControllerContext` and do not import
+this file.
 
-A term ends when its owner cancels it, when another controller was elected, when the store cannot be reached, and on
-`InvariantBroken`: the image is wrong, and the next controller builds a new one. Any other exception of a handler is a
-mistake of ours, and ends the term too, for what the handler began is not done. Where it had not changed anything yet,
-and a `Request` is all that is left undone, the controller logs that and goes on, as dispatch does: otherwise one
-request that we cannot handle, repeated by its client, would end one controller after the other.
+A term ends when the candidate cancels it, when another controller was elected (`ControllerMoved`), when the store fails
+(`StoreError`), and on `InvariantBroken`: the image contradicts itself, and the next controller builds a new one from
+the store. Any other exception of a handler is a bug of ours; `_handle` decides whether it ends the term.
 """
 
 import logging
@@ -40,7 +39,7 @@ from barnabas.controller.store.store import Delete, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 
-FIRST_REBALANCE_SECONDS = 5  # Kafka's own: brokers that start together are there by then
+FIRST_REBALANCE_SECONDS = 5  # as in Kafka: brokers that were started together have registered by then
 
 logger = logging.getLogger(__name__)
 
@@ -54,30 +53,37 @@ class Controller:
         self._deps = deps
         self._context = ControllerContext(deps, term, self.put)
         self._queue_in, self._queue_out = trio.open_memory_channel[events.Event](math.inf)
-        self._refusals: dict[Callable[[ErrorCode], None], None] = {}  # of questions without an answer
+        self._refusals: dict[Callable[[ErrorCode], None], None] = {}  # `answer` of each question still unanswered
         self._over = False
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as this controller sees it; read it only."""
+        """The cluster as this controller sees it. Read-only for callers."""
         return self._context.image
 
     async def run(self, on_started: Callable[[], None]) -> ControllerMoved | StoreError | InvariantBroken:
-        """Serve until the term is over, and return why; `on_started` is called when the fail-over is done."""
+        """Serve until the term is over; returns why it ended.
+
+        `on_started` is called once, when the fail-over is done. A bug of a handler is raised, in an exception group.
+        """
         async with trio.open_nursery() as nursery:
             config = self._deps.config
+            # The senders live in this nursery, so the end of the term stops them in the middle of a request.
             self._context.channels = ControllerChannels(
                 nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
             )
             try:
+                # Not through the queue: watches that fire while the cluster is read queue events behind this one.
                 await self._handle(events.Startup())
                 nursery.start_soon(self._rebalance)
                 on_started()
                 async for event in self._queue_out:
                     await self._handle(event)
             except (ControllerMoved, StoreError, InvariantBroken) as error:
+                # Returned, not raised: the nursery would wrap it in an exception group.
                 return error
             finally:
+                # On every way out, cancellation included: a question must not wait for a term that is over.
                 self._refuse_questions()
                 nursery.cancel_scope.cancel()
         raise InvariantBroken("the controller's queue ended")
@@ -90,12 +96,17 @@ class Controller:
         except (ControllerMoved, StoreError, InvariantBroken):
             raise
         except Exception:
+            # A bug of ours. What the handler began is not done, so the term ends. The exception is a `Request` that
+            # failed before it changed anything: repeated by its client it would end one controller after the other.
             if not isinstance(event, events.Request):
                 raise
             if isinstance(event, events.Asked):
-                event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)  # NOT_CONTROLLER would have it asked again
+                # Not NOT_CONTROLLER: with that code the client looks for the controller and sends the request again.
+                event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+            # Compared before the write below, which counts as a change itself.
             nothing_done = self._context.changes == changes
             if event.node is not None:
+                # Even if the term ends: the next controller handles this node at its start, and would fail as well.
                 logger.error("%s cannot be handled and is removed", event.node)
                 await self._context.write([[Delete(event.node)]])
             if not nothing_done:
@@ -103,7 +114,7 @@ class Controller:
             logger.exception("the controller cannot handle %s and goes on", event)
 
     async def _rebalance(self) -> None:
-        """See from time to time whether leadership is spread, if that is configured."""
+        """Queue `RebalanceDue` every `leader.imbalance.check.interval.seconds`, if rebalancing is enabled."""
         config = self._deps.config
         await trio.sleep(FIRST_REBALANCE_SECONDS)
         while config.auto_leader_rebalance_enable:
@@ -111,12 +122,13 @@ class Controller:
             await trio.sleep(config.leader_imbalance_check_interval_seconds)
 
     def put(self, event: events.Event) -> None:
-        """Queue an event; after the term it is dropped."""
+        """Queue an event. After the end of the term it is dropped: watches and brokers may still answer then."""
         if not self._over:
             self._queue_in.send_nowait(event)
 
     async def ask(self, question: "events.Asked[Result]") -> Result | ErrorCode:
         """Queue a question and wait for its answer; NOT_CONTROLLER when the term ends first."""
+        # `put` would drop the question, and nothing would answer it.
         if self._over:
             return ErrorCode.NOT_CONTROLLER
         self._refusals[question.answer] = None
@@ -133,11 +145,12 @@ class Controller:
 
     def _refuse_questions(self) -> None:
         self._over = True
+        # `answer` only sets an event: the waiting tasks remove their entries later, not during this loop.
         for answer in self._refusals:
             answer(ErrorCode.NOT_CONTROLLER)
 
 
-# What a controller does about each event.
+# The handler of each event type.
 HANDLERS: Mapping[type[events.Event], Callable[..., Awaitable[None]]] = {
     events.Startup: failover.startup,
     events.WorkLeftBehind: failover.work_left_behind,

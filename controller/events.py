@@ -1,12 +1,10 @@
-"""What happens to a controller: one type an event. What it does about each stands in `controller.HANDLERS`.
+"""The events that a controller handles, one type each. `controller.HANDLERS` names the handler of each type.
 
-Most events come from a watch and carry nothing: a watch means "read again", and the handler compares what it reads with
-the image. Reading arms the watch again, so at most one event of a watch is in the queue. The others are answers of
-brokers, and questions that other parts of this broker ask (`Asked`).
+Most events come from a watch and carry no data: a watch means "read again", and the handler compares what it reads with
+the image. Reading sets the watch again, so at most one event of a watch is in the queue. The other events are responses
+of brokers, and questions that other parts of this broker ask (`Asked`).
 
-A handler reads what it needs, replays facts that need no write, makes a decision (replicas.py) and commits it. An
-exception in the middle of one ends the term; nothing was sent that was not written. Only a `Request` whose
-handler fails before it changed anything is passed over, and the term goes on.
+A handler reads what it needs, replays facts that need no write, makes a decision (`decide/`) and commits it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,94 +26,100 @@ Result = TypeVar("Result")
 
 
 class Event:
-    """Something that a controller reacts to."""
+    """What the controller's queue holds."""
 
 
 class Request(Event):
-    """A request, by a question, by a node or by the configuration: it may be left undone."""
+    """An event that asks for something (a question, a node, a changed property) and may be left undone.
 
-    # The node that asks. It is removed when it cannot be handled, or each later controller would fail on it again.
+    If its handler fails before it has changed anything, the term goes on (`Controller._handle`).
+    """
+
+    # The node that holds the request. It is removed if the handler fails, or each later controller would fail as well.
     node: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Startup(Event):
-    """The term begins: read everything."""
+    """The first event of a term: read everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkLeftBehind(Request):
-    """The term has begun: deletions and reassignments go on."""
+    """Go on with the deletions and reassignments that the last controller did not complete.
+
+    Not a part of `Startup`: a bug there would end every term.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdsTouched(Event):
-    """A broker registered or its registration went."""
+    """A registration was created or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationTouched(Event):
-    """A broker's node was written."""
+    """A broker's node was written (new endpoints) or removed."""
 
     broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsTouched(Event):
-    """A topic was created or deleted."""
+    """A topic's node was created or removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTouched(Event):
-    """A topic's node was written: it may have more partitions."""
+    """A topic's node was written (it may have more partitions) or removed."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionMarksTouched(Request):
-    """A topic was marked for deletion, or a mark went."""
+    """A topic was marked for deletion, or a mark was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirEventsTouched(Event):
-    """A broker says that it lost a log directory."""
+    """A broker reported in the store that it lost a log directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChangeNotesTouched(Event):
-    """A leader of an old level says that it wrote other in-sync replicas itself."""
+    """A leader below 2.7-IV2 reported in the store that it has written another ISR itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanElectionAllowed(Request):
-    """A topic's configuration, or with None the brokers', allows unclean elections now."""
+    """`unclean.leader.election.enable` became true, for a topic or (None) for the brokers."""
 
     topic: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignmentsTouched(Request):
-    """Reassignments were requested in the store, or those that were are done."""
+    """/admin/reassign_partitions was written or removed."""
 
     node = paths.REASSIGN_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredElectionsTouched(Request):
-    """Preferred leaders were requested in the store, or those that were are elected."""
+    """/admin/preferred_replica_election was written or removed."""
 
     node = paths.PREFERRED_REPLICA_ELECTION
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceDue(Request):
-    """It is time to see whether leadership is spread as the assignments want it."""
+    """Time to compare the leaders with the preferred ones (`auto.leader.rebalance.enable`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered(Event):
-    """A broker took its roles."""
+    """A broker answered LeaderAndIsr; `broker` is the registration that it was sent to."""
 
     broker: LiveBroker
     response: m.LeaderAndIsrResponse
@@ -123,7 +127,7 @@ class LeaderAndIsrAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class StopReplicaAnswered(Event):
-    """A broker stopped replicas, and deleted those that it was to delete."""
+    """A broker answered StopReplica. The request says which replicas were to be deleted; the response lists errors."""
 
     broker: LiveBroker
     request: m.StopReplicaRequest
@@ -131,26 +135,27 @@ class StopReplicaAnswered(Event):
 
 
 class Asked(Request, Generic[Result]):
-    """A question: its sender waits, and is answered once, by the event's function or by the end of the term."""
+    """A question: a task of this broker waits for the answer of the handler, or for the end of the term."""
 
     def __init__(self) -> None:
         self._answered = trio.Event()
         self._answer: Result | ErrorCode = ErrorCode.NOT_CONTROLLER
 
     def answer(self, value: Result | ErrorCode) -> None:
-        """Answer; only the first answer counts."""
+        """Set the answer; only the first one counts."""
+        # The end of the term refuses every question whose task has not returned yet, also one that has its answer.
         if not self._answered.is_set():
             self._answer = value
             self._answered.set()
 
     async def wait(self) -> Result | ErrorCode:
-        """The answer."""
+        """Wait for the answer: a result, or the error code of the whole request."""
         await self._answered.wait()
         return self._answer
 
 
 class ProducerIdsAsked(Asked[ProducerIdBlock]):
-    """A broker needs a block of producer ids."""
+    """A broker needs a block of producer ids (AllocateProducerIds, KIP-730)."""
 
     def __init__(self, broker_id: int, broker_epoch: int) -> None:
         super().__init__()
@@ -159,7 +164,10 @@ class ProducerIdsAsked(Asked[ProducerIdBlock]):
 
 
 class ControlledShutdownAsked(Asked[list[TopicPartition]]):
-    """A broker is about to stop; the answer is what it still leads though others hold it too."""
+    """A broker is about to stop (ControlledShutdown). The answer: the partitions that it still leads.
+
+    Partitions with a single replica are left out.
+    """
 
     def __init__(self, broker_id: int, broker_epoch: int) -> None:
         super().__init__()
@@ -168,9 +176,9 @@ class ControlledShutdownAsked(Asked[list[TopicPartition]]):
 
 
 class IsrChangesAsked(Asked[list[Leadership | ErrorCode]]):
-    """A leader wants other in-sync replicas; an answer for each change, in their order.
+    """A leader proposes other ISRs (AlterPartition, KIP-497). The answer has one entry for each change, in their order.
 
-    The topic is named by its id, or by its name where the request is older than ids.
+    A change is (topic, partition index, change); the topic is its id, or its name in request versions below 2.
     """
 
     def __init__(
@@ -183,18 +191,22 @@ class IsrChangesAsked(Asked[list[Leadership | ErrorCode]]):
 
 
 class ElectionAsked(Asked[dict[TopicPartition, int | PartitionRefused]]):
-    """The preferred replicas shall lead, or (unclean) any replica rather than none; the answer: who leads."""
+    """Elect the preferred leaders or, with `unclean`, any live replica where there is no leader (KIP-460).
+
+    The answer has the leader of each partition, or why there was no election.
+    """
 
     def __init__(self, topic_partitions: Iterable[TopicPartition], *, unclean: bool) -> None:
         super().__init__()
+        # A partition that is named twice is elected, and answered, once.
         self.topic_partitions = dict.fromkeys(topic_partitions)
         self.unclean = unclean
 
 
 class ReassignmentsAsked(Asked[dict[TopicPartition, PartitionRefused | None]]):
-    """Partitions shall move to these replicas, or (None) back where they came from.
+    """Move partitions to these replicas or, with None, cancel their reassignment (KIP-455).
 
-    The answer is None where that began.
+    The answer has for each partition None if that has begun, or why it was refused.
     """
 
     def __init__(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
@@ -203,7 +215,7 @@ class ReassignmentsAsked(Asked[dict[TopicPartition, PartitionRefused | None]]):
 
 
 class OngoingReassignmentsAsked(Asked[dict[TopicPartition, Assignment]]):
-    """Which of these partitions, or (None) of all, are being reassigned, and how."""
+    """Which of these partitions, or of all (None), are being reassigned, and how (KIP-455)."""
 
     def __init__(self, topic_partitions: Iterable[TopicPartition] | None) -> None:
         super().__init__()
@@ -211,7 +223,7 @@ class OngoingReassignmentsAsked(Asked[dict[TopicPartition, Assignment]]):
 
 
 def response_event(broker: LiveBroker, request: m.Message, response: m.Message) -> Event | None:
-    """The event that a broker's answer is; UpdateMetadata's says nothing."""
+    """The event of a broker's response, or None: as in Kafka, a response to UpdateMetadata is ignored."""
     if isinstance(response, m.LeaderAndIsrResponse):
         return LeaderAndIsrAnswered(broker, response)
     if isinstance(response, m.StopReplicaResponse) and isinstance(request, m.StopReplicaRequest):

@@ -60,7 +60,9 @@ def make_class(schema: Schema) -> type[runtime.Message]:
 def _make_struct(name: str, qualified: str, base: type, fields: tuple[Field, ...], names: dict[str, Any]) -> Any:
     """One class. Its `__init__` is generated when first called, for most classes are only named at start."""
     slots = tuple(field.name for field in fields)
-    made: Any = type(name, (base,), {"__slots__": slots, "FIELDS": slots, "__qualname__": qualified})
+    arrays = tuple(field.name for field in fields if field.is_array)
+    attributes = {"__slots__": slots, "FIELDS": slots, "ARRAYS": arrays, "__qualname__": qualified}
+    made: Any = type(name, (base,), attributes)
     made.__module__ = names["__name__"]
 
     def generate(self: object, **values: object) -> None:

@@ -46,6 +46,7 @@ class Struct:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # mutable, and mypy takes object's __hash__ for a promise
     FIELDS: ClassVar[tuple[str, ...]] = ()
+    ARRAYS: ClassVar[tuple[str, ...]] = ()  # those that are arrays
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:

@@ -11,7 +11,7 @@ import trio
 from barnabas.controller.image.loading import broker_ids_of, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration
-from barnabas.controller.store.store import Create, Created, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
+from barnabas.controller.store.store import Create, Delete, MetadataStore, NodeExists, NoNode, SetData, Stat
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ async def register_broker(
     deadline = trio.current_time() + patience_seconds
     while True:
         try:
-            created, _ = await store.multi(
+            _, written = await store.multi(
                 [Create(path, None, ephemeral=True), SetData(path, registration.encode(), version=0)]
             )
         except NodeExists:
@@ -53,8 +53,9 @@ async def register_broker(
             else:
                 await _outlive(store, broker_id, registration, deadline)
         else:
-            assert isinstance(created, Created), created
-            return created.stat.czxid
+            # Not the stat of the created node, which some versions of ZooKeeper leave out of the result.
+            assert isinstance(written, Stat), written
+            return written.czxid
 
 
 async def _remove(store: MetadataStore, path: str, stat: Stat) -> None:

@@ -1,8 +1,7 @@
-"""Reading the cluster from the metadata store: what a fail-over reads once, and what its watches say to read again.
+"""Reading the cluster from the metadata store: everything at a fail-over, and single nodes when their watches fire.
 
-Reads are pipelined: a new controller reads a node for every topic and every partition, and one after the other they
-would cost a round trip each. What cannot be parsed is logged and treated as absent: one node that a person has spoiled
-must not keep the cluster without a controller.
+A node that cannot be parsed is logged and treated as absent: one malformed node must not leave the cluster without a
+controller. All functions raise StoreError when the store fails.
 """
 
 import logging
@@ -24,7 +23,9 @@ from barnabas.controller.store.paths import (
 from barnabas.controller.store.store import ANY_VERSION, Check, MetadataStore, NoNode, Stat, StoreError, Watch
 from barnabas.wire.topics import TopicPartition
 
-READS_IN_FLIGHT = 64  # enough to hide a round trip; kazoo and ZooKeeper queue what is more
+# A new controller reads a node for every topic and every partition: one at a time they would cost a round trip each.
+# This is enough to hide it; kazoo and ZooKeeper queue what is more.
+READS_IN_FLIGHT = 64
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +35,14 @@ Watches = Callable[[Key], Watch]
 
 
 class FoundState(NamedTuple):
-    """A partition's state node, and the zxid at which it was last written."""
+    """A partition's state node, and the zxid of its last write (mzxid)."""
 
     leadership: Leadership
     written_zxid: int
 
 
 class FoundTopic(NamedTuple):
-    """A topic's node and the version under which it was read."""
+    """A topic's node and the version at which it was read, for a conditional write."""
 
     assignment: TopicAssignment
     version: int
@@ -50,9 +51,11 @@ class FoundTopic(NamedTuple):
 async def read_brokers(
     store: MetadataStore, watch_ids: Watch, watches: Watches[int], known: Mapping[int, LiveBroker]
 ) -> dict[int, LiveBroker]:
-    """Registered brokers by id, ascending. A registration that is not `known` yet is watched from now on."""
+    """The registered brokers by id, ascending. A registration that is not in `known` is watched from now on."""
     names = await store.children(paths.BROKER_IDS, watch_ids)
     broker_ids = sorted(broker_ids_of(names))
+    # A known registration is still watched, and is read without a watch. If its czxid is another one, the broker has
+    # registered again: the watch fired when the former node was deleted, and the new node needs another.
     found = await _read(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
     fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
     found |= await _read(store, fresh, paths.broker, _data_and_stat, watches)
@@ -61,7 +64,8 @@ async def read_brokers(
 
 
 def broker_ids_of(names: Iterable[str]) -> list[int]:
-    """The ids among the children of /brokers/ids; other names there are ignored."""
+    """The broker ids among the names of the children of /brokers/ids; other names are ignored."""
+    # The length first, for `int` of a very long number takes its time; then the range that requests can carry.
     found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
     return [broker_id for broker_id in found if is_int32(broker_id)]
 
@@ -71,7 +75,7 @@ def _data_and_stat(data: bytes | None, stat: Stat, path: str) -> tuple[bytes | N
 
 
 def live_broker(broker_id: int, data: bytes | None, stat: Stat) -> LiveBroker | None:
-    """A broker from its node."""
+    """A broker from the data and stat of its registration; None if that cannot be parsed."""
     registration = parse(BrokerRegistration.decode, data, paths.broker(broker_id))
     return None if registration is None else LiveBroker(broker_id, stat.czxid, registration)
 
@@ -79,7 +83,7 @@ def live_broker(broker_id: int, data: bytes | None, stat: Stat) -> LiveBroker | 
 async def read_topics(
     store: MetadataStore, names: Iterable[str], watches: Watches[str] | None
 ) -> dict[str, FoundTopic]:
-    """The topics that exist among these."""
+    """The topics among these that exist, by name."""
     return await _read(store, names, paths.topic, _found_topic, watches)
 
 
@@ -89,16 +93,17 @@ def _found_topic(data: bytes | None, stat: Stat, path: str) -> FoundTopic | None
 
 
 async def partition_count(store: MetadataStore, topic: str) -> int:
-    """How many partitions a topic has; 0 when there is no such topic."""
+    """The number of partitions of a topic; 0 when there is no such topic."""
     found = await read_topics(store, [topic], None)
     return len(found[topic].assignment.partitions) if topic in found else 0
 
 
 def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[PartitionAppeared]:
-    """The partitions of a topic's node; a replica that is named twice counts once."""
+    """The records of a topic's partitions."""
     return [
         PartitionAppeared(
             TopicPartition(topic, index),
+            # A replica that is named twice counts once: it has one status.
             tuple(dict.fromkeys(replicas)),
             tuple(assignment.adding.get(index, ())),
             tuple(assignment.removing.get(index, ())),
@@ -110,7 +115,7 @@ def appeared_partitions(topic: str, assignment: TopicAssignment) -> list[Partiti
 async def read_states(
     store: MetadataStore, topic_partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, FoundState]:
-    """The state nodes of these partitions; one that never had a leader has none."""
+    """The state nodes of these partitions; a partition that never had a leader has none and is left out."""
     return await _read(store, topic_partitions, lambda each: paths.partition_state(*each), _found_state)
 
 
@@ -120,35 +125,33 @@ def _found_state(data: bytes | None, stat: Stat, path: str) -> FoundState | None
 
 
 async def read_topic_configs(store: MetadataStore, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
-    """The overrides of those topics that have any."""
+    """The configuration overrides of these topics; a topic without a node is left out."""
     take = _parsed(ConfigEntity.decode)
     found = await _read(store, topics, lambda topic: paths.config_entity("topics", topic), take)
     return {topic: entity.config for topic, entity in found.items()}
 
 
 async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> list[int]:
-    """The brokers that say that they lost a log directory."""
+    """The ids of the brokers that lost a log directory, as these notification nodes say."""
     found = await _read(store, names, lambda name: f"{paths.LOG_DIR_EVENTS}/{name}", _parsed(paths.LogDirEvent.decode))
     return [event.broker_id for event in found.values()]
 
 
 async def read_isr_changes(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
-    """The partitions whose leaders say that they have written another ISR."""
+    """The partitions whose leaders have written another ISR, as these notification nodes say."""
     found = await _read(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
     return {each: None for note in found.values() for each in note.partitions}
 
 
 async def catch_up(store: MetadataStore) -> None:
-    """Let the server of this session know all that was written until now, wherever it was written.
-
-    A server of ZooKeeper may be behind the others, and answers reads by what it knows. A write, even one that changes
-    nothing, is ordered behind all writes before it, and is answered when the server has carried them out.
-    """
+    """Wait until this session's server has applied every write, of any session, that was answered before the call."""
+    # A server of ZooKeeper may be behind the others, and answers reads from its own state. A write, even one that
+    # changes nothing, is ordered after all earlier writes, and is answered when this server has applied them.
     await store.multi([Check(paths.TOPICS, ANY_VERSION)])
 
 
 async def subtree(store: MetadataStore, path: str) -> list[str]:
-    """Everything below a node, children before their parents; nothing when it is gone."""
+    """The paths of all nodes below a node, children before their parents; none when the node is gone."""
     try:
         names = await store.children(path)
     except NoNode:
@@ -167,10 +170,14 @@ async def _read(
     take: Callable[[bytes | None, Stat, str], Value | None],
     watches: Watches[Key] | None = None,
 ) -> dict[Key, Value]:
-    """Read many nodes at a time, and take each as it comes; without those that do not exist, or that `take` drops."""
+    """Read many nodes at a time, and pass each to `take`.
+
+    The values by key, in the order of `keys`. Nodes that do not exist, or for which `take` returns None, are left out.
+    """
     wanted = list(keys)
     found: dict[Key, Value] = {}
     failures: list[StoreError] = []
+    # Shared by all the tasks below: each takes the next key when it has finished one.
     remaining = iter(wanted)
 
     async def read_some() -> None:
@@ -180,7 +187,8 @@ async def _read(
                 data, stat = await store.get(path, None if watches is None else watches(key))
             except NoNode:
                 continue
-            except StoreError as error:  # raised below: a nursery would wrap it in a group
+            # Not raised here: the nursery would wrap it in an exception group.
+            except StoreError as error:
                 failures.append(error)
                 return
             value = take(data, stat, path)
@@ -192,11 +200,12 @@ async def _read(
             nursery.start_soon(read_some)
     if failures:
         raise failures[0]
+    # Not in the order of arrival: what is decided must not depend on the timing of reads.
     return {key: found[key] for key in wanted if key in found}
 
 
 def numbered(names: Iterable[str], prefix: str) -> dict[int, str]:
-    """The sequential nodes among these children, by number, and a line in the log about the others."""
+    """The sequential nodes among these children: number -> name. Other names are logged and left out."""
     found = {}
     for name in names:
         digits = name.removeprefix(prefix)
@@ -208,12 +217,12 @@ def numbered(names: Iterable[str], prefix: str) -> dict[int, str]:
 
 
 def _parsed(decode: Callable[[bytes | None, str], Value]) -> Callable[[bytes | None, Stat, str], Value | None]:
-    """For nodes of which only the value matters."""
+    """A `take` for nodes of which only the decoded value matters."""
     return lambda data, stat, path: parse(decode, data, path)
 
 
 def parse(decode: Callable[[bytes | None, str], Value], data: bytes | None, path: str) -> Value | None:
-    """A node's value, or None with a line in the log."""
+    """A node's decoded value, or None, which is logged, if it is malformed."""
     try:
         return decode(data, path)
     except ValueError as error:

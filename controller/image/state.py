@@ -1,18 +1,15 @@
-"""The controller's image of the cluster, and `replay`, the only thing that changes it.
+"""The controller's image of the cluster, and `replay`, the only function that changes it.
 
 Theory of operation
 -------------------
-The image holds what the metadata store says (brokers, topics, replicas, leaders), and what the controller alone knows:
-the status of each partition and replica (transitions.py), which log directories answered with an error, and how far the
-deletion of each marked topic has come. All of the second kind can be rebuilt from the first, which is what a fail-over
-does: the new controller reads the store and replays records made of what it read.
+The image holds the content of the metadata store (brokers, topics, replicas, leaders), and what only the controller
+keeps: the status of each partition and replica (transitions.py), the replicas that brokers reported as lost with their
+disk, and the progress of each topic's deletion. A fail-over rebuilds the second from the first and from the brokers'
+answers: the new controller reads the store, replays records of what it read, and sends every broker its roles.
 
 A *record* is one change that is true already: read from the store, written to it, or reported by a broker. `replay`
-applies it and decides nothing; an impossible one raises InvariantBroken. So an image is a function of its records, and
-the same records give the same image on every controller.
-
-Nothing here is written to a log: the store is Kafka's own, ZooKeeper's tree, and the record of a written change stands
-in for the node that was written.
+applies it and decides nothing; an impossible record raises InvariantBroken. So an image is a function of its records:
+the same records give the same image on every controller. Records are not stored anywhere; the nodes are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +35,7 @@ LEADERLESS = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
 
 
 class LiveBroker(NamedTuple):
-    """A broker with a registration; `epoch` is the czxid of that, so a restarted broker is another one."""
+    """A broker that is registered. `epoch` is the broker epoch, the czxid of the registration's node."""
 
     broker_id: int
     epoch: int
@@ -46,22 +43,23 @@ class LiveBroker(NamedTuple):
 
     @property
     def kept_since(self) -> int:
-        """The broker epoch since which it has lost nothing: its own, unless it says that it has kept more."""
+        """The broker epoch since which it has lost no data: an earlier one that the registration names, or its own."""
         said = self.registration.kept_since
+        # A number above its own epoch is wrong, and counts as absent.
         return self.epoch if said is None else min(said, self.epoch)
 
 
 class Leadership(NamedTuple):
-    """A partition's state node: its value, and its version, which is the partition epoch."""
+    """The content of a partition's state node, and the node's version, which is the partition epoch."""
 
     state: PartitionState
     partition_epoch: int
 
 
 class Assignment(NamedTuple):
-    """A partition's replicas in order of preference, and while it moves (KIP-455) those that come and those that go."""
+    """A partition's replicas in order of preference and, while it is reassigned (KIP-455), those added and removed."""
 
-    replicas: tuple[int, ...]
+    replicas: tuple[int, ...]  # broker ids, with `adding` and `removing` among them
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
@@ -72,17 +70,19 @@ class Assignment(NamedTuple):
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas that it had before, whither a cancelled reassignment returns."""
+        """The replicas before the reassignment, to which a cancelled one returns."""
         return tuple(each for each in self.replicas if each not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that it shall have."""
+        """The replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
     def moved_to(self, target: Iterable[int]) -> "Assignment":
-        """On its way to these replicas, from where it was before any reassignment."""
+        """The assignment during a reassignment to these replicas."""
+        # From the origin, not from the present replicas: a target that is replaced by another leaves nothing behind.
         target, origin = tuple(target), self.origin
+        # As in Kafka, the target comes first: its order of preference holds from the start.
         replicas = tuple(dict.fromkeys((*target, *origin)))
         adding = tuple(each for each in replicas if each not in origin)
         return Assignment(replicas, adding, tuple(each for each in replicas if each not in target))
@@ -90,12 +90,12 @@ class Assignment(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionImage:
-    """One partition: its replicas, leader and ISR when it ever had one, and where it stands."""
+    """One partition: its replicas, its leader and ISR, and the states of partition and replicas."""
 
     assignment: Assignment
-    leadership: Leadership | None = None
+    leadership: Leadership | None = None  # None until its first election
     status: PartitionStatus = PartitionStatus.NON_EXISTENT
-    replica_statuses: dict[int, ReplicaStatus] = field(default_factory=dict)
+    replica_statuses: dict[int, ReplicaStatus] = field(default_factory=dict)  # also of those still to be deleted
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ class PartitionImage:
 
 @dataclass(slots=True)
 class TopicImage:
-    """A topic's id, zero where it has none (before 2.8), and its partitions by index."""
+    """A topic's id, ZERO_TOPIC_ID if it has none (before 2.8-IV0), and its partitions by index."""
 
     topic_id: bytes
     partitions: dict[int, PartitionImage] = field(default_factory=dict)
@@ -113,10 +113,10 @@ class TopicImage:
 
 @dataclass(slots=True)
 class Deletion:
-    """A topic marked for deletion. Halted: a replica cannot be deleted for now; the rest waits for its broker."""
+    """The progress of a topic's deletion."""
 
-    begun: bool = False
-    halted: bool = False
+    begun: bool = False  # its partitions are out of service
+    halted: bool = False  # a replica cannot be deleted for now; a broker that joins resumes the deletion
 
 
 # Records ---------------------------------------------------------------------------------------------------------
@@ -129,25 +129,25 @@ class BrokerJoined(NamedTuple):
 
 
 class BrokerChanged(NamedTuple):
-    """A live broker changed its endpoints; its epoch stays."""
+    """A live broker changed its registration (endpoints); the broker epoch stays."""
 
     broker: LiveBroker
 
 
 class BrokerLeaving(NamedTuple):
-    """A broker is about to stop: it still serves, and shall not lead."""
+    """A broker has sent ControlledShutdown: it still serves, and is elected for nothing."""
 
     broker_id: int
 
 
 class BrokerLeft(NamedTuple):
-    """A broker's registration is gone; what was known of its disks is void."""
+    """A broker's registration is gone."""
 
     broker_id: int
 
 
 class TopicAppeared(NamedTuple):
-    """A topic without partitions as yet."""
+    """A topic's node was found; its partitions follow as records of their own."""
 
     topic: str
     topic_id: bytes
@@ -163,7 +163,7 @@ class PartitionAppeared(NamedTuple):
 
 
 class AssignmentsChanged(NamedTuple):
-    """Partitions of a topic, by index, have other replicas: a reassignment began, changed, ended or was cancelled."""
+    """Partitions of a topic have other assignments, by index: a reassignment began, changed, ended or was cancelled."""
 
     topic: str
     assignments: Mapping[int, Assignment]
@@ -185,7 +185,7 @@ class ReplicaMoved(NamedTuple):
 
 
 class DirectoryReported(NamedTuple):
-    """A broker said whether the disk of one of its replicas works."""
+    """A broker's answer to LeaderAndIsr said whether the disk of a replica works."""
 
     topic_partition: TopicPartition
     broker_id: int
@@ -199,7 +199,7 @@ class DeletionMarked(NamedTuple):
 
 
 class DeletionBegun(NamedTuple):
-    """The topic's partitions are out of service for good."""
+    """The topic's partitions went out of service."""
 
     topic: str
 
@@ -211,19 +211,19 @@ class DeletionHalted(NamedTuple):
 
 
 class DeletionResumed(NamedTuple):
-    """It is worth trying again."""
+    """A broker that holds a replica of the topic can be reached again."""
 
     topic: str
 
 
 class TopicDeleted(NamedTuple):
-    """Every replica is deleted, and the topic's nodes with its marker are gone."""
+    """Every replica is deleted, and the topic's nodes and its marker are removed."""
 
     topic: str
 
 
 class TopicGone(NamedTuple):
-    """The topic's node was removed, not by this controller; its replicas were sent nothing."""
+    """The topic's node is gone, or is another topic's. Unlike with TopicDeleted, replicas may have any status."""
 
     topic: str
 
@@ -253,67 +253,69 @@ Record = (
 
 @dataclass(slots=True)
 class ClusterImage:
-    """The whole image. Read it freely; only `replay` writes."""
+    """The whole image. Any function may read it; only `replay` changes it."""
 
-    brokers: dict[int, LiveBroker] = field(default_factory=dict)
-    shutting_down: dict[int, None] = field(default_factory=dict)  # of the brokers: those that are about to stop
+    brokers: dict[int, LiveBroker] = field(default_factory=dict)  # live ones, by id
+    shutting_down: dict[int, None] = field(default_factory=dict)  # of the live brokers: those that are about to stop
     topics: dict[str, TopicImage] = field(default_factory=dict)
-    topic_names: dict[bytes, str] = field(default_factory=dict)
-    failed_disks: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
-    deletions: dict[str, Deletion] = field(default_factory=dict)
+    topic_names: dict[bytes, str] = field(default_factory=dict)  # by topic id
+    failed_disks: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)  # broker -> replicas that it lost
+    deletions: dict[str, Deletion] = field(default_factory=dict)  # topics marked for deletion
+    # Indexes of the partitions above, so that no event looks through all of them.
     moving: dict[TopicPartition, None] = field(default_factory=dict)  # partitions that are being reassigned
-    held: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)  # broker -> what is assigned to it
+    held: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)  # broker -> partitions assigned to it
     leaderless: dict[TopicPartition, None] = field(default_factory=dict)  # partitions that are New or Offline
 
     def is_current(self, broker: LiveBroker) -> bool:
-        """Whether this is a broker's present life: what comes from an earlier one means nothing any more."""
+        """Whether this is the broker's present registration; answers to requests for an earlier one are ignored."""
         known = self.brokers.get(broker.broker_id)
         return known is not None and known.epoch == broker.epoch
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage:
-        """A partition that must be there."""
+        """A partition that must be in the image. InvariantBroken."""
         found = self.find_partition(topic_partition)
         if found is None:
             raise InvariantBroken(f"{topic_partition} is not in the cluster image")
         return found
 
     def find_partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
-        """A partition, or None."""
+        """A partition, or None if it is not in the image."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def is_reachable(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Whether this replica serves: its broker is alive and has not reported its disk as failed."""
+        # NO_LEADER is not in `brokers`, so this is False for it.
         return broker_id in self.brokers and topic_partition not in self.failed_disks.get(broker_id, ())
 
     def is_online(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Whether this replica will go on to serve: it is reachable, and its broker is not about to stop."""
+        """Whether this replica may be elected: it is reachable, and its broker is not about to stop."""
         return broker_id not in self.shutting_down and self.is_reachable(topic_partition, broker_id)
 
     def reachable_replicas(self, topic_partition: TopicPartition) -> dict[int, None]:
-        """Those assigned replicas that serve, in order of preference."""
+        """The assigned replicas that are reachable, in order of preference."""
         replicas = self.partition(topic_partition).replicas
         return {broker_id: None for broker_id in replicas if self.is_reachable(topic_partition, broker_id)}
 
     def online_replicas(self, topic_partition: TopicPartition) -> dict[int, None]:
-        """Those assigned replicas that will go on to serve, in order of preference."""
+        """The assigned replicas that are online, in order of preference."""
         replicas = self.partition(topic_partition).replicas
         return {broker_id: None for broker_id in replicas if self.is_online(topic_partition, broker_id)}
 
     def partitions(self, topics: Iterable[str] | None = None) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-        """Every partition of these topics, or of all."""
+        """Every partition of these topics, or of all (None)."""
         for name in list(self.topics) if topics is None else topics:
             for index, partition in self.topics[name].partitions.items():
                 yield TopicPartition(name, index), partition
 
     def replicas_on(self, broker_ids: Mapping[int, object]) -> Iterator[tuple[TopicPartition, int]]:
-        """Every replica that these brokers hold."""
+        """Every replica that is assigned to these brokers, as (partition, broker id)."""
         for broker_id in broker_ids:
             for topic_partition in self.held.get(broker_id, ()):
                 yield topic_partition, broker_id
 
     def is_deleting(self, topic: str) -> bool:
-        """Whether the topic is marked for deletion: to clients it does not exist any more."""
+        """Whether the topic is marked for deletion; for clients it no longer exists then."""
         return topic in self.deletions
 
 
@@ -321,12 +323,12 @@ class ClusterImage:
 
 
 def replay(image: ClusterImage, record: Record) -> None:
-    """Apply one change that is true."""
+    """Apply one record. InvariantBroken if it contradicts the image."""
     _REPLAY[type(record)](image, record)
 
 
 def replay_all(image: ClusterImage, records: Sequence[Record]) -> None:
-    """Apply several, in order."""
+    """Apply several records, in order."""
     for record in records:
         _REPLAY[type(record)](image, record)
 
@@ -348,7 +350,9 @@ def _broker_leaving(image: ClusterImage, record: BrokerLeaving) -> None:
 
 
 def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
+    # Partitions that it led stay Online until another state is written for them.
     del image.brokers[record.broker_id]
+    # Both belong to this registration: a broker that returns is not stopping, and reports its disks again.
     image.shutting_down.pop(record.broker_id, None)
     image.failed_disks.pop(record.broker_id, None)
 
@@ -357,11 +361,13 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
     if record.topic in image.topics:
         raise InvariantBroken(f"topic {record.topic} appeared twice")
     image.topics[record.topic] = TopicImage(record.topic_id)
+    # Topics without an id all have the same one.
     if record.topic_id != ZERO_TOPIC_ID:
         image.topic_names[record.topic_id] = record.topic
 
 
 def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
+    # New even if it has a state node: that is replayed next, as LeadershipChanged.
     topic_partition = record.topic_partition
     partition = PartitionImage(Assignment(record.replicas, record.adding, record.removing))
     _move_partition(image, topic_partition, partition, PartitionMove.ASSIGN)
@@ -373,11 +379,12 @@ def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
 
 
 def _assignments_changed(image: ClusterImage, record: AssignmentsChanged) -> None:
-    """A replica that is added has a status from now on; one that is dropped keeps its own until it is deleted."""
+    """A replica that is added gets a status; one that is dropped keeps its status until it is deleted."""
     for index, assignment in record.assignments.items():
         topic_partition = TopicPartition(record.topic, index)
         partition = image.partition(topic_partition)
         for broker_id in assignment.replicas:
+            # One that an earlier target had added, or that returns from a cancelled move, has its status still.
             if broker_id not in partition.replica_statuses:
                 _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
         _release(image, topic_partition, partition.replicas)
@@ -388,10 +395,11 @@ def _assignments_changed(image: ClusterImage, record: AssignmentsChanged) -> Non
 
 
 def _release(image: ClusterImage, topic_partition: TopicPartition, replicas: Iterable[int]) -> None:
-    """Forget that these brokers hold the partition."""
+    """Remove the partition from what these brokers hold."""
     for broker_id in replicas:
         held = image.held[broker_id]
         del held[topic_partition]
+        # A broker that holds nothing has no entry: it may never come back.
         if not held:
             del image.held[broker_id]
 
@@ -406,6 +414,8 @@ def _note_move(image: ClusterImage, topic_partition: TopicPartition, assignment:
 def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
     partition = image.partition(record.topic_partition)
     partition.leadership = record.leadership
+    # Reachable, not online: a leader that is about to stop leads until another is elected. For a change of the ISR
+    # alone this is ELECT again, which is legal.
     led = image.is_reachable(record.topic_partition, record.leadership.state.leader)
     _move_partition(image, record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
 
@@ -413,6 +423,7 @@ def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
 def _replica_moved(image: ClusterImage, record: ReplicaMoved) -> None:
     partition = image.partition(record.topic_partition)
     _move_replica(record.topic_partition, partition, record.broker_id, record.move)
+    # A reassignment dropped it, and its deletion is done.
     if partition.replica_statuses[record.broker_id] is ReplicaStatus.NON_EXISTENT:
         del partition.replica_statuses[record.broker_id]
 
@@ -432,6 +443,7 @@ def _deletion_marked(image: ClusterImage, record: DeletionMarked) -> None:
 def _deletion_begun(image: ClusterImage, record: DeletionBegun) -> None:
     image.deletions[record.topic].begun = True
     for topic_partition, partition in image.partitions([record.topic]):
+        # In two moves, for REMOVE is legal only when Offline.
         _move_partition(image, topic_partition, partition, PartitionMove.LOSE_LEADER)
         _move_partition(image, topic_partition, partition, PartitionMove.REMOVE)
 
@@ -446,6 +458,7 @@ def _deletion_resumed(image: ClusterImage, record: DeletionResumed) -> None:
 
 def _topic_deleted(image: ClusterImage, record: TopicDeleted) -> None:
     for topic_partition, partition in image.partitions([record.topic]):
+        # The tables check that every replica was deleted.
         for broker_id in partition.replicas:
             _move_replica(topic_partition, partition, broker_id, ReplicaMove.REMOVE)
     _forget_topic(image, record.topic)
@@ -456,6 +469,7 @@ def _topic_gone(image: ClusterImage, record: TopicGone) -> None:
 
 
 def _forget_topic(image: ClusterImage, topic: str) -> None:
+    # A topic that is created again under this name must find nothing of the former one.
     for failed in image.failed_disks.values():
         for index in image.topics[topic].partitions:
             failed.pop(TopicPartition(topic, index), None)
@@ -472,6 +486,7 @@ def _move_partition(
     image: ClusterImage, topic_partition: TopicPartition, partition: PartitionImage, move: PartitionMove
 ) -> None:
     partition.status = after(PARTITION_TRANSITIONS, partition.status, move, topic_partition)
+    # Every change of a partition's status is made here, so the index misses none.
     if partition.status in LEADERLESS:
         image.leaderless[topic_partition] = None
     else:

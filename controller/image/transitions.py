@@ -1,25 +1,25 @@
-"""The life of a partition and of a replica, as the controller sees it (reference B.3, B.4).
+"""The controller's state machines of partitions and of replicas (reference B.3, B.4).
 
 Theory of operation
 -------------------
-Everything about which state may follow which lives in the two literal tables below; no other file compares states to
-find out whether a move is legal. A table maps a state to the moves that are legal in it, and each move to the state it
-leads to. A move that is not in the table is a contradiction in the controller's own state: `InvariantBroken`, which
-costs this broker the controller role, and the next controller rebuilds its image from the metadata store.
+The two literal tables below are the state machines; no other file compares states to find out whether a move is legal.
+A table maps a state to the moves that are legal in it, and each move to the state that it leads to. A move that is not
+in the table is a contradiction in the image: `InvariantBroken` ends the term, and the next controller builds a new
+image from the metadata store.
 
-A move says *why* a state changes, not which state is wanted. What must have been written, and what brokers must be sent
-on each move, is not here but in `replicas.py`; this file knows no broker, no store and no leader.
+A move says *why* a state changes, not which state is wanted. What must be written and sent along with it is decided in
+`decide/`; this file has no broker, no store and no leader.
 
-A *partition* is New once its replicas are assigned, Online while its leader is alive, Offline while it has none.
-Its first election, and every later one, is the same move ELECT. Deletion takes a partition out of service before any
-replica is touched: Online -> Offline -> NonExistent.
+A *partition* is New once its replicas are assigned, Online while its leader is alive, Offline while it has none. The
+first election, and every later one, is the same move ELECT. When its topic is deleted, a partition goes out of service
+before any replica is deleted: Online -> Offline -> NonExistent.
 
-A *replica* is one partition on one broker. New, Online and Offline follow the assignment and the broker's life. The
-deletion of a topic runs through DeletionStarted to DeletionSuccessful when the broker confirms, or to
-DeletionIneligible when it cannot for now: its broker is dead or its disk failed. Retrying is the move STOP, back to
-Offline, whence deletion may begin again.
+A *replica* is one partition on one broker. New, Online and Offline follow the assignment and the broker's registration.
+When its topic is deleted, a replica goes to DeletionStarted, and to DeletionSuccessful when the broker confirms; or to
+DeletionIneligible when it cannot be deleted for now, because its broker is dead or its disk failed. A retry is the move
+STOP back to Offline, where deletion may begin again.
 
-The diagrams in README.md are printed from these tables, and a test compares them.
+A test compares the diagrams in README.md with these tables.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from barnabas.wire.errors import InvariantBroken
 
 
 class PartitionStatus(Enum):
-    """Where a partition stands."""
+    """The state of a partition (Kafka's PartitionState)."""
 
     NON_EXISTENT = "NonExistent"
     NEW = "New"
@@ -48,7 +48,7 @@ class PartitionMove(Enum):
 
 
 class ReplicaStatus(Enum):
-    """Where one replica of a partition stands."""
+    """The state of one replica of a partition (Kafka's ReplicaState)."""
 
     NON_EXISTENT = "NonExistent"
     NEW = "New"
@@ -68,7 +68,7 @@ class ReplicaMove(Enum):
     BEGIN_DELETION = "begin deletion"  # the broker was asked to delete the log
     CONFIRM_DELETION = "confirm deletion"  # the broker has deleted the log
     REFUSE_DELETION = "refuse deletion"  # the broker cannot delete the log for now
-    REMOVE = "remove"  # nothing is left of it
+    REMOVE = "remove"  # its log is deleted, and the image drops it
 
 
 PARTITION_TRANSITIONS: dict[PartitionStatus, dict[PartitionMove, PartitionStatus]] = {
@@ -77,14 +77,17 @@ PARTITION_TRANSITIONS: dict[PartitionStatus, dict[PartitionMove, PartitionStatus
     },
     PartitionStatus.NEW: {
         PartitionMove.ELECT: PartitionStatus.ONLINE,
+        # A state node is read that names a dead leader, or the topic is deleted before its first election.
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },
     PartitionStatus.ONLINE: {
+        # Another leader, or another ISR under the same one.
         PartitionMove.ELECT: PartitionStatus.ONLINE,
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },
     PartitionStatus.OFFLINE: {
         PartitionMove.ELECT: PartitionStatus.ONLINE,
+        # The state node changes while the partition has no leader; and a deletion makes this move in any state.
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
         PartitionMove.REMOVE: PartitionStatus.NON_EXISTENT,
     },
@@ -99,6 +102,7 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, dict[ReplicaMove, ReplicaStatus]] = {
         ReplicaMove.STOP: ReplicaStatus.OFFLINE,
     },
     ReplicaStatus.ONLINE: {
+        # Its role is sent again, as when the broker has reported a failed log directory.
         ReplicaMove.START: ReplicaStatus.ONLINE,
         ReplicaMove.STOP: ReplicaStatus.OFFLINE,
     },
@@ -108,10 +112,12 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, dict[ReplicaMove, ReplicaStatus]] = {
         ReplicaMove.BEGIN_DELETION: ReplicaStatus.DELETION_STARTED,
         ReplicaMove.REFUSE_DELETION: ReplicaStatus.DELETION_INELIGIBLE,
     },
+    # Only an answer, or the death of the broker, ends this: a role must not reach a log that is being deleted.
     ReplicaStatus.DELETION_STARTED: {
         ReplicaMove.CONFIRM_DELETION: ReplicaStatus.DELETION_SUCCESSFUL,
         ReplicaMove.REFUSE_DELETION: ReplicaStatus.DELETION_INELIGIBLE,
     },
+    # Its log is gone: it is not started again, though the topic's other replicas may still wait.
     ReplicaStatus.DELETION_SUCCESSFUL: {
         ReplicaMove.REMOVE: ReplicaStatus.NON_EXISTENT,
     },
@@ -126,10 +132,11 @@ Move = TypeVar("Move", bound=Enum)
 
 
 def after(table: Mapping[Status, Mapping[Move, Status]], status: Status, move: Move, *subject: object) -> Status:
-    """The status that `move` leads to; InvariantBroken when the table does not know the move.
+    """The status that `move` leads to; InvariantBroken if the table does not have the move.
 
-    `subject` are the words that name what moves, joined only for the error.
+    `subject` names the partition or replica in the error.
     """
+    # The words of the subject are joined only on failure, for this runs for every partition and replica.
     try:
         return table[status][move]
     except KeyError:
@@ -138,5 +145,5 @@ def after(table: Mapping[Status, Mapping[Move, Status]], status: Status, move: M
 
 
 def is_legal(table: Mapping[Status, Mapping[Move, Status]], status: Status, move: Move) -> bool:
-    """Whether the table knows this move: for decisions that concern only those who can make it."""
+    """Whether the table has this move: for decisions about those replicas only that can make it."""
     return move in table[status]

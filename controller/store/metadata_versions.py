@@ -1,15 +1,15 @@
-"""What the level of `inter.broker.protocol.version` fixes for the metadata store and the controller's requests: pure.
+"""What `inter.broker.protocol.version` fixes for the metadata store and the controller's requests: pure.
 
-Brokers of a cluster that is upgraded by and by run with the old level until all have the new software. So the level
-decides what is written for others to read, not what can be read (reference 0; all asked of a running Kafka 3.9.1).
+In a rolling upgrade the brokers run at the old level until all have the new software. So the level decides what is
+written for others to read, not what can be read (reference 0; each line was measured on a running Kafka 3.9.1).
 
 | Since | What |
 |---|---|
-| 2.7-IV0 | registrations are version 5 and tell features; /feature is enabled (before it says "disabled") |
-| 2.7-IV2 | leaders ask the controller for another ISR; before, they write the state node and leave a note |
-| 2.8-IV0 | topics have ids |
-| 3.0-IV0 | brokers ask the controller for producer ids; before, they claim them in the store |
-| 3.2-IV0 | an unclean leader is RECOVERING until it reports |
+| 2.7-IV0 | registrations are version 5 and list features; /feature is enabled (before, it is disabled) |
+| 2.7-IV2 | leaders send AlterPartition (KIP-497); before, they write the state node and a change notification |
+| 2.8-IV0 | topics have ids (KIP-516) |
+| 3.0-IV0 | brokers get producer ids from the controller (KIP-730); before, they claim them in the store |
+| 3.2-IV0 | a leader elected uncleanly is RECOVERING until it reports (KIP-704) |
 | 3.3-IV0 | /feature is version 2, without minimum levels |
 """
 
@@ -21,9 +21,9 @@ from barnabas.wire.apis import inter_broker_versions, level_reaches
 
 
 class Level(NamedTuple):
-    """One level."""
+    """One level of `inter.broker.protocol.version`; the table above explains the fields."""
 
-    versions: Mapping[int, int]  # of requests between brokers, by key
+    versions: Mapping[int, int]  # API key -> version of requests between brokers
     registration_version: int
     features_enabled: bool
     leaders_write_states: bool
@@ -34,7 +34,7 @@ class Level(NamedTuple):
 
 @lru_cache(maxsize=8)
 def level_of(inter_broker_protocol_version: str) -> Level:
-    """What this level means. ValueError when it cannot be read or is older than 2.0."""
+    """The meaning of a value of `inter.broker.protocol.version`. ValueError if it is malformed or older than 2.0."""
 
     def since(level: str) -> bool:
         return level_reaches(inter_broker_protocol_version, level)

@@ -1,4 +1,7 @@
-"""The JSON of a node with its types checked: whatever a writer has put there, or a ValueError that names the node."""
+"""The JSON of a node with its types checked. Any writer may have put anything there: a ValueError names the node.
+
+The methods of `Fields` take a key and return its value in the type that they are named after, or raise that ValueError.
+"""
 
 import json
 import re
@@ -8,22 +11,23 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_te
 
 Element = TypeVar("Element")
 
-LONG_DIGITS_MAX = 20  # of a long in decimal, with its sign
-INT32_MAX = (1 << 31) - 1  # ids, epochs and partition numbers are ints in every request
+LONG_DIGITS_MAX = 20  # characters of an int64 in decimal, with its sign
+INT32_MAX = (1 << 31) - 1  # ids, epochs and partition numbers are int32 in every request
 
 
 def to_json(value: dict[str, object]) -> bytes:
-    """As Apache Kafka writes it: compact, UTF-8."""
+    """JSON as Apache Kafka writes it: compact, UTF-8. UnicodeEncodeError (a ValueError) for a lone surrogate."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def is_int32(value: object) -> TypeGuard[int]:
-    """Whether a request can carry this number."""
+    """Whether this is a number that an int32 field of a request can carry."""
+    # Not isinstance: JSON's true and false are ints in Python.
     return type(value) is int and -INT32_MAX <= value <= INT32_MAX
 
 
 class Fields(NamedTuple):
-    """A JSON object of a node: its keys with their types checked."""
+    """A JSON object of a node, and the path of that node, which errors name."""
 
     value: dict[str, object]
     path: str
@@ -31,8 +35,10 @@ class Fields(NamedTuple):
     @classmethod
     def parse(cls, data: bytes | None, path: str) -> "Fields":
         try:
+            # Null data are refused like empty data: neither is JSON.
             value = json.loads(data or b"")
-            if b"\\u" in (data or b""):  # JSON can escape half a character, which no request could carry
+            # An escape can stand for a lone surrogate, which has no UTF-8 and so fits no request. Encoding finds it.
+            if b"\\u" in (data or b""):
                 to_json(value)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not JSON: {error}") from None
@@ -54,15 +60,16 @@ class Fields(NamedTuple):
         return value if is_int32(value) else self.wrong(key, "an integer")
 
     def long(self, key: str, default: int | None = None) -> int:
-        """A long, which Kafka writes as a string of digits."""
+        """An int64, which Kafka writes as a string of digits; a JSON number is accepted as well."""
         value = self.value.get(key, default)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             return int(value)
         return value if type(value) is int else self.wrong(key, "a number as a string")
 
     def own_long(self, key: str) -> int | None:
-        """A long at a key that Kafka does not know: anything else there is ignored."""
+        """An int64 at a key that is not Kafka's; None for anything else there, for other software may use the key."""
         value = self.value.get(key)
+        # The length first: `int` of very long digits raises, and takes its time.
         is_number = isinstance(value, str) and len(value) <= LONG_DIGITS_MAX and _NUMBER.fullmatch(value)
         return int(value) if is_number and isinstance(value, str) else None
 
@@ -85,6 +92,7 @@ class Fields(NamedTuple):
 
     def array(self, key: str, kind: type[Element], expected: str) -> list[Element]:
         value = self.value.get(key)
+        # Not isinstance, for the same reason as in `is_int32`.
         if not isinstance(value, list) or not all(type(each) is kind for each in value):
             self.wrong(key, expected)
         return value
@@ -97,7 +105,7 @@ class Fields(NamedTuple):
         return [Fields(each, self.path) for each in self.array(key, dict, "an array of objects")]
 
     def object(self, key: str) -> "Fields":
-        """An object; an absent one is empty."""
+        """An object; an absent one, and null, are empty."""
         value = self.value.get(key)
         value = {} if value is None else value
         return Fields(value, self.path) if isinstance(value, dict) else self.wrong(key, "an object")
@@ -117,8 +125,9 @@ class Fields(NamedTuple):
         return {name: fields.object(name) for name in fields.value}
 
     def replicas(self, key: str) -> dict[int, list[int]]:
-        """Broker ids of each partition, by partition number."""
+        """Broker ids of each partition, by partition index, ascending."""
         fields = self.object(key)
+        # Only canonical numbers: "01" and "1" would be two entries of one partition.
         if not all(_PARTITION_NUMBER.fullmatch(name) and is_int32(int(name)) for name in fields.value):
             self.wrong(key, "an object keyed by partition numbers")
         return {index: fields.integers(str(index)) for index in sorted(map(int, fields.value))}

@@ -1,10 +1,10 @@
-"""Where Kafka keeps what in ZooKeeper: the path of every node, and its JSON as a typed value (reference A.2-A.7).
+"""The layout of Kafka's nodes in ZooKeeper: the path of each, and its JSON as a typed value (reference A.2-A.7).
 
-Each value knows how to `encode` itself as Apache Kafka 3.9 writes it (compact UTF-8 JSON, Kafka's key order, times and
-producer ids as strings of digits) and to `decode` every version that Kafka reads. Decoding ignores unknown keys, for
-the other writer may be newer; anything malformed is a ValueError that names the node.
+`encode` gives what Apache Kafka 3.9 writes: compact UTF-8 JSON in Kafka's key order, with times and producer ids as
+strings of digits. `decode` reads every version that Kafka reads. It ignores unknown keys, for the other writer may be
+newer; malformed data raise a ValueError that names the node.
 
-What Kafka writes with null data (parents, deletion markers) has a path here and no value.
+Nodes that Kafka writes with null data (parents, deletion markers) have a path here and no value.
 """
 
 import base64
@@ -32,13 +32,14 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
-MIGRATION = "/migration"  # KRaft's; a controller that finds a KRaft epoch there must not act; never created here
+MIGRATION = "/migration"  # of a migration to KRaft, which is not supported: neither created nor read here
 ACL_CHANGES = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
 DELEGATION_TOKENS = "/delegation_token/tokens"
 DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
 
-# Created with null data by every broker at its start, "exists" ignored; parents stand before their children.
+# Every broker creates these at its start, in this order (parents first), and ignores NodeExists. With null data and not
+# b"": a Java controller would parse that in /latest_producer_id_block as JSON, and fail.
 PERSISTENT_PARENTS = (
     "/cluster",
     "/consumers",
@@ -60,8 +61,8 @@ PERSISTENT_PARENTS = (
     "/config/ips",
 )
 
-DEFAULT_ENTITY = "<default>"  # literal: a user really called so becomes %3Cdefault%3E
-SEQUENCE_DIGITS = 10
+DEFAULT_ENTITY = "<default>"  # literally so in the path: a user of this name is sanitized to %3Cdefault%3E
+SEQUENCE_DIGITS = 10  # of the number that ZooKeeper appends to a sequential node's name
 
 
 def broker(broker_id: int) -> str:
@@ -90,7 +91,7 @@ def partition_state(name: str, index: int) -> str:
 
 
 def delete_topic(name: str) -> str:
-    """Marks a topic for deletion."""
+    """The node that marks a topic for deletion."""
     return f"{DELETE_TOPICS}/{name}"
 
 
@@ -100,22 +101,22 @@ def config_entities(entity_type: str) -> str:
 
 
 def config_entity(entity_type: str, name: str) -> str:
-    """An entity's `ConfigEntity`; `name` is as it stands in the path (`sanitize` it for users and clients)."""
+    """An entity's `ConfigEntity`. `name` is the part of the path: users and clients are `sanitize`d before."""
     return f"{CONFIG}/{entity_type}/{name}"
 
 
 def user_client_config(user: str, client: str) -> str:
-    """The `ConfigEntity` of one client of one user, both names as they stand in the path."""
+    """The `ConfigEntity` of one client of one user; both names are `sanitize`d before."""
     return f"{CONFIG}/users/{user}/clients/{client}"
 
 
 def consumer_offset(group: str, topic_name: str, index: int) -> str:
-    """An offset as text, committed with OffsetCommit v0."""
+    """An offset as text. Only OffsetCommit and OffsetFetch version 0 use it."""
     return f"{CONSUMERS}/{group}/offsets/{topic_name}/{index}"
 
 
 def acl(resource_type: str, name: str, *, prefixed: bool = False) -> str:
-    """The rules on a resource; the type as in `Topic`, `TransactionalId`."""
+    """The ACLs of a resource; its type is written as `Topic`, `TransactionalId`."""
     return f"/kafka-acl-extended/prefixed/{resource_type}/{name}" if prefixed else f"/kafka-acl/{resource_type}/{name}"
 
 
@@ -124,7 +125,7 @@ def delegation_token(token_id: str) -> str:
     return f"{DELEGATION_TOKENS}/{token_id}"
 
 
-# Sequential nodes: create them with these paths and `sequential=True`.
+# Sequential nodes are created with these paths and `sequential=True`.
 CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
 ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
 LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
@@ -136,27 +137,33 @@ DELEGATION_TOKEN_CHANGE_PREFIX = f"{DELEGATION_TOKEN_CHANGES}/token_change_"
 def sequence_number(name: str) -> int:
     """The number at the end of a sequential node's name or path; ValueError when there is none."""
     digits = name[-SEQUENCE_DIGITS:]
+    # `isdigit` alone accepts other digits than 0 to 9, and `int` accepts signs and underscores.
     if len(digits) < SEQUENCE_DIGITS or not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{name}: not the name of a sequential node")
     return int(digits)
 
 
 def sanitize(name: str) -> str:
-    """A user's or client's name as one part of a path: Java's URL encoding, with %2A and %20 for '*' and ' '."""
+    """A user's or client's name as one part of a path, as Kafka's Sanitizer makes it.
+
+    That is Java's URL encoding, but with %2A for '*' and %20 for a space.
+    """
     from urllib.parse import quote
 
+    # "replace" makes '?' of a lone surrogate, as Java does. Unlike Java, `quote` leaves '~' as it is.
     return quote(name, safe="", errors="replace").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """What `sanitize` was given."""
+    """The reverse of `sanitize`."""
     from urllib.parse import unquote_plus
 
+    # Java's decoder takes '+' for a space, though Kafka's Sanitizer does not write it.
     return unquote_plus(name)
 
 
 def new_cluster_id(random_bytes: bytes) -> str:
-    """A cluster id, 22 characters of base64url, from 16 random bytes."""
+    """A cluster id, 22 characters of base64url without padding. ValueError unless there are 16 random bytes."""
     if len(random_bytes) != 16:
         raise ValueError(f"a cluster id is made of 16 random bytes, not {len(random_bytes)}")
     return base64.urlsafe_b64encode(random_bytes).rstrip(b"=").decode("ascii")
@@ -168,7 +175,8 @@ class ClusterId(NamedTuple):
     id: str
 
     def encode(self) -> bytes:
-        return to_json({"version": "1", "id": self.id})  # the version is a string here and nowhere else
+        # The version is a string in this node alone.
+        return to_json({"version": "1", "id": self.id})
 
     @classmethod
     def decode(cls, data: bytes | None, path: str = CLUSTER_ID) -> "ClusterId":
@@ -176,7 +184,7 @@ class ClusterId(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a listener of a broker can be reached."""
+    """The address of one listener of a broker."""
 
     listener: str
     host: str
@@ -199,24 +207,28 @@ _ENDPOINT = re.compile(r"(?P<listener>[^:/]+)://(?:\[(?P<bracketed>[^]]+)\]|(?P<
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """/brokers/ids/N. The broker epoch is the node's czxid. Versions 1 to 5 are read; version 4 has no features."""
+    """/brokers/ids/N. The broker epoch is the node's czxid.
+
+    Versions 1 to 5 are read; 4 and 5 are written, and 4 has no features.
+    """
 
     endpoints: tuple[Endpoint, ...]
-    security_protocols: Mapping[str, str]  # of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+    security_protocols: Mapping[str, str]  # listener -> PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
     timestamp_ms: int
     rack: str | None = None
     features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     jmx_port: int = -1
     version: int = 5
-    kept_since: int | None = None  # not Kafka's: the broker epoch since which the broker lost nothing (bounces.py)
+    kept_since: int | None = None  # not Kafka's: the broker epoch since which no data were lost (decide/bounces.py)
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """Where this listener can be reached, or None when the broker does not have it."""
+        """The address of this listener, or None if the broker does not have it."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
     def encode(self) -> bytes:
         plaintext = (each for each in self.endpoints if self.security_protocols.get(each.listener) == "PLAINTEXT")
-        first = next(plaintext, None)  # for readers so old that they know of no listeners
+        # `host` and `port` are for readers of version 1, which has no listeners.
+        first = next(plaintext, None)
         value: dict[str, object] = {
             "features": dict(self.features),
             "listener_security_protocol_map": dict(self.security_protocols),
@@ -230,8 +242,10 @@ class BrokerRegistration:
         }
         if self.version < 5:
             del value["features"]
+        # Kafka leaves the key out; it does not write null.
         if self.rack is None:
             del value["rack"]
+        # Kafka's readers ignore the key, as they do with every key that they do not use.
         if self.kept_since is not None:
             value["kept_since"] = str(self.kept_since)
         return to_json(value)
@@ -267,12 +281,16 @@ def _endpoints(fields: Fields) -> tuple[Endpoint, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """/brokers/topics/T: the replicas of every partition. Written as version 3; 1 and 2 lack what is optional."""
+    """/brokers/topics/T: the replicas of every partition. Written as version 3.
 
-    partitions: Mapping[int, Sequence[int]]
+    Version 2 has no topic id, version 1 has neither that nor `adding` and `removing`. As in Kafka, the version is not
+    read: each key but `partitions` is optional.
+    """
+
+    partitions: Mapping[int, Sequence[int]]  # partition index -> broker ids, the preferred leader first
     topic_id: bytes | None = None
-    adding: Mapping[int, Sequence[int]] = field(default_factory=dict)  # only partitions under reassignment
-    removing: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    adding: Mapping[int, Sequence[int]] = field(default_factory=dict)  # only partitions that are being reassigned
+    removing: Mapping[int, Sequence[int]] = field(default_factory=dict)  # likewise
 
     def encode(self) -> bytes:
         value: dict[str, object] = {"partitions": _keyed_by_text(self.partitions)}
@@ -300,14 +318,15 @@ RECOVERED, RECOVERING = 0, 1
 class PartitionState(NamedTuple):
     """/brokers/topics/T/partitions/P/state. The partition epoch is the node's version."""
 
-    leader: int  # NO_LEADER when none is alive
+    leader: int  # NO_LEADER when the partition has none
     leader_epoch: int
-    controller_epoch: int
+    controller_epoch: int  # of the last controller that wrote the state
     isr: tuple[int, ...]
-    leader_recovery_state: int = RECOVERED  # RECOVERING after an unclean election, until the leader reports back
+    leader_recovery_state: int = RECOVERED  # RECOVERING after an unclean election, until the leader reports (KIP-704)
 
     def encode(self) -> bytes:
         value: dict[str, object] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
+        # As in Kafka, an absent key means RECOVERED.
         if self.leader_recovery_state != RECOVERED:
             value["leader_recovery_state"] = self.leader_recovery_state
         return to_json(value | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})
@@ -315,6 +334,7 @@ class PartitionState(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "PartitionState":
         fields = Fields.parse(data, path)
+        # The next election writes this epoch plus one, and that must be an int32 as well.
         if not 0 <= fields.integer("leader_epoch") < INT32_MAX:
             fields.wrong("leader_epoch", "an epoch that another can follow")
         return cls(
@@ -327,7 +347,7 @@ class PartitionState(NamedTuple):
 
 
 class ControllerNode(NamedTuple):
-    """/controller: who won the election. Version 1 lacks the KRaft epoch."""
+    """/controller: the active controller. Written as version 2; version 1 has no KRaft epoch."""
 
     broker_id: int
     timestamp_ms: int
@@ -344,7 +364,7 @@ class ControllerNode(NamedTuple):
 
 
 class ControllerEpoch(NamedTuple):
-    """/controller_epoch: digits, no JSON. The node's version is the fencing token."""
+    """/controller_epoch: decimal digits, not JSON. The node's version is the fencing token."""
 
     epoch: int
 
@@ -359,7 +379,7 @@ class ControllerEpoch(NamedTuple):
 
 
 class ConfigEntity(NamedTuple):
-    """/config/<type>/<name>: overrides, all strings. A node with null data has none."""
+    """/config/<type>/<name>: the overrides of an entity; all values are strings."""
 
     config: Mapping[str, str]
 
@@ -368,16 +388,18 @@ class ConfigEntity(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "ConfigEntity":
+        # A parent of other entities, such as a user who has only clients, has null data and no overrides.
         if data is None:
             return cls({})
         fields = Fields.parse(data, path)
+        # Another version may mean something else, so none of it is applied.
         if fields.integer("version") != 1:
             fields.fail("this version of a configuration is not known")
         return cls(fields.strings(fields.required("config")))
 
 
 class ConfigChange(NamedTuple):
-    """/config/changes/config_change_N: which entity's configuration to read again, e.g. `topics/orders`."""
+    """/config/changes/config_change_N: the entity whose configuration changed, such as `topics/orders`."""
 
     entity_path: str
 
@@ -387,6 +409,7 @@ class ConfigChange(NamedTuple):
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> "ConfigChange":
         fields = Fields.parse(data, path)
+        # Kafka reads version 1 still, and writes version 2.
         match fields.integer("version"):
             case 1:
                 return cls(f"{fields.text('entity_type')}/{fields.text('entity_name')}")
@@ -402,12 +425,12 @@ class ConfigChange(NamedTuple):
 
     @property
     def entity_name(self) -> str:
-        """The rest of the path, as it stands there (`U/clients/C` for a client of a user)."""
+        """The rest of the path, still sanitized; `U/clients/C` for a client of a user."""
         return self.entity_path.partition("/")[2]
 
 
 class PartitionList(NamedTuple):
-    """/admin/preferred_replica_election and /isr_change_notification/isr_change_N: partitions to look at."""
+    """/admin/preferred_replica_election and /isr_change_notification/isr_change_N: the partitions concerned."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -422,7 +445,7 @@ class PartitionList(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """/admin/reassign_partitions: the replicas that partitions shall get."""
+    """/admin/reassign_partitions: the target replicas of each partition."""
 
     partitions: Mapping[TopicPartition, Sequence[int]]
 
@@ -440,7 +463,7 @@ class Reassignment(NamedTuple):
 
 
 class LogDirEvent(NamedTuple):
-    """/log_dir_event_notification/log_dir_event_N: a broker lost a log directory (event 1, the only one there is)."""
+    """/log_dir_event_notification/log_dir_event_N: a broker lost a log directory (event 1; Kafka has no other)."""
 
     broker_id: int
 
@@ -453,7 +476,7 @@ class LogDirEvent(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """/latest_producer_id_block: the last block given out, both ends included (reference E.5)."""
+    """/latest_producer_id_block: the last block that was allocated, both ends included (reference E.5)."""
 
     broker_id: int
     first: int

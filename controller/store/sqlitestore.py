@@ -3,21 +3,19 @@
 Theory of operation
 -------------------
 `_Tree` is the blocking half: the nodes in one table, and every rule of `store.py` as SQL. It runs in a worker thread,
-never in two at once, and knows neither tasks nor watches. `SqliteDatabase` is the half on the loop: it owns the tree,
-the sessions and their watches. `SqliteStore` is one session.
+never in two at once, and has neither tasks nor watches. `SqliteDatabase` is the half on the loop: it owns the tree, the
+sessions and their watches. `SqliteStore` is one session.
 
-Calls queue in the order in which they were made. The call whose turn it is takes the whole queue and carries it out in
-one visit to the thread and one transaction, so that many tasks share one sync (group commit) and many reads one thread
-hop. Within it each item of a batch is a savepoint. After the commit the watches of the reads are armed and those that
-the writes met are fired, in the order of the calls.
+Calls queue in the order in which they were made. The first call that gets the lock takes the whole queue and carries it
+out in one visit to the thread and one transaction: tasks share one sync (group commit), and reads one thread hop.
+Within the transaction each item of a batch is a savepoint. After the commit the watches of reads are set and those that
+writes triggered are fired, in the order of the calls.
 
-Durability: a file is in WAL mode with synchronous=FULL: an answered write survives a power cut, at the price of one
-sync a transaction. A full disk fails the transaction and nothing else; after any other error of the file the store
-stays unavailable, since a failed sync leaves unknown what the disk holds.
+Durability: the file is in WAL mode with synchronous=FULL. An answered write survives a power failure, at the cost of
+one sync for each transaction.
 
-A file belongs to one process: SQLite's exclusive locking mode keeps others out (and saves WAL its shared memory). So
-sessions end with their process, and opening deletes what ephemeral nodes an earlier one left. A session's id is the
-file's opening, counted, and a number within it: no owner is ever confused with an earlier one.
+A file belongs to one process: SQLite's exclusive locking mode keeps others out. So sessions end with their process, and
+opening the file deletes the ephemeral nodes that an earlier process left.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,10 +55,12 @@ if TYPE_CHECKING:
 
 IN_MEMORY = ":memory:"
 
-APPLICATION_ID = 0x4261726E  # "Barn", in the file's header, tells our files from other people's
+APPLICATION_ID = 0x4261726E  # "Barn", in the file's header: the file is ours
 SCHEMA_VERSION = 1
+# A session's id is the number of the file's opening times this, plus a number within the opening: no node is ever taken
+# for that of an earlier session.
 SESSIONS_OF_ONE_OPENING = 1 << 20
-STORE_MAX_BYTES = 1 << 30  # some million partitions; a runaway writer meets this before the logs' disk is full
+STORE_MAX_BYTES = 1 << 30  # some million partitions; stops a runaway writer before it fills the disk of the logs
 
 _SCHEMA = (
     """CREATE TABLE nodes (
@@ -90,9 +90,9 @@ WatchKey = tuple[str, str]  # "data" or "children", and a path
 
 
 async def open_sqlite_store(path: str, in_thread: InThread, now_ms: Callable[[], int]) -> "SqliteStore":
-    """One session of the store in this file (made when missing), or IN_MEMORY; closing it closes the file.
+    """One session of the store in this file, which is created if missing, or IN_MEMORY. Closing it closes the file.
 
-    StoreUnavailable when another process has it open, or it cannot be read or is no such file.
+    StoreUnavailable when another process has the file open, when it cannot be read, or when it is not such a store.
     """
     database = await open_sqlite_database(path, in_thread, now_ms)
     return SqliteStore(database, owns_database=True)
@@ -101,23 +101,24 @@ async def open_sqlite_store(path: str, in_thread: InThread, now_ms: Callable[[],
 async def open_sqlite_database(
     path: str, in_thread: InThread, now_ms: Callable[[], int], *, max_bytes: int = STORE_MAX_BYTES
 ) -> "SqliteDatabase":
-    """The store itself, for several sessions in one process; StoreUnavailable as above."""
-    with trio.CancelScope(shield=True):  # an open file must not be lost on the way home
+    """The store without a session, for several sessions in one process. StoreUnavailable as above."""
+    # Cancelled here, the file would stay open and locked, with nothing left to close it.
+    with trio.CancelScope(shield=True):
         tree = await in_thread(_Tree, path, max_bytes)
     return SqliteDatabase(tree, in_thread, now_ms)
 
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """One request on its way through the thread, which fills in what became of it."""
+    """One request to the thread, which fills in the outcome."""
 
     session_id: int
     work: "Callable[[_Tree], None]"
-    watch: tuple[WatchKey, Watch] | None = None  # armed when the work succeeds
+    watch: tuple[WatchKey, Watch] | None = None  # set if the work succeeds
     ends_session: bool = False
-    taken: bool = False
+    taken: bool = False  # out of the queue: cancelling its task does not withdraw it any more
     error: NodeError | SessionExpired | None = None
-    changed: list[WatchKey] = field(default_factory=list)
+    changed: list[WatchKey] = field(default_factory=list)  # whose watches must fire
     failure: str | None = "the call was not carried out"  # why nothing of it was written; None once it is committed
 
 
@@ -140,7 +141,7 @@ class SqliteStore(MetadataStore):
         return self._session_id
 
     def another_session(self) -> "SqliteStore":
-        """A further session of the same store, as another broker would have."""
+        """A further session of the same store, as another broker would have one."""
         return SqliteStore(self._database)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
@@ -159,6 +160,7 @@ class SqliteStore(MetadataStore):
         for item in items:
             for op in ops_of(item):
                 check_op(op)
+        # Bound now: `renew` may give this object another id before the thread carries the call out.
         session_id = self._session_id
         return await self._call(lambda tree: [tree.write(item, session_id) for item in items])
 
@@ -166,7 +168,7 @@ class SqliteStore(MetadataStore):
         self._on_expired.append(callback)
 
     async def expire(self) -> None:
-        """End the session as if its broker had not been heard of for too long (tests and simulations)."""
+        """End the session as ZooKeeper does when a broker is silent for too long (for tests)."""
         if self._database.is_over(self._session_id):
             return
         await self._database.end_session(self._session_id)
@@ -183,7 +185,8 @@ class SqliteStore(MetadataStore):
         if self._closed:
             return
         self._closed = True
-        with trio.CancelScope(shield=True):  # a session that cannot be ended any more would keep its nodes
+        # Cancelled here, the session would keep its ephemeral nodes, and could not be ended any more.
+        with trio.CancelScope(shield=True):
             try:
                 if not self._database.is_over(self._session_id):
                     await self._database.end_session(self._session_id)
@@ -206,17 +209,17 @@ class SqliteDatabase:
         self._tree = tree
         self._in_thread = in_thread
         self._now_ms = now_ms
-        self._turn = trio.Lock()
+        self._turn = trio.Lock()  # held while the thread is in the tree
         self._queue: list[_Call] = []
         self._next_session_id = tree.openings * SESSIONS_OF_ONE_OPENING + 1
-        self._watches: dict[int, dict[WatchKey, dict[Watch, None]]] = {}  # of each living session
+        self._watches: dict[int, dict[WatchKey, dict[Watch, None]]] = {}  # by session; has every live one
 
     def session(self) -> SqliteStore:
         """A new session."""
         return SqliteStore(self)
 
     def begin_session(self) -> int:
-        """The id of a session that begins now."""
+        """Begin a session; returns its id."""
         session_id = self._next_session_id
         self._next_session_id += 1
         self._watches[session_id] = {}
@@ -227,12 +230,13 @@ class SqliteDatabase:
         return session_id not in self._watches
 
     async def end_session(self, session_id: int) -> None:
-        """Delete the session's ephemeral nodes and forget its watches."""
+        """Delete the session's ephemeral nodes and drop its watches."""
         call = _Call(session_id, lambda tree: tree.end_session(session_id), ends_session=True)
         try:
             await self._perform(call)
+        # An earlier call in the queue has ended it.
         except SessionExpired:
-            return  # another call was faster
+            return
 
     async def close(self) -> None:
         """Close the file. Every later call raises StoreUnavailable; closing twice is allowed."""
@@ -247,7 +251,10 @@ class SqliteDatabase:
         key: WatchKey | None = None,
         watch: Watch | None = None,
     ) -> Answer:
-        """What `work` returns or raises, once it is committed. `watch` is armed for `key` when it returns."""
+        """What `work` returns or raises, once that is committed. `watch` is set for `key` if it returns.
+
+        SessionExpired; StoreUnavailable.
+        """
         answers: list[Answer] = []
         armed = (key, watch) if key is not None and watch is not None else None
         await self._perform(_Call(session_id, lambda tree: answers.append(work(tree)), armed))
@@ -257,10 +264,12 @@ class SqliteDatabase:
         self._queue.append(call)
         try:
             async with self._turn:
+                # Otherwise an earlier holder of the lock has carried it out together with its own.
                 if not call.taken:
                     await self._run_queue()
         finally:
-            if not call.taken:  # cancelled while it waited
+            # Cancelled while it waited for the lock.
+            if not call.taken:
                 self._queue.remove(call)
         if call.failure is not None:
             raise StoreUnavailable(self._tree.path, call.failure)
@@ -271,18 +280,21 @@ class SqliteDatabase:
         calls, self._queue = self._queue, []
         for call in calls:
             call.taken = True
-        with trio.CancelScope(shield=True):  # the others' calls are in there, too
+        # The calls of other tasks are among them, which must not be cancelled along with this one.
+        with trio.CancelScope(shield=True):
             failure = await self._in_thread(self._tree.run, calls, self._now_ms())
         due: list[Watch] = []
         for call in calls:
             call.failure = failure
             if failure is None:
                 self._settle(call, due)
+        # Only now: what a watch does must find all the calls settled.
         for watch in due:
             watch()
 
     def _settle(self, call: _Call, due: list[Watch]) -> None:
-        """Arm the watch of a committed call, and add to `due` those that its changes met."""
+        """Set the watch of a committed call, and move the watches that it triggered to `due`."""
+        # A watch fires once, so it is removed here; the watches of all sessions see the change.
         for key in call.changed:
             for watches in self._watches.values():
                 due.extend(watches.pop(key, ()))
@@ -296,22 +308,24 @@ class SqliteDatabase:
 
 
 class _Tree(Nodes):
-    """The nodes in SQLite. Every method blocks, and one thread at a time is inside.
+    """The nodes in SQLite. Every method blocks; one thread at a time may call them.
 
-    `run` is the only door to what is below it, where a refusal is a NodeError.
+    All but the constructor, `run` and `close` are called by the `work` of a call, inside `run`, and raise `NodeError`.
     """
 
     def __init__(self, path: str, max_bytes: int) -> None:
         import sqlite3
 
         self.path = path
-        self._final_failure: str | None = None
+        self._final_failure: str | None = None  # once set, the store stays unavailable
         self._ended: dict[int, None] = {}
-        self._ending: dict[int, None] = {}  # in the transaction that is running, as are the next two
+        # Of the transaction that is running.
+        self._ending: dict[int, None] = {}
         self._changed: list[WatchKey] = []
         self._now_ms = 0
         try:
-            # Waiting for a lock (timeout) is useless: its holder keeps it as long as it lives.
+            # No timeout: the holder of the lock keeps it until its process ends. Worker threads differ from call to
+            # call, hence no check of the thread.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._zxid, self.openings = self._open(max_bytes)
@@ -322,20 +336,24 @@ class _Tree(Nodes):
             raise StoreUnavailable(path, _explain(error)) from error
 
     def _open(self, max_bytes: int) -> tuple[int, int]:
-        """Lock the file, make or check its tables, end the sessions of earlier processes: (zxid, openings)."""
+        """Lock the file, create or check its tables, end the sessions of earlier processes: (zxid, openings)."""
         execute = self._connection.execute
+        # Exclusive before the first access in WAL mode: SQLite then does without its shared-memory file.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
+        # In one transaction: a crash leaves a file without tables, or one that is complete.
         execute("BEGIN IMMEDIATE")
         if execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in _SCHEMA:
                 execute(statement)
         self._check_kind()
+        # The end of the earlier sessions is a write transaction of its own, so it takes a zxid.
         execute("UPDATE counters SET zxid = zxid + 1, openings = openings + 1")
         execute("DELETE FROM nodes WHERE owner != 0")
         zxid, openings = execute("SELECT zxid, openings FROM counters").fetchone()
         execute("COMMIT")
+        # A write beyond the limit fails as on a full disk (SQLITE_FULL).
         (page_size,) = execute("PRAGMA page_size").fetchone()
         execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
         return zxid, openings
@@ -354,7 +372,7 @@ class _Tree(Nodes):
         self._connection.close()
 
     def run(self, calls: Sequence[_Call], now_ms: int) -> str | None:
-        """Carry out the calls in one transaction and commit it: None, or why nothing of it was written."""
+        """Carry out the calls in one transaction and commit it. None, or the reason why nothing of it was written."""
         import sqlite3
 
         if self._final_failure is not None:
@@ -363,12 +381,16 @@ class _Tree(Nodes):
         try:
             self._run_transaction(calls)
         except sqlite3.DatabaseError as error:
+            # Rolled back, the counter in the file too.
             self._zxid = zxid
             if not _is_of_the_file(error):
                 raise
+            # A full disk fails this transaction alone, and may have room later. After any other error it is unknown
+            # what the disk holds (a failed sync drops dirty pages), so nothing more is written.
             if _primary_code(error) != sqlite3.SQLITE_FULL:
                 self._final_failure = _explain(error)
             return _explain(error)
+        # Not before the commit: had it failed, the sessions would still own their nodes.
         self._ended.update(self._ending)
         return None
 
@@ -377,6 +399,7 @@ class _Tree(Nodes):
         try:
             for call in calls:
                 self._carry_out(call)
+            # Once for all writes of the transaction. Reads alone begin none, and so cost no sync.
             if self._zxid != zxid:
                 self._connection.execute("UPDATE counters SET zxid = ?", (self._zxid,))
             self._connection.commit()
@@ -385,6 +408,7 @@ class _Tree(Nodes):
                 self._connection.rollback()
 
     def _carry_out(self, call: _Call) -> None:
+        # Also if an earlier call of this transaction ends the session: calls are carried out in order.
         if call.session_id in self._ended or call.session_id in self._ending:
             call.error = SessionExpired(call.session_id)
             return
@@ -395,10 +419,11 @@ class _Tree(Nodes):
             call.error = error
 
     def _begin(self) -> None:
+        # At the first write, so that a visit without writes has no transaction.
         if not self._connection.in_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
 
-    # What calls do.
+    # Operations, for the `work` of calls.
 
     def get(self, path: str) -> tuple[bytes | None, Stat]:
         """A node's data and stat."""
@@ -419,7 +444,7 @@ class _Tree(Nodes):
         return [name for (name,) in rows]
 
     def write(self, item: Item, session_id: int) -> Outcome:
-        """Carry out one operation, or a sequence of them as a multi: one zxid, all or nothing."""
+        """Carry out an operation, or a sequence as a multi: all or nothing, and one zxid. The outcome as in `batch`."""
         ops = ops_of(item)
         too_large = refuse_large(ops)
         if too_large is not None:
@@ -431,19 +456,22 @@ class _Tree(Nodes):
         try:
             results = [self.apply(op, session_id) for op in ops]
         except NodeError as refusal:
+            # Undone as if it had not been tried: nodes, triggered watches and zxid.
             self._connection.execute("ROLLBACK TO item")
             self._connection.execute("RELEASE item")
             del self._changed[changed_before:]
             self._zxid -= 1
             return refusal
         self._connection.execute("RELEASE item")
+        # A multi's outcome is a list, also of one result.
         return results if ops is item else results[0]
 
     def end_session(self, session_id: int) -> None:
-        """Delete the ephemeral nodes of a session and let it do nothing more."""
+        """Delete the ephemeral nodes of a session; its later calls are refused (SessionExpired)."""
         self._begin()
         self._ending[session_id] = None
-        owned = "owner = ? AND owner != 0"  # the second half lets the index serve
+        # The second condition lets SQLite use the partial index, which has the same one.
+        owned = "owner = ? AND owner != 0"
         rows = self._connection.execute(f"SELECT parent, name FROM nodes WHERE {owned}", (session_id,)).fetchall()
         if rows:
             self._zxid += 1
@@ -469,6 +497,7 @@ class _Tree(Nodes):
         stat = Stat(0, self._zxid, self._zxid, session_id if op.ephemeral else 0, self._now_ms)
         row = (parent, name, op.data, stat.version, stat.czxid, stat.mzxid, stat.owner, stat.ctime_ms, 0)
         self._connection.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        # Never lowered: a sequential node must not get the number of one that was deleted.
         self._connection.execute(
             f"UPDATE nodes SET children_created = children_created + 1 WHERE {_THIS}", _split(parent)
         )
@@ -492,6 +521,7 @@ class _Tree(Nodes):
         self._deleted(parent, op.path)
 
     def _deleted(self, parent: str, path: str) -> None:
+        # As in ZooKeeper, a watch on a node's children fires when the node itself is deleted, too.
         self._changed += ("data", path), ("children", path), ("children", parent)
 
     def _select(self, columns: str, path: str) -> "sqlite3.Cursor":
@@ -499,7 +529,7 @@ class _Tree(Nodes):
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A path as (parent, name); the root's are empty."""
+    """A path as (parent, name). Both are empty for the root, so it is not listed as its own child."""
     parent, _, name = path.rpartition("/")
     return (parent or "/", name) if name or parent else ("", "")
 
@@ -509,15 +539,16 @@ def _join(parent: str, name: str) -> str:
 
 
 def _is_of_the_file(error: "sqlite3.DatabaseError") -> bool:
-    """Whether the outside world is to blame (I/O, space, damage), not our SQL or our use of the library."""
+    """Whether the cause is the file (I/O, space, damage) and not our SQL or our use of the library."""
     import sqlite3
 
+    # SQLITE_ERROR is SQLite's code for wrong SQL; damage is a plain DatabaseError, I/O an OperationalError.
     is_outside = isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
     return is_outside and _primary_code(error) != sqlite3.SQLITE_ERROR
 
 
 def _primary_code(error: "sqlite3.Error") -> int | None:
-    """SQLite's result code without its extension; None when Python's module raised the error on its own."""
+    """SQLite's result code without its extension; None when the error is of Python's module itself."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 

@@ -1,30 +1,30 @@
-"""The metadata store as the rest of the broker sees it: ZooKeeper's data model and nothing more (reference A.1).
+"""The interface of the metadata store: ZooKeeper's data model and nothing more (reference A.1).
 
 Theory of operation
 -------------------
-A tree of nodes, each with data (`None` and `b""` differ, as Java's null and empty array do), a version that counts its
-writes, and the zxids of the transactions that created it and last wrote it. Every write transaction takes the next
-zxid. A node is persistent, or ephemeral: it belongs to the session that created it, vanishes with it, and has no
-children. A sequential node gets a suffix of ten digits from its parent's counter, which counts the children ever
-created there.
+The store is a tree of nodes. A node has data (`None` and `b""` differ, as null and the empty array do in Java), a
+version that counts its writes, and the zxids of the transactions that created it and last wrote it. Every write
+transaction takes the next zxid. A node is persistent, or ephemeral: an ephemeral node belongs to the session that
+created it, is removed when that ends, and has no children. A sequential node gets a suffix of ten digits from its
+parent's counter, which counts the children ever created there.
 
 Writes are values (`Create`, `SetData`, `Delete`, `Check`), so a decision can be computed first and written afterwards.
-`multi` is all or nothing, `batch` is a pipeline: in order, each item with its own outcome, where an item is an
-operation or a sequence of them that is one multi. The controller fences a write by making it a multi that begins with
-a `Check` of /controller_epoch.
+`multi` is all or nothing. `batch` is a pipeline: its items are carried out in order, each with its own outcome; an item
+is an operation, or a sequence of operations that is one multi. The controller fences a write by making it a multi that
+begins with a `Check` of /controller_epoch.
 
-A watch fires once, on the loop, after the change is durable, and means only "read again": it carries no data, may come
-late, twice, or in another order than the changes, also without any change (a connection was lost), and nothing may be
-concluded from which of watch and result comes first. Reading again arms it again; read-then-watch is one step, so no
-change falls between them.
+A watch fires once, on the loop, after the change is durable, and means only "read again". It carries no data. It may
+come late, twice, in another order than the changes, or without a change (a connection was lost), and before or after
+the result of a write of one's own. Reading and setting the watch are one step, so no change is missed between them; the
+next read sets it again.
 
 A node's errors are values in `batch` and exceptions elsewhere. Two errors concern the store as a whole and are always
-raised: `SessionExpired` (ephemerals and watches are gone: resign, `renew`, register again) and `StoreUnavailable`.
+raised: `SessionExpired` (ephemeral nodes and watches are gone: resign, `renew`, register again) and `StoreUnavailable`.
 After either, a write may or may not have been applied.
 
-A store that is asked over a network may lose an answer and ask again: a write that was carried out is then refused
-(NodeExists, BadVersion, NoNode), or carried out twice where nothing forbids it. A writer must live with both: it
-reads again what he meant to write, or does not mind.
+Over a network an answer may be lost, and the request is then sent again: a write that was carried out is refused the
+second time (NodeExists, BadVersion, NoNode), or carried out twice if it has no condition. Each writer must allow for
+both: it reads the node again and compares it with what it meant to write, or its write may be repeated.
 """
 
 import re
@@ -34,8 +34,8 @@ from typing import Protocol, TypeVar, TypeVarTuple
 
 ANY_VERSION = -1
 
-# ZooKeeper drops a connection that sends a packet above jute.maxbuffer (1,048,575 bytes by default), so no store takes
-# an operation, or a multi, with more data than this. The rest is room for paths and framing.
+# ZooKeeper drops a connection that sends a packet above jute.maxbuffer (1,048,575 bytes by default), so every store
+# refuses an operation, or a multi, with more data than this. The rest is room for paths and framing.
 DATA_MAX_BYTES = 1_000_000
 
 Watch = Callable[[], None]
@@ -44,18 +44,19 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class InThread(Protocol):
-    """What a store runs its blocking functions with, off the loop."""
+    """Runs a blocking function in a worker thread, off the loop."""
 
     async def __call__(self, function: Callable[[*Arguments], Returned], /, *args: *Arguments) -> Returned: ...
 
 
-# Control characters, surrogates and the private and special areas that ZooKeeper refuses in a path.
+# The characters that ZooKeeper refuses in a path (PathUtils.validatePath): control characters, surrogates, the private
+# area and the specials. What is above U+FFFF is a pair of surrogates in Java, so it is refused as well.
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What the store knows of a node besides its data. `owner` is a session id, or 0 when the node is persistent."""
+    """A node's metadata. `owner` is the id of the session that an ephemeral node belongs to, 0 for a persistent one."""
 
     version: int
     czxid: int
@@ -66,7 +67,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; its parent must exist and be persistent. The outcome is `Created`."""
+    """Create a node; its parent must exist and be persistent. The outcome is `Created`."""
 
     path: str
     data: bytes | None = None
@@ -104,14 +105,14 @@ Op = Create | SetData | Delete | Check
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A new node: `path` has the suffix if it is sequential."""
+    """A new node. `path` includes the suffix of a sequential one."""
 
     path: str
     stat: Stat
 
 
 class StoreError(Exception):
-    """Anything the store refuses or cannot do."""
+    """The base of all errors of a store."""
 
 
 class NodeError(StoreError):
@@ -130,7 +131,8 @@ class NoNode(NodeError):
     reason = "no such node, or no parent"
 
 
-NoParent = NoNode  # ZooKeeper has one code for both
+# ZooKeeper has one code for both.
+NoParent = NoNode
 
 
 class NodeExists(NodeError):
@@ -140,7 +142,7 @@ class NodeExists(NodeError):
 
 
 class BadVersion(NodeError):
-    """The node was written by someone else since the version that was expected."""
+    """The node's version is not the expected one: another session has written it, or an earlier attempt of ours."""
 
     reason = "the node has another version"
 
@@ -188,34 +190,34 @@ class MetadataStore(Protocol):
     """One session of a store.
 
     Calls of several tasks are carried out in the order in which they were made. A cancelled call may or may not have
-    been applied. Every method may raise `SessionExpired` and `StoreUnavailable`; a path that no ZooKeeper would accept
+    been applied. Every method may raise `SessionExpired` and `StoreUnavailable`; a path that ZooKeeper would not accept
     raises ValueError.
     """
 
     @property
     def session_id(self) -> int:
-        """The owner of ephemeral nodes that this session creates; never 0, changes with `renew`."""
+        """The `owner` of the ephemeral nodes that this session creates. Never 0; another one after `renew`."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
-        """A node's data; `watch` fires when it is set or deleted. NoNode (then nothing is watched)."""
+        """A node's data; `watch` fires when it is set or deleted. NoNode (then no watch is set)."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """A node's stat, or None; `watch` fires when it is created, set or deleted."""
+        """A node's stat, or None; `watch` fires when the node is created, set or deleted."""
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """The names of a node's children, sorted; `watch` fires when one is created or deleted, or the node is.
 
-        NoNode (then nothing is watched).
+        NoNode (then no watch is set).
         """
         ...
 
     async def batch(self, items: Sequence[Item]) -> list[Outcome]:
-        """Carry out every item, in order; the outcome of a refused one is its `NodeError`, and the next goes on.
+        """Carry out every item, in order. The outcome of a refused one is its `NodeError`; the next is carried out.
 
-        One durable write for all of them where the store can do so.
+        One durable write for all of them, where the store can do so.
         """
         ...
 
@@ -224,17 +226,17 @@ class MetadataStore(Protocol):
         ...
 
     async def renew(self) -> None:
-        """After an expiry, begin a new session: new id, no watches, the same callbacks."""
+        """After an expiry, begin a new session: new id, no watches, the same callbacks. A live session is kept."""
         ...
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes vanish. Closing twice is allowed."""
+        """End the session, which removes its ephemeral nodes. Closing twice is allowed."""
         ...
 
-    # The rest is the same for every store.
+    # The rest is the same for every store. Single writes are multis, too, so every write takes one way.
 
     async def multi(self, ops: Sequence[Op]) -> list[Result]:
-        """Write all or nothing; raises the error of the first operation that is refused."""
+        """Write all or nothing; the results of the operations. Raises the `NodeError` of the first that is refused."""
         (outcome,) = await self.batch([ops])
         if isinstance(outcome, NodeError):
             raise outcome
@@ -244,7 +246,7 @@ class MetadataStore(Protocol):
     async def create(
         self, path: str, data: bytes | None = None, *, ephemeral: bool = False, sequential: bool = False
     ) -> Created:
-        """Make one node. NodeExists, NoParent, EphemeralParent, DataTooLarge."""
+        """Create one node. NodeExists, NoParent, EphemeralParent, DataTooLarge."""
         (result,) = await self.multi([Create(path, data, ephemeral, sequential)])
         assert isinstance(result, Created), result
         return result
@@ -261,7 +263,10 @@ class MetadataStore(Protocol):
 
 
 class Nodes(Protocol):
-    """A store's tree of nodes, which carries out one operation after another; what it refuses it raises."""
+    """A tree of nodes that carries out one operation after another; a refusal is raised as `NodeError`.
+
+    The embedded store has one.
+    """
 
     def stat(self, path: str) -> Stat | None: ...
     def create(self, op: Create, session_id: int) -> Created: ...
@@ -271,7 +276,7 @@ class Nodes(Protocol):
     # The rest is the same for every tree.
 
     def apply(self, op: Op, session_id: int) -> Result:
-        """Carry out one operation."""
+        """Carry out one operation; `session_id` owns the node that it creates, if that is ephemeral."""
         match op:
             case Create():
                 return self.create(op, session_id)
@@ -284,8 +289,9 @@ class Nodes(Protocol):
         return None
 
     def expect(self, path: str, version: int = ANY_VERSION) -> Stat:
-        """The stat of a node, which exists and has this version."""
+        """The stat of a node with this version. NoNode, BadVersion."""
         stat = self.stat(path)
+        # ANY_VERSION still demands that the node exists.
         if stat is None:
             raise NoNode(path)
         if version not in (ANY_VERSION, stat.version):
@@ -299,7 +305,7 @@ def ops_of(item: Item) -> Sequence[Op]:
 
 
 def check_path(path: str) -> None:
-    """ValueError unless ZooKeeper would accept this path, so that what one store takes, the other takes too."""
+    """ValueError unless ZooKeeper would accept this path: both stores accept the same ones."""
     if path == "/":
         return
     if not path.startswith("/") or path.endswith("/"):
@@ -311,9 +317,10 @@ def check_path(path: str) -> None:
 
 
 def check_op(op: Op) -> None:
-    """ValueError when no store could carry out this operation, whatever it holds."""
+    """ValueError for an operation that a store could never carry out, whatever nodes it holds."""
     if isinstance(op, Create) and op.sequential:
-        check_path(f"{op.path}0")  # the suffix may be a whole name: "/parent/" is allowed
+        # As ZooKeeper checks it, with the suffix, which may be the whole name: "/parent/" is allowed.
+        check_path(f"{op.path}0")
         return
     check_path(op.path)
     if op.path == "/" and isinstance(op, Create | Delete):
@@ -321,17 +328,21 @@ def check_op(op: Op) -> None:
 
 
 def refuse_large(ops: Sequence[Op]) -> DataTooLarge | None:
-    """The refusal of operations that together carry more than DATA_MAX_BYTES: one of them alone, or all of a multi."""
+    """The refusal of a multi, or of one operation, that carries more than DATA_MAX_BYTES; else None.
+
+    It names the last operation with data: which one is to blame cannot be said.
+    """
     writes = [op for op in ops if isinstance(op, Create | SetData) and op.data]
     size_bytes = sum(len(op.data or b"") for op in writes)
     return DataTooLarge(writes[-1].path) if size_bytes > DATA_MAX_BYTES else None
 
 
 def with_ancestors(paths: Iterable[str]) -> list[str]:
-    """These paths and all their ancestors but the root, each once and parents first: what to create for them."""
+    """These paths and all their ancestors but the root, each once and parents first, as they must be created."""
     found: dict[str, None] = {}
     for path in paths:
         parts = path.split("/")
+        # parts[0] is empty, so the shortest path has two parts.
         for length in range(2, len(parts) + 1):
             found["/".join(parts[:length])] = None
     return list(found)

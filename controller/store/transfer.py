@@ -1,11 +1,10 @@
-"""Carrying the persistent nodes of one metadata store into another: `barnabas store export | import`.
+"""Export and import of the persistent nodes of a metadata store: `barnabas store export`, `barnabas store import`.
 
-What makes a cluster is in persistent nodes: its id, topics and their partitions' states, configuration, ACLs. What
-belongs to living processes is ephemeral, and stays behind. So do notifications (sequential nodes under a few parents):
-they tell of changes that a broker which starts reads anyhow, and their numbers would meet those that the new store
-gives out. ZooKeeper's own nodes are left out.
+Persistent nodes hold all that makes a cluster: its id, topics and the states of their partitions, configuration, ACLs.
+Ephemeral nodes belong to running processes and are left out, and so are ZooKeeper's own nodes and the notifications
+(sequential nodes below a few parents).
 
-An export is JSON, one node a line, parents before children, sorted, so that two of them can be compared:
+An export is JSON, one node a line, parents before children, sorted, so that two exports can be compared:
 
     {"format": 1, "nodes": [
     {"path": "/brokers"},
@@ -14,11 +13,10 @@ An export is JSON, one node a line, parents before children, sorted, so that two
     {"path": "/controller_epoch", "text": "7"}
     ]}
 
-A node's data are under "json" where that gives back every byte, else under "text", else under "base64"; without any of
-them they are null, which is not the empty text. Of the versions only that of `/brokers/seqid` says something to the
-next broker: ids that were generated from it must not be generated again (reference A.2).
+A node's data are under "json" if every byte can be restored from that, else under "text", else under "base64". A node
+without any of these keys has null data, which is not the empty text. "version" is there only for `/brokers/seqid`.
 
-An import fills an empty store, and writes the cluster's id last: a broker does not start on half of one.
+An import fills an empty store.
 """
 
 import base64
@@ -34,6 +32,8 @@ from barnabas.controller.store.store import Create, NodeError, NoNode, Outcome, 
 FORMAT = 1
 ROOT = "/"
 ZOOKEEPER = "/zookeeper"
+# The children of these are not exported: a broker that starts reads everything, so it needs no notification of changes,
+# and their numbers would collide with those that the new store gives out, which counts from 0.
 NOTIFICATIONS = frozenset(
     {
         paths.CONFIG_CHANGES,
@@ -44,17 +44,19 @@ NOTIFICATIONS = frozenset(
         paths.DELEGATION_TOKEN_CHANGES,
     }
 )
+# Nodes whose version carries meaning: broker ids are generated from that of /brokers/seqid, and an id must not be
+# generated twice (reference A.2).
 COUNTED = frozenset({paths.BROKER_SEQUENCE})
-VERSION_MAX = 100_000  # of a counted node: it is reached again by as many writes
+VERSION_MAX = 100_000  # of a counted node; an import reaches the version by as many writes
 WRITES_AT_A_TIME = 500  # in one batch
 
 
 class ExportMalformed(ValueError):
-    """What should be an export is none; says where."""
+    """The text is not an export; the message says where it is wrong."""
 
 
 class StoreNotEmpty(StoreError):
-    """The store holds nodes already, and an import would mix two clusters."""
+    """The store already holds nodes: an import would mix two clusters."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"the metadata store is not empty: it holds /{', /'.join(names)}")
@@ -62,7 +64,7 @@ class StoreNotEmpty(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A persistent node. `version` is 0 where it says nothing."""
+    """A persistent node. `version` is 0 unless the node is in `COUNTED`."""
 
     path: str
     data: bytes | None
@@ -86,7 +88,10 @@ class Target(Protocol):
 
 
 async def read_nodes(store: Source) -> list[Node]:
-    """The persistent nodes, parents before children, sorted. Of a store in use: each as it was when it was read."""
+    """The persistent nodes, parents before children, sorted. StoreError.
+
+    There is no snapshot: if the store is in use, each node is as it was at the moment when it was read.
+    """
     found: list[Node] = []
     pending = [ROOT]
     while pending:
@@ -94,22 +99,27 @@ async def read_nodes(store: Source) -> list[Node]:
         try:
             if path != ROOT:
                 data, stat = await store.get(path)
+                # Ephemeral. Such a node has no children, so nothing below it is missed.
                 if stat.owner:
                     continue
                 found.append(Node(path, data, stat.version if path in COUNTED else 0))
             if path not in NOTIFICATIONS:
                 names = await store.children(path)
                 pending += [child for name in names if (child := f"{path.rstrip('/')}/{name}") != ZOOKEEPER]
+        # Deleted since its parent's children were listed.
         except NoNode:
-            continue  # deleted meanwhile
+            continue
+    # By parts: as whole strings "/a-b" would come between "/a" and its child "/a/c".
     return sorted(found, key=lambda node: node.path.split("/"))
 
 
 async def write_nodes(store: Target, nodes: Sequence[Node]) -> None:
-    """Fill an empty store. StoreNotEmpty; StoreError when something was refused, with the store half filled."""
+    """Fill an empty store. StoreNotEmpty; another StoreError leaves the store partly filled."""
     names = [name for name in await store.children(ROOT) if f"/{name}" != ZOOKEEPER]
     if names:
         raise StoreNotEmpty(names)
+    # The cluster id last and on its own: until it is there, a broker that has log directories of this cluster refuses
+    # to start on the store (IdentityConflict).
     await _write(store, list(_writes(node for node in nodes if node.path != paths.CLUSTER_ID)))
     await _write(store, list(_writes(node for node in nodes if node.path == paths.CLUSTER_ID)))
 
@@ -122,9 +132,10 @@ async def _write(store: Target, writes: Sequence[Create | SetData]) -> None:
 
 
 def _writes(nodes: Iterable[Node]) -> Iterator[Create | SetData]:
-    """What makes these nodes."""
+    """The operations that create these nodes."""
     for node in nodes:
         yield Create(node.path, node.data)
+        # A version cannot be set, only reached: each write adds one.
         for _ in range(node.version):
             yield SetData(node.path, node.data)
 
@@ -133,7 +144,7 @@ def _writes(nodes: Iterable[Node]) -> Iterator[Create | SetData]:
 
 
 def format_nodes(nodes: Sequence[Node]) -> str:
-    """The text of an export."""
+    """The text of an export of these nodes."""
     lines = ",\n".join(json.dumps(_encode(node), ensure_ascii=False) for node in nodes)
     return f'{{"format": {FORMAT}, "nodes": [\n{lines}\n]}}\n'
 
@@ -166,13 +177,14 @@ def _encode(node: Node) -> dict[str, object]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
+    # Only if the same bytes come back: another writer's spaces, escapes or repeated keys would be lost.
     if isinstance(value, dict) and _compact(value) == text:
         return {**encoded, "json": value}
     return {**encoded, "text": text}
 
 
 def _decode(encoded: object, number: int) -> Node:
-    """One node of an export."""
+    """One node of an export; `number` is its index, for errors. ExportMalformed."""
     where = f"node {number}"
     if not isinstance(encoded, dict) or not isinstance(encoded.get("path"), str):
         raise ExportMalformed(f'{where} has no "path"')

@@ -1,28 +1,24 @@
-"""One session with ZooKeeper (edge): kazoo's threads on one side, the loop on the other. `zkstore.py` is what uses it.
+"""One session with ZooKeeper (edge), between kazoo's threads and the loop. Used by `zkstore.py`.
 
 Theory of operation
 -------------------
-kazoo keeps the connection, pings, reconnects, and remembers watches, all in threads of its own. A request is handed to
-it here on the loop, which takes no time; what becomes of it comes home by `TrioToken.run_sync_soon`, and so do changes
-of the connection's state and watches. (kazoo's own result, with its lock and its thread for completions, would cost as
-much again as the rest, so it is given ours.) Whatever a session knows, it changes on the loop alone, but for the number
-of the connection, which is counted where kazoo says that one is lost.
+kazoo keeps the connection, pings, reconnects, and remembers watches, all in threads of its own. The loop puts a request
+into kazoo's queue, which does not block. The outcome comes back by `TrioToken.run_sync_soon`, and so do watches and
+changes of the connection's state. A session's attributes are changed on the loop only, except `_connections_lost`.
 
-*Order.* Calls wait in one queue, and at most as many of them are with kazoo as `zookeeper.max.in.flight.requests` says.
-ZooKeeper carries out what one connection sends in the order of sending.
+*Order.* Calls wait in one queue, and at most `zookeeper.max.in.flight.requests` of them are with kazoo. ZooKeeper
+carries out the requests of one connection in the order of sending.
 
-*A connection is lost* (SUSPENDED; the session lives). kazoo fails everything that it was given and had no answer for.
-Those calls go back to the head of the queue, in their order, and are sent again over the next connection, however long
-that takes: what ZooKeeper's own client for Java does for Kafka. So a write may be carried out twice; a conditional one
-is then refused the second time, and its caller, who reads again and finds what it meant to write, sees that it was the
-first one (reference A.1). A call that reached kazoo after the loss, because the loop had not heard of it yet, would
-overtake those: it is not sent but comes back with the others, at the price of one more connection.
+*A connection is lost* (SUSPENDED; the session lives). kazoo fails every request that it has no answer for. These calls
+go back to the head of the queue, in their order, and are sent again over the next connection, however long that takes,
+as Kafka's ZooKeeperClient does. So a write may be carried out twice; a conditional one is then refused the second time,
+and its caller must read the node to see whether its own first attempt succeeded (reference A.1).
 
-kazoo does not set watches again on the next connection, whatever is said of it: it fires all of them at the loss. That
-is what a watch means here, "read again", and the read waits for the next connection and sets it again.
+kazoo does not set watches again on the next connection: it fires all of them at the loss. That fits, as a watch means
+only "read again"; the read waits for the next connection and sets the watch again.
 
-*The session is over* (LOST: expired, closed, refused). Every call ends so, and kazoo is stopped before it
-begins a session by itself; one object of this file is one session.
+*The session is over* (LOST: expired, closed, refused). All calls raise `SessionExpired`, and kazoo is stopped, as it
+would begin another session by itself. One `Session` is one session.
 """
 
 import logging
@@ -62,7 +58,7 @@ from barnabas.controller.store.store import (
     Watch,
 )
 
-# ZooKeeper's codes for what may be wrong with a node.
+# ZooKeeper's codes of errors that concern one node. Any other code is raised as StoreUnavailable.
 _REFUSALS: dict[int, type[NodeError]] = {
     -101: NoNode,
     -103: BadVersion,
@@ -71,26 +67,28 @@ _REFUSALS: dict[int, type[NodeError]] = {
     -111: NotEmpty,
 }
 
-IN_FLIGHT_MAX = 200  # each wakes kazoo by a byte in a socket pair, whose buffer holds some 270
-CLOSE_SECONDS = 5.0  # kazoo cannot be interrupted while it connects; then its thread is left to end by itself
+# Each request wakes kazoo by one byte in a socket pair, whose buffer holds some 270 of them (see `_Bell`).
+IN_FLIGHT_MAX = 200
+CLOSE_SECONDS = 5.0  # kazoo cannot be interrupted while it connects; after this its thread is left to end by itself
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 1.0
-CONNECTIONS_TRIED_IN_A_SESSION = 3  # to each server
+CONNECTIONS_TRIED_IN_A_SESSION = 3  # to each server, so that one without an answer does not use up the session
 CONNECT_MIN_SECONDS = 0.25
 
-EPHEMERAL, SEQUENTIAL = 1, 2  # of a create's flags
-ROLLED_BACK, RUNTIME_INCONSISTENCY = 0, -2  # of a multi's operations before and after the one that was refused
+EPHEMERAL, SEQUENTIAL = 1, 2  # flags of a create
+# The codes of a refused multi's other operations: those before the one that was refused, and those after it.
+ROLLED_BACK, RUNTIME_INCONSISTENCY = 0, -2
 
 Arguments = TypeVarTuple("Arguments")
 Serialize = Callable[[], bytes | bytearray]
 
 logger = logging.getLogger(__name__)
 kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-kazoo_logger.setLevel(logging.ERROR)  # it logs every attempt to connect; what matters is logged here
+kazoo_logger.setLevel(logging.ERROR)  # kazoo logs every attempt to connect; this file logs the changes of state
 
 
 class Request(Protocol):
-    """What kazoo sends: its own requests, and `Multi`."""
+    """A request that kazoo can send: one of its own, or a `Multi`."""
 
     type: int
     serialize: Serialize
@@ -98,7 +96,7 @@ class Request(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why ZooKeeper did not carry out a request. `index` is the operation of a multi that is to blame."""
+    """ZooKeeper's error for a request. `index` is that of the operation of a multi that failed."""
 
     code: int
     why: str
@@ -107,15 +105,15 @@ class Refusal:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """One request and what became of it."""
+    """One request, and its answer when there is one."""
 
     request: Request
-    serialize: Serialize  # as the request itself does it
-    settled: trio.Event = field(default_factory=trio.Event)
+    serialize: Serialize  # the request's own method, which `_send` replaces on the request
+    settled: trio.Event = field(default_factory=trio.Event)  # it has an answer, or the session is over
     answer: object = None
     has_answer: bool = False
-    is_wanted: bool = True  # a caller waits for it
-    connection: int = -1  # over which it was sent
+    is_wanted: bool = True  # a caller still waits for the answer
+    connection: int = -1  # the number of the connection that it was sent over
 
     def settle(self, answer: object) -> None:
         self.answer, self.has_answer = answer, True
@@ -123,18 +121,19 @@ class Call:
 
 
 class Session:
-    """One session: begun once, and over once. Paths are below `root`, the chroot."""
+    """One session: it begins once and ends once. Paths are below `root`, the chroot ("": none)."""
 
     def __init__(
         self, hosts: str, root: str, session_timeout_ms: int, max_in_flight: int, on_over: Callable[["Session"], None]
     ) -> None:
-        """Begin to connect. ValueError when `hosts` makes no sense."""
-        self.id = 0
+        """Start to connect. ValueError when `hosts` is malformed. `on_over` is called if the session ends by itself."""
+        self.id = 0  # until it has begun
         self.root = root
         self.is_over = False
         self._hosts = hosts
         self._max_in_flight = min(max_in_flight, IN_FLIGHT_MAX)
         self._on_over = on_over
+        # Without a limit of attempts: the caller limits the wait for the first connection, ZooKeeper the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
@@ -145,17 +144,18 @@ class Session:
         )
         self._client.add_listener(self._state_changed)
         self._token = trio.lowlevel.current_trio_token()
-        self._connections_lost = 0  # counted by kazoo's thread
-        self._connection = 0  # the one that the loop believes in
+        # Connections are numbered by how many were lost before. kazoo's thread counts, and the loop follows later.
+        self._connections_lost = 0
+        self._connection = 0
         self._is_connected = False
         self._connected_once = trio.Event()
         self._waiting: deque[Call] = deque()
-        self._in_flight: dict[Call, None] = {}
-        self._unanswered: list[Call] = []  # of the connection that was lost, in their order
+        self._in_flight: dict[Call, None] = {}  # in the order of sending
+        self._unanswered: list[Call] = []  # failed with the connection that was lost, in the order of sending
         self._stopped = trio.Event()
-        self._client.start_async()  # its threads
+        self._client.start_async()  # starts kazoo's threads
 
-    # -- what a store asks; nothing is checked here
+    # -- operations of the store; `zkstore.py` has checked their arguments
 
     async def get(self, path: str, watch: Watch | None) -> tuple[bytes | None, Stat]:
         """A node's data."""
@@ -176,7 +176,7 @@ class Session:
         return names
 
     async def write(self, multis: Sequence[Sequence[Op]]) -> list[list[Result] | NodeError]:
-        """Carry out each of them, in order; what becomes of each."""
+        """Carry out the multis in order; the outcome of each."""
         answers = await self._perform([Multi(ops, self.root) for ops in multis])
         outcomes = [self._outcome(ops, answer) for ops, answer in zip(multis, answers, strict=True)]
         for outcome in outcomes:
@@ -185,14 +185,17 @@ class Session:
         return outcomes
 
     async def _told(self, result: Result) -> Result:
-        """A result with its stat, which ZooKeeper 3.8.0 (Debian's) leaves out where a multi creates a node."""
+        """The result with a stat, which ZooKeeper 3.8.0 (Debian's) leaves out when a multi creates a node."""
         if not isinstance(result, Created) or result.stat is not UNTOLD:
             return result
+        # One more read. If the node has been deleted since, the placeholder stays.
         return Created(result.path, await self.exists(result.path, None) or UNTOLD)
 
     def _outcome(self, ops: Sequence[Op], answer: object) -> list[Result] | NodeError:
+        # The refusal of an operation is the only element of a list, as kazoo iterates over the answer of every multi.
         if isinstance(answer, list) and answer and isinstance(answer[0], Refusal):
-            (answer,) = answer  # kazoo wants a list from every multi
+            (answer,) = answer
+        # The refusal of the request as a whole comes without a list; it counts as that of the first operation.
         if isinstance(answer, Refusal):
             error = self._error(ops[answer.index].path if ops else "/", answer)
             if isinstance(error, NodeError):
@@ -212,11 +215,11 @@ class Session:
         return StoreUnavailable(self._hosts, f"{path}: {refusal.why}") if kind is None else kind(path)
 
     async def connected(self) -> None:
-        """Wait until the session has begun, or is over."""
+        """Wait until the session has begun or is over."""
         await self._connected_once.wait()
 
     def end(self) -> None:
-        """Give up every call, and stop kazoo in a thread: that waits for its threads."""
+        """End the session: give up every call, and stop kazoo."""
         if self.is_over:
             return
         self.is_over = True
@@ -225,20 +228,22 @@ class Session:
         self._in_flight.clear()
         self._unanswered.clear()
         self._waiting.clear()
+        # Settled without an answer: `_perform` raises SessionExpired.
         for call in calls:
             call.settled.set()
         self._connected_once.set()
+        # In a thread of its own, as stopping waits for kazoo's threads, and kazoo for the server.
         self._client.handler.spawn(self._stop)
 
     async def stopped(self) -> None:
-        """Wait until ZooKeeper knows that the session ended, or cannot be reached."""
+        """Wait until kazoo has closed the session at the server, but at most `CLOSE_SECONDS`."""
         with trio.move_on_after(CLOSE_SECONDS):
             await self._stopped.wait()
 
     # -- on the loop
 
     async def _perform(self, requests: Sequence[Request]) -> list[object]:
-        """The answers, in order; what was refused is a `Refusal`. SessionExpired."""
+        """The answers, in order; that of a refused request is a `Refusal`. SessionExpired."""
         if self.is_over:
             raise SessionExpired(self.id)
         calls = [Call(request, request.serialize) for request in requests]
@@ -248,6 +253,7 @@ class Session:
             for call in calls:
                 await call.settled.wait()
         finally:
+            # If the caller was cancelled, its calls that were not sent yet never will be.
             for call in calls:
                 call.is_wanted = False
         if not all(call.has_answer for call in calls):
@@ -255,14 +261,15 @@ class Session:
         return [call.answer for call in calls]
 
     def _watcher(self, watch: Watch | None) -> "_Watcher | None":
-        """What kazoo calls instead of `watch`; equal for equal watches, which it then keeps once."""
+        """What kazoo calls instead of `watch`. Equal for equal watches: kazoo keeps them in a set, so each once."""
         return None if watch is None else _Watcher(self, watch)
 
     def _send(self) -> None:
-        """Hand as much to kazoo as may be on its way."""
+        """Give kazoo as many calls as may be in flight."""
+        # Calls of a lost connection go first, and not all of their failures have arrived.
         oldest = next(iter(self._in_flight), None)
         if self._unanswered or (oldest is not None and oldest.connection != self._connection):
-            return  # they come first, and are still on their way home
+            return
         while self._is_connected and self._waiting and len(self._in_flight) < self._max_in_flight:
             call = self._waiting.popleft()
             if not call.is_wanted:
@@ -273,16 +280,20 @@ class Session:
             self._client._call(call.request, _Completion(self, call))
 
     def _settle(self, call: Call, answer: object, failure: Exception | None) -> None:
+        # `end` has settled every call.
         if self.is_over:
             return
         del self._in_flight[call]
-        if isinstance(failure, SessionExpiredError):  # before kazoo says it of the session
+        # A call may fail by the expiry before kazoo reports it as a change of state. `_finish` gives up the call, too.
+        if isinstance(failure, SessionExpiredError):
             self._unanswered.append(call)
             self._finish("it expired")
             return
         if isinstance(failure, ConnectionLoss):
-            self._is_connected = False  # what is sent now would be failed at once, again and again, until kazoo says so
+            # kazoo fails its requests before it reports SUSPENDED: what is sent in between would only fail again.
+            self._is_connected = False
             self._unanswered.append(call)
+            # All together when the last has failed: one by one they would be in reverse order.
             if not self._in_flight:
                 self._waiting.extendleft(reversed(self._unanswered))
                 self._unanswered.clear()
@@ -293,6 +304,7 @@ class Session:
         self._send()
 
     def _begin(self, session_id: int, connection: int) -> None:
+        # kazoo may have begun another session before it was stopped.
         if self.is_over:
             return
         again = self._connected_once.is_set()
@@ -313,6 +325,7 @@ class Session:
             self._on_over(self)
 
     def _fire(self, watch: Watch) -> None:
+        # kazoo fires all watches at the end of a session; the store's callbacks report that.
         if not self.is_over:
             watch()
 
@@ -321,20 +334,24 @@ class Session:
     def _tell(self, function: Callable[[*Arguments], object], *args: *Arguments) -> None:
         try:
             self._token.run_sync_soon(function, *args)
+        # The loop has ended and all callers with it; kazoo's threads may end later.
         except trio.RunFinishedError:
-            return  # no caller is left
+            return
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._tell(self._begin, self._client.client_id[0], self._connections_lost)
         elif state == KazooState.SUSPENDED:
+            # Counted here and not on the loop, so that `_serialize` sees it before kazoo connects again.
             self._connections_lost += 1
             self._tell(self._suspend, self._connections_lost)
         else:
             self._tell(self._finish, _ENDS.get(self._client.client_state, "the connection was closed"))
 
     def _serialize(self, serialize: Serialize, connection: int) -> bytes | bytearray:
-        """kazoo is about to send a request: over the connection that it was meant for, or not at all."""
+        """The bytes of a request, which kazoo is about to send. ConnectionDropped if its connection was lost."""
+        # The loop gave it to kazoo after the loss, of which it had not heard yet. The request would overtake those that
+        # failed. The error makes kazoo drop the new connection and fail the request like the others.
         if connection != self._connections_lost:
             raise ConnectionDropped("a call came after the connection was lost")
         return serialize()
@@ -350,7 +367,10 @@ _ENDS = {KeeperState.EXPIRED_SESSION: "it expired", KeeperState.AUTH_FAILED: "Zo
 
 @dataclass(frozen=True, slots=True)
 class _Completion:
-    """What kazoo takes for one of its results; called in the thread that keeps the connection."""
+    """Stands in for kazoo's result object; called in the thread that keeps the connection.
+
+    kazoo's own, with its lock and its thread for completions, would double the cost of a request.
+    """
 
     session: Session
     call: Call
@@ -372,18 +392,17 @@ class _Watcher:
 
 
 def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHandler:
-    """kazoo's handler of threads, but for three things.
+    """kazoo's handler of threads with another `select`, shorter timeouts, and a socket pair that never blocks the loop.
 
-    Its `select` makes and closes a selector each time, a third of what a request costs. It lets one server that does
-    not answer have as long to take a connection, and again to greet, as the session lasts, which then is over before
-    another is tried: ZooKeeper never greets whom it takes while it is starting. And the byte that wakes its thread
-    would stop the loop when that thread, busy connecting, has left too many unread.
+    `session_seconds` is the timeout of the session, `host_count` the number of servers.
     """
     handler = SequentialThreadingHandler()
     handler.create_socket_pair = _socket_pair
+    # With kazoo's own timeouts one server that does not answer would use up the session before another is tried. A
+    # ZooKeeper that is starting is such a server: it accepts connections, but never greets on them.
     connect_seconds = max(session_seconds / CONNECTIONS_TRIED_IN_A_SESSION / host_count, CONNECT_MIN_SECONDS)
     create_connection = handler.create_connection
-    silent: list[socket.socket] = []  # the connection that nothing has come from yet
+    silent: list[socket.socket] = []  # the connection that has not been greeted yet
 
     def create_connection_in_time(*args: object, timeout: float, **options: object) -> socket.socket:
         connection: socket.socket = create_connection(*args, timeout=min(timeout, connect_seconds), **options)
@@ -396,6 +415,7 @@ def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHand
         others: Sequence[socket.socket],
         timeout: float | None = None,
     ) -> Ready:
+        # Only while kazoo waits for the greeting, which it reads from this socket alone.
         if not silent or silent != list(readers):
             return _select(readers, writers, others, timeout)
         ready = _select(readers, writers, others, connect_seconds if timeout is None else min(timeout, connect_seconds))
@@ -409,7 +429,10 @@ def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHand
 
 
 class _Bell:
-    """The writing end of kazoo's socket pair; what is full rings already."""
+    """The writing end of kazoo's socket pair, which wakes kazoo's thread: one byte for each request.
+
+    kazoo's own would block the loop while that thread, busy connecting, leaves too many bytes unread.
+    """
 
     def __init__(self, writer: socket.socket) -> None:
         writer.setblocking(False)
@@ -419,6 +442,7 @@ class _Bell:
     def send(self, data: bytes) -> int:
         try:
             return self._writer.send(data)
+        # The buffer is full of unread bytes. One may be dropped: there are fewer requests (IN_FLIGHT_MAX) than bytes.
         except BlockingIOError:
             return len(data)
 
@@ -437,7 +461,8 @@ def _select(
     _: Sequence[socket.socket],
     timeout: float | None = None,
 ) -> Ready:
-    """As select.select, for any number of descriptors."""
+    """As select.select, but without its limit of 1024 for descriptors. `timeout` in seconds; None waits for ever."""
+    # kazoo's own makes and closes a selector at each call, which is a third of the cost of a request.
     poll = select.poll()
     for each in readers:
         poll.register(each, select.POLLIN)
@@ -455,10 +480,10 @@ def _select(
 
 
 class Multi:
-    """A transaction, answered by the results of its operations, or by a `Refusal` of one.
+    """A multi, answered by the results of its operations, or by the `Refusal` of one.
 
-    kazoo's own takes no null data, and its creates tell no stat: here they are requests of the kind "create2". Some
-    servers (3.8.0) answer those inside a multi as if they were of the old kind: without a stat.
+    kazoo's own Transaction takes no null data, and its creates return no stat. Here they are "create2" requests, which
+    some servers (3.8.0) answer inside a multi as if they were "create": without a stat.
     """
 
     type = serialization.Transaction.type
@@ -469,7 +494,7 @@ class Multi:
         self._root_length = len(root)
 
     def deserialize(self, data: bytes, offset: int) -> "list[Result | Refusal]":
-        """What ZooKeeper answered: a result for each operation, or nothing but the refusal of one."""
+        """ZooKeeper's answer: a result for each operation, or a list with the refusal of one as its only element."""
         results: list[Result | Refusal] = []
         header, offset = serialization.MultiHeader.deserialize(data, offset)
         while not header.done:
@@ -486,6 +511,7 @@ class Multi:
             elif header.type == _ERROR:
                 (code,) = serialization.int_struct.unpack_from(data, offset)
                 offset += serialization.int_struct.size
+                # A refused multi has an error for each operation; only one of them is the reason.
                 if code not in (ROLLED_BACK, RUNTIME_INCONSISTENCY):
                     return [Refusal(code, f"ZooKeeper's code {code}", len(results))]
             results.append(result)
@@ -493,8 +519,10 @@ class Multi:
         return results
 
 
-UNTOLD = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)  # of a node that is gone before it could be read
-_ERROR = -1  # the kind of a result that is an error's code
+# The placeholder for a stat that ZooKeeper did not send; compared by identity. It stays in the result only if the node
+# was deleted before its stat could be read.
+UNTOLD = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)
+_ERROR = -1  # the type of a result that is an error code
 
 
 def _serialize_multi(requests: Sequence[Request]) -> bytes:
@@ -520,12 +548,12 @@ def _request_of(op: Op, root: str) -> Request:
 
 
 def below(root: str, path: str) -> str:
-    """This path as ZooKeeper knows it, below the chroot ("": there is none)."""
+    """The path in ZooKeeper, with the chroot `root` ("": none) before it."""
     return root + path if path != "/" else root or path
 
 
 def stat_of(found: ZnodeStat) -> Stat:
-    """kazoo's stat as ours."""
+    """Our stat from kazoo's."""
     return Stat(found.version, found.czxid, found.mzxid, found.ephemeralOwner, found.ctime)
 
 

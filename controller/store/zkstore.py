@@ -1,14 +1,12 @@
-"""ZooKeeper as the metadata store of a cluster (edge): a session of `zkclient.py` below the chroot.
+"""ZooKeeper as the metadata store of a cluster (edge): sessions of `zkclient.py`, below the chroot.
 
-What is asked for is checked here, in ZooKeeper's stead, so that both stores refuse the same; every write is a multi,
-also a single one, and a batch is as many of them in a pipeline, each with its own outcome. A call waits as long as the
-connection is away and the session lives: reads and writes are asked again on the next one (`zkclient.py` says what that
-means for writes). `answer_seconds` limits it, for those who would rather give up.
+Paths and sizes are checked here, before ZooKeeper, so that both stores refuse the same. Every write is a multi, also a
+single one; a batch is a pipeline of multis. A call waits while the connection is lost and the session lives: reads and
+writes are sent again over the next connection (`zkclient.py` says what that means for writes). `answer_seconds` limits
+the wait.
 
-When the session is over, everything is refused (`SessionExpired`) until `renew`, which begins another one: as the
-embedded store does it, and not behind the callers' backs, for they have ephemeral nodes to make again.
-
-kazoo is imported when a session begins: a broker without ZooKeeper does not pay for it.
+After the end of a session every call raises `SessionExpired` until `renew` begins another one, as in the embedded
+store: callers have ephemeral nodes to create again, so the change must not be hidden from them.
 """
 
 import math
@@ -44,7 +42,7 @@ Answer = TypeVar("Answer")
 
 
 class ZooKeeperConfig(NamedTuple):
-    """How ZooKeeper is reached: `zookeeper.connect` and its like. Times in milliseconds."""
+    """The `zookeeper.*` properties of the same names. Times in milliseconds."""
 
     connect: str  # host:port,host:port/chroot
     session_timeout_ms: int = 18_000
@@ -55,13 +53,15 @@ class ZooKeeperConfig(NamedTuple):
 async def open_zookeeper_store(
     config: ZooKeeperConfig, in_thread: InThread, *, make_chroot: bool = False, answer_seconds: float = math.inf
 ) -> "ZooKeeperStore":
-    """One session with the servers of `config.connect`.
+    """A store with one session with the servers of `config.connect`.
 
-    StoreUnavailable when they cannot be reached in time, or when there is no such chroot and none is to be made.
+    `make_chroot` creates the chroot if it is missing. `answer_seconds` limits each call. StoreUnavailable when no
+    server accepts a session in time, or when the chroot is missing and not to be created.
     """
     store = ZooKeeperStore(config, in_thread, answer_seconds)
     try:
         await store.open(make_chroot=make_chroot)
+    # Also when cancelled: kazoo's threads would go on without the store.
     except BaseException:
         with trio.CancelScope(shield=True):
             await store.close()
@@ -70,7 +70,7 @@ async def open_zookeeper_store(
 
 
 class ZooKeeperStore(MetadataStore):
-    """One session after another with a ZooKeeper."""
+    """A sequence of sessions with ZooKeeper, one at a time."""
 
     def __init__(self, config: ZooKeeperConfig, in_thread: InThread, answer_seconds: float) -> None:
         self._config = config
@@ -84,7 +84,7 @@ class ZooKeeperStore(MetadataStore):
         self._on_expired: list[Callable[[], None]] = []
 
     async def open(self, *, make_chroot: bool) -> None:
-        """Begin the first session. StoreUnavailable."""
+        """Begin the first session, and create the chroot if asked to. StoreUnavailable."""
         if self._root:
             try:
                 check_path(self._root)
@@ -94,10 +94,12 @@ class ZooKeeperStore(MetadataStore):
         if self._root and await self.exists("/") is None:
             if not make_chroot:
                 raise self._unavailable("there is no such chroot")
+            # The chroot lies outside itself, so for these writes the session has none.
             session = self._living()
             session.root = ""
             missing = [Create(path) for path in with_ancestors([self._root])]
             for outcome in await self.batch(missing):
+                # Another broker that starts at the same time may create them too.
                 if isinstance(outcome, NodeError) and not isinstance(outcome, NodeExists):
                     raise outcome
             session.root = self._root
@@ -123,6 +125,7 @@ class ZooKeeperStore(MetadataStore):
         for ops in multis:
             for op in ops:
                 check_op(op)
+        # Refused here: ZooKeeper would drop the connection, and with it every request that is on its way.
         too_large = [refuse_large(ops) for ops in multis]
         sent = [ops for ops, refused in zip(multis, too_large, strict=True) if refused is None]
         answers = iter(await self._answer(self._living().write(sent)))
@@ -139,6 +142,7 @@ class ZooKeeperStore(MetadataStore):
 
     async def close(self) -> None:
         self._closed = True
+        # From here on calls raise SessionExpired; `end` gives up those that wait.
         session, self._session = self._session, None
         if session is not None:
             session.end()
@@ -147,9 +151,11 @@ class ZooKeeperStore(MetadataStore):
     # -- the session
 
     async def _begin(self) -> None:
-        """StoreUnavailable when there is no session within `zookeeper.connection.timeout.ms`."""
+        """Begin a session. StoreUnavailable when there is none within `zookeeper.connection.timeout.ms`."""
         config = self._config
         try:
+            # kazoo is imported only here, as a broker without ZooKeeper does not have it; in a thread, as that takes
+            # a while.
             session_class = await self._in_thread(_load_session_class)
             session = session_class(
                 self._hosts,
@@ -166,6 +172,8 @@ class ZooKeeperStore(MetadataStore):
             with trio.move_on_after(config.connection_timeout_ms / 1000):
                 await session.connected()
         finally:
+            # Without an id the time is up, or this call was cancelled: kazoo must not go on and get a session later.
+            # `close` may have been called during the wait, and does not see this session.
             if not session.id or self._closed:
                 session.end()
         if session.is_over:
@@ -173,8 +181,10 @@ class ZooKeeperStore(MetadataStore):
         self._session, self._session_id = session, session.id
 
     def _session_is_over(self, session: "Session") -> None:
+        # A session that ended before it was in use has no callers; `_begin` reports it.
         if session is not self._session:
             return
+        # Before the callbacks: what they call must see that there is no session.
         self._session = None
         for callback in list(self._on_expired):
             callback()
@@ -196,6 +206,7 @@ class ZooKeeperStore(MetadataStore):
 
 
 def _outcome(item: Item, answer: list[Result] | NodeError) -> Outcome:
+    # An operation was sent as a multi of one; its outcome is the one result.
     return answer[0] if isinstance(item, Op) and isinstance(answer, list) else answer
 
 

@@ -1,5 +1,7 @@
 """Election of the controller: one winner, a higher epoch each time, and no term that outlives its node."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
@@ -8,11 +10,12 @@ from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ControllerEpoch, ControllerNode, ProducerIdBlock
-from barnabas.controller.store.store import Create, SetData, StoreUnavailable
+from barnabas.controller.store.store import Create, Created, SetData, Stat, StoreUnavailable
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
+NO_STAT = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)
 
 
 async def context(cluster):
@@ -138,6 +141,20 @@ async def test_a_victory_whose_answer_was_lost_is_a_victory(cluster):
     assert broker.candidate.is_active
     assert await context(cluster) == (1, 2)
     assert store.failing == 0
+
+
+async def test_a_victory_is_recognised_without_the_stat_of_the_created_node(cluster):
+    class Mute(Unreliable):
+        async def multi(self, ops):
+            results = await self.store.multi(ops)
+            # As ZooKeeper 3.8.0: a multi's result for a created node has no stat.
+            return [replace(each, stat=NO_STAT) if isinstance(each, Created) else each for each in results]
+
+    broker = await start_with(cluster, Mute(cluster.database.session()))
+    assert broker.candidate.is_active
+    assert broker.epoch == (await cluster.store.exists(paths.broker(1))).czxid
+    await cluster.settle()
+    assert await context(cluster) == (1, 1)
 
 
 @pytest.mark.parametrize("applied", [True, False])

@@ -343,6 +343,14 @@ async def test_every_write_transaction_has_a_later_zxid_in_every_session(stores,
     assert zxids == sorted(set(zxids))
 
 
+async def test_all_operations_of_a_multi_have_one_zxid(store):
+    await store.create("/epoch")
+    _, written = await store.multi([Create("/node", ephemeral=True), SetData("/epoch", b"1")])
+    assert written.mzxid == (await store.exists("/node")).czxid
+    _, filled = await store.multi([Create("/broker"), SetData("/broker", b"1")])
+    assert filled.czxid == filled.mzxid == (await store.exists("/broker")).czxid
+
+
 async def test_a_multi_is_one_transaction_and_its_operations_see_each_other(store):
     created, stat = await store.multi([Create("/e", ephemeral=True), SetData("/e", b"data", 0)])
     assert (created.stat.version, stat.version) == (0, 1)
