@@ -169,7 +169,7 @@ class OsStream:
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._socket)
-            except trio.ClosedResourceError as error:
+            except (trio.ClosedResourceError, ValueError) as error:  # closed meanwhile, or before
                 raise ConnectionLost(str(error)) from error
             data = self.receive_now(max_bytes)
             if data is not None:

@@ -415,12 +415,15 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
-            # A small response waits while the next Produce is handled, so that both leave by one system call.
-            frame = reader.next_frame()
-            if frame is not None and is_pipelined(frame) and _is_joined(answer):
-                connection.unsent += answer[0]
-            else:
+            small = _small(answer)
+            if small is None:
                 await _send(connections, connection, answer)
+            else:
+                # While the next Produce is handled it waits, so that both leave by one system call.
+                connection.unsent += small
+                frame = reader.next_frame()
+                if frame is None or not is_pipelined(frame):
+                    await _send(connections, connection, [])
         connection.busy = bool(pipelined)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
@@ -454,6 +457,8 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
 
 
 async def _send_pipelined(connections: Connections, connection: Connection) -> None:
+    if connection.unsent:
+        await _send(connections, connection, [])
     while connection.pipelined:
         await _send_ready(connections, connection)
 
@@ -464,6 +469,7 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
     if ready:
         await _send(connections, connection, ready)
     else:
+        connection.send_unsent()
         await connection.pipelined.wait_for_ready()
 
 
@@ -488,10 +494,15 @@ async def _answer_frame(
 
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
-    """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
+    """Send what is unsent, then the pieces, and free each as it is sent; file slices are released also when the
+    connection is lost."""
     connection.progress_at = trio.current_time()
     if connection.unsent:
-        pieces = [connection.unsent + pieces[0], *pieces[1:]] if _is_joined(pieces) else [connection.unsent, *pieces]
+        small = _small(pieces)
+        if small is None:
+            pieces.insert(0, connection.unsent)
+        else:
+            pieces = [connection.unsent + small]
         connection.unsent = b""
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
@@ -524,6 +535,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
     connection.sending = False
 
 
-def _is_joined(pieces: Pieces) -> bool:
-    """Whether a response is copied, so that it leaves by one system call with those before and behind it."""
-    return len(pieces) == 1 and not isinstance(pieces[0], FileSlice) and len(pieces[0]) <= JOINED_BYTES_MAX
+def _small(pieces: Pieces) -> bytes | bytearray | memoryview | None:
+    """The one piece of a response that is small enough to be copied; None of others."""
+    piece = pieces[0] if len(pieces) == 1 else None
+    return None if piece is None or isinstance(piece, FileSlice) or len(piece) > JOINED_BYTES_MAX else piece
