@@ -77,10 +77,13 @@ class Stream(Protocol):
     def has_hung_up(self) -> bool:
         """Whether the peer is known to have closed its side, or to be gone. Consumes no bytes and does not wait."""
 
+    def receive_now(self, max_bytes: int) -> bytes | None:
+        """At most `max_bytes` of what has arrived; None if nothing has. Otherwise as `receive_some`."""
+
     async def receive_some(self, max_bytes: int) -> bytes:
         """Wait for bytes and return at most `max_bytes`; b"" at the end of the stream. ConnectionLost after a reset.
 
-        A cancelled call has consumed no bytes.
+        Always a checkpoint. A cancelled call has consumed no bytes.
         """
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
@@ -126,8 +129,8 @@ class Net(Protocol):
 class OsStream:
     """A `Stream` over a non-blocking socket.
 
-    `receive_some` is a checkpoint. `send_all` is one only when the kernel's buffer is full: a checkpoint costs as much
-    as a small send, and the connection's loop has its own (`connection.py`).
+    `send_all` is a checkpoint only when the kernel's buffer is full: a checkpoint costs as much as a small send, and
+    the connection's loop has its own (`connection.py`).
     """
 
     __slots__ = ("_socket", "peer_address", "sent_bytes")
@@ -152,25 +155,25 @@ class OsStream:
         except OSError:
             return True
 
+    def receive_now(self, max_bytes: int) -> bytes | None:
+        try:
+            return self._socket.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
     async def receive_some(self, max_bytes: int) -> bytes:
-        waited = False
-        # First receive, then wait: a busy client's bytes are there already, and each wait costs more system calls.
+        # First wait, then receive, so that a cancellation loses no bytes. A caller that expects bytes to be there
+        # already calls `receive_now` before.
         while True:
             try:
-                data = self._socket.recv(max_bytes)
-                break
-            except BlockingIOError:
-                waited = True
-            except OSError as error:
-                raise ConnectionLost(str(error)) from error
-            try:
                 await trio.lowlevel.wait_readable(self._socket)
-            except trio.ClosedResourceError as error:
+            except (trio.ClosedResourceError, ValueError) as error:  # closed meanwhile, or before
                 raise ConnectionLost(str(error)) from error
-        # A client that always has bytes ready would keep the loop. Shielded, as a cancellation would lose the bytes.
-        if not waited:
-            await trio.lowlevel.cancel_shielded_checkpoint()
-        return data
+            data = self.receive_now(max_bytes)
+            if data is not None:
+                return data
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
         try:

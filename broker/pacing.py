@@ -8,8 +8,10 @@ time, so that a run is repeatable. It yields how many bytes it holds between its
 how many works that hold much memory go on at a time.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import trio
 
@@ -159,3 +161,23 @@ def _advance(steps: Steps[Result], count: int, bytes_max: int) -> _Ended | int:
     except StopIteration as stop:
         return _Ended(stop.value)
     return held_bytes
+
+
+@types.coroutine
+def calling_before_wait(work: Coroutine[Any, Any, Result], call: Callable[[], None]) -> Generator[Any, Any, Result]:
+    """Run `work` to its end, and call `call` when it first waits or gives way; not if it does neither."""
+    # What a coroutine yields is meant for the event loop; the first value means that this task will be suspended.
+    step: Callable[[], Any] = partial(work.send, None)
+    has_waited = False
+    while True:
+        try:
+            yielded = step()
+        except StopIteration as ended:
+            return cast("Result", ended.value)
+        if not has_waited:
+            has_waited = True
+            call()
+        try:
+            step = partial(work.send, (yield yielded))
+        except BaseException as error:
+            step = partial(work.throw, error)

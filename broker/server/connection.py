@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import pause_after
+from barnabas.broker.pacing import calling_before_wait, pause_after
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
@@ -38,6 +38,7 @@ TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
+JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests
 TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
@@ -63,6 +64,7 @@ class Connection:
         "sending",
         "sent_bytes",
         "stream",
+        "unsent",
         "waiting",
     )
 
@@ -75,6 +77,7 @@ class Connection:
         self.held_bytes = 0
         self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
         self.pipelined = PipelinedResponses()
+        self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
         self.api_key = NO_REQUEST  # of the latest request
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`waiting.resting`)
@@ -84,6 +87,15 @@ class Connection:
         self.answer_bytes = 0  # memory of the response that is being sent; file slices do not count
         self.answer_began_at = self.moved_at = 0.0  # when sending began; when MOVED_BYTES had last been sent
         self.moved_bytes = 0  # the stream's count at `moved_at`
+
+    def send_unsent(self) -> None:
+        """Send the responses that wait for others, as far as the network takes them now."""
+        if self.unsent:
+            try:
+                sent_bytes = self.stream.send_now(self.unsent)
+            except ConnectionLost:
+                sent_bytes = 0  # the next receive or send reports it
+            self.unsent = self.unsent[sent_bytes:]
 
     def note_sent(self, now: float) -> None:
         """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
@@ -356,6 +368,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except Exception:
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
+            connection.send_unsent()  # the request behind them may have broken the protocol
             connection.pipelined.abandon()
             connections.leave(connection)
     finally:
@@ -365,14 +378,24 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader, pipelined = FrameReader(broker.config.socket_request_max_bytes), connection.pipelined
     charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
+    frame: memoryview | None = None
     while not connections.finishing:
-        frame = reader.next_frame()
+        if frame is None:
+            frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
-            data = await _receive(connections, connection, wanted_bytes)
+            connection.progress_at = trio.current_time()
+            # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
+            # has bytes ready must not keep the loop.
+            is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not pipelined
+            data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
+            if data is None:
+                if connection.unsent:
+                    await _send(connections, connection, [])
+                data = await _receive(connections, connection, wanted_bytes)
+                turn_began = connection.progress_at = trio.current_time()
             if not data:
                 return await _send_pipelined(connections, connection)
-            turn_began = connection.progress_at = trio.current_time()
             reader.feed(data)
             frame = reader.next_frame()
             # A whole frame never waits for memory: handling it is what releases its bytes.
@@ -384,18 +407,28 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             await _send_ready(connections, connection)
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
-        answer = await _answer_frame(broker, connection, charged, frame)
+        handling = _answer_frame(broker, connection, charged, frame)
+        answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
-            await _send(connections, connection, answer)
+            small = _small(answer)
+            if small is None:
+                await _send(connections, connection, answer)
+            else:
+                # While the next Produce is handled it waits, so that both leave by one system call.
+                connection.unsent += small
+                frame = reader.next_frame()
+                if frame is None or not is_pipelined(frame):
+                    await _send(connections, connection, [])
         connection.busy = bool(pipelined)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
         if trio.current_time() - turn_began > TURN_SECONDS:
+            connection.send_unsent()
             await trio.lowlevel.checkpoint()
             turn_began = trio.current_time()
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
@@ -424,6 +457,8 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
 
 
 async def _send_pipelined(connections: Connections, connection: Connection) -> None:
+    if connection.unsent:
+        await _send(connections, connection, [])
     while connection.pipelined:
         await _send_ready(connections, connection)
 
@@ -434,6 +469,7 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
     if ready:
         await _send(connections, connection, ready)
     else:
+        connection.send_unsent()
         await connection.pipelined.wait_for_ready()
 
 
@@ -458,8 +494,16 @@ async def _answer_frame(
 
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
-    """Send the pieces and free each as it is sent; file slices are released also when the connection is lost."""
+    """Send what is unsent, then the pieces, and free each as it is sent; file slices are released also when the
+    connection is lost."""
     connection.progress_at = trio.current_time()
+    if connection.unsent:
+        small = _small(pieces)
+        if small is None:
+            pieces.insert(0, connection.unsent)
+        else:
+            pieces = [connection.unsent + small]
+        connection.unsent = b""
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):
@@ -489,3 +533,9 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
             if isinstance(left, FileSlice):
                 left.release()
     connection.sending = False
+
+
+def _small(pieces: Pieces) -> bytes | bytearray | memoryview | None:
+    """The one piece of a response that is small enough to be copied; None of others."""
+    piece = pieces[0] if len(pieces) == 1 else None
+    return None if piece is None or isinstance(piece, FileSlice) or len(piece) > JOINED_BYTES_MAX else piece

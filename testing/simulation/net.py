@@ -82,20 +82,21 @@ class SimStream:
     def has_hung_up(self) -> bool:
         return self.ended or self.is_closed or self.lost is not None
 
+    def receive_now(self, max_bytes: int) -> bytes | None:
+        self._check()
+        data = self._received
+        if not data:
+            return b"" if self.ended else None
+        data, self._received = (data, b"") if len(data) <= max_bytes else (data[:max_bytes], data[max_bytes:])
+        self._other.was_read(len(data))
+        return data
+
     async def receive_some(self, max_bytes: int) -> bytes:
         if self._received:
             await trio.lowlevel.checkpoint()
-        while True:
-            self._check()
-            if self._received:
-                break
-            if self.ended:
-                return b""
+        while (data := self.receive_now(max_bytes)) is None:
             self._receiver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._stop_receiving)
-        data = self._received
-        data, self._received = (data, b"") if len(data) <= max_bytes else (data[:max_bytes], data[max_bytes:])
-        self._other.was_read(len(data))
         return data
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:

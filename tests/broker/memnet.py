@@ -40,22 +40,24 @@ class MemStream:
     def has_hung_up(self) -> bool:
         return self._closed or self._incoming.ended
 
+    def receive_now(self, max_bytes: int) -> bytes | None:
+        pipe = self._incoming
+        if self._closed:
+            raise ConnectionLost("this end was closed")
+        if pipe.held:
+            return None
+        if pipe.data:
+            received = bytes(pipe.data[:max_bytes])
+            del pipe.data[:max_bytes]
+            pipe.note()
+            return received
+        return b"" if pipe.ended else None
+
     async def receive_some(self, max_bytes: int) -> bytes:
         await trio.lowlevel.checkpoint()
-        pipe = self._incoming
-        while not self._closed:
-            if pipe.held:
-                await pipe.changed.wait()
-                continue
-            if pipe.data:
-                received = bytes(pipe.data[:max_bytes])
-                del pipe.data[:max_bytes]
-                pipe.note()
-                return received
-            if pipe.ended:
-                return b""
-            await pipe.changed.wait()
-        raise ConnectionLost("this end was closed")
+        while (received := self.receive_now(max_bytes)) is None:
+            await self._incoming.changed.wait()
+        return received
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
         pipe = self._outgoing
