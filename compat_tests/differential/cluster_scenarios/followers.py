@@ -1,8 +1,10 @@
 """Fetches of replicas and from replicas: KIP-392, and those who say they are brokers."""
 
+import json
+
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, produce_one
-from compat_tests.differential.asking_clusters import end_of_epoch, reassign
+from compat_tests.differential.asking_clusters import end_of_epoch, reassign, reassignments
 from compat_tests.differential.scenario import cluster_scenario
 
 
@@ -78,13 +80,21 @@ def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
             yield f"v{version} from {offset}: alone", opened
             sessions[version, offset] = opened.session_id
     yield "a replica is added", side.ask(reassign({topic: {0: [1, 2]}}), 0)
-    # The other brokers may know the new ISR, and the follower its high watermark, before the leader has read the
-    # controller's answer to its AlterPartition: the leader itself is asked, outside the sessions.
+    _await_reassigned(side, topic, leader=1)
     side.wait(lambda: _preferred_read_replica(side, 1, topic, "rack-2") == 2)
     for (version, offset), session in sessions.items():
         for epoch in (1, 2):
             request = fetch([], session=(session, epoch), rack="rack-2", wait_ms=0)
             yield f"v{version} from {offset}: epoch {epoch}", side.ask_at(1, request, version)
+
+
+def _await_reassigned(side, topic, leader):
+    """Until the reassignment of partition 0 is over, and its leader has the last leader epoch."""
+    # With a new leader epoch the leader forgets how far its followers are, and prefers none of them until they fetch.
+    side.wait(lambda: not side.ask(reassignments({topic: [0]}), 0).topics)
+    last = json.loads(side.node(f"/brokers/topics/{topic}/partitions/0/state").data)["leader_epoch"]
+    # The controller sends a broker LeaderAndIsr first, and UpdateMetadata when that is answered.
+    side.wait(lambda: side.topic_seen_by(leader, topic).partitions[0].leader_epoch == last)
 
 
 def _high_watermark(side, broker, topic):
