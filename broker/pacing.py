@@ -10,8 +10,7 @@ how many works that hold much memory go on at a time.
 
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -164,20 +163,21 @@ def _advance(steps: Steps[Result], count: int, bytes_max: int) -> _Ended | int:
 
 
 @types.coroutine
-def calling_before_wait(work: Coroutine[Any, Any, Result], call: Callable[[], None]) -> Generator[Any, Any, Result]:
+def calling_before_wait(
+    work: Coroutine[object, object, Result], call: Callable[[], None]
+) -> Generator[object, object, Result]:
     """Run `work` to its end, and call `call` when it first waits or gives way; not if it does neither."""
-    # What a coroutine yields is meant for the event loop; the first value means that this task will be suspended.
-    step: Callable[[], Any] = partial(work.send, None)
+    # What a coroutine yields is for trio: the first value means that the task is suspended now. Trio answers each with
+    # `send`, never with `throw`: a cancellation is a value, too, and raised by trio's code within `work`.
+    sent: object = None
     has_waited = False
     while True:
         try:
-            yielded = step()
+            yielded = work.send(sent)
         except StopIteration as ended:
-            return cast("Result", ended.value)
+            result: Result = ended.value
+            return result
         if not has_waited:
             has_waited = True
             call()
-        try:
-            step = partial(work.send, (yield yielded))
-        except BaseException as error:
-            step = partial(work.throw, error)
+        sent = yield yielded
