@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.handlers import produce as handler
-from barnabas.broker.pacing import ROWS_AT_A_TIME, calling_before_wait, pause_after
+from barnabas.broker.pacing import calling_before_wait
 from barnabas.wire import messages as m
 from barnabas.wire.records import SMALL_BYTES_MAX
 from tests.broker.harness import Machine, batch_of, produce_request
@@ -14,7 +14,7 @@ from tests.broker.memnet import MemStream
 
 
 @pytest.fixture
-async def client(nursery, autojump_clock):
+async def client(nursery):
     client = await (await Machine(nursery).start()).connect()
     await client.create_topic("t")
     await client.produce("t", b"first")  # which opens the files of the log
@@ -35,7 +35,6 @@ def sends(client, monkeypatch):
 
 
 async def send_together(client, *requests):
-    await pause_after(ROWS_AT_A_TIME)  # the broker, which shares this count of rows, gives way after as many again
     frames = []
     for request in requests:
         client._correlation_id += 1
@@ -51,13 +50,13 @@ def base_offset_of(response):
     return response.responses[0].partition_responses[0].base_offset
 
 
-async def test_the_responses_of_produces_that_arrive_together_are_one_send(client, sends):
+async def test_the_responses_of_produces_that_arrive_together_are_one_send(client, sends, autojump_clock):
     await send_together(client, *map(small, range(4)))
     assert [base_offset_of(await client.receive()) for _ in range(4)] == [1, 2, 3, 4]
     assert len(sends) == 2, "the requests, and the responses"
 
 
-async def test_a_response_leaves_before_a_request_of_another_kind_is_handled(client, sends):
+async def test_a_response_leaves_before_a_request_of_another_kind_is_handled(client, sends, autojump_clock):
     await send_together(client, small(1), m.MetadataRequest(topics=[]), small(2))
     assert base_offset_of(await client.receive()) == 1
     assert (await client.receive()).brokers
@@ -66,7 +65,7 @@ async def test_a_response_leaves_before_a_request_of_another_kind_is_handled(cli
     assert len(first) == 4 + int.from_bytes(first[:4], "big"), "nothing leaves with it"
 
 
-async def test_a_response_leaves_while_the_next_produce_waits(client, monkeypatch):
+async def test_a_response_leaves_while_the_next_produce_waits(client, monkeypatch, autojump_clock):
     complete, goes_on = handler.complete, trio.Event()
 
     async def put_off(*arguments):
@@ -82,7 +81,7 @@ async def test_a_response_leaves_while_the_next_produce_waits(client, monkeypatc
     assert [base_offset_of(await client.receive()) for _ in range(2)] == [2, 3]
 
 
-async def test_a_response_leaves_before_the_next_produce_ends_the_connection(client):
+async def test_a_response_leaves_before_the_next_produce_ends_the_connection(client, autojump_clock):
     client._correlation_id += 1
     frame = client.frame_of(small(1))
     malformed = frame[:8] + b"\xff\xff\xff"
