@@ -22,6 +22,7 @@ INLINE_STEPS = 1  # run on the event loop: work that ends within them saves the 
 FIRST_SLICE_STEPS = 16  # of the first slice in a thread: enough for a batch of 1 MB, as each slice costs a hop
 STEPS_AT_A_TIME = 4  # of later slices: the thread serves other work in between
 
+TURN_SECONDS = 0.001  # between two checkpoints of a task, where the clock bounds its work and not a count
 ROWS_AT_A_TIME = 200  # rows between two checkpoints, at 1 to 5 µs each
 
 # (bytes that one work may hold, works at a time): 200 MB together. The first room fits a batch of 1 MB as ordinary

@@ -1,4 +1,4 @@
-"""The record batch as a block of bytes: its header, its place in a log, its stamp.
+"""The record batch as bytes: its header, its checksum, the walk from batch to batch, and the leader's stamp.
 
 Layout (reference kafka-internals.md, D.3; KIP-98), all integers big-endian:
 
@@ -8,10 +8,9 @@ Layout (reference kafka-internals.md, D.3; KIP-98), all integers big-endian:
    16 magic i8 = 2              27 base timestamp i64               57 record count i32
                                 35 max timestamp i64                61 records, compressed as a whole
 
-*Theory of operation.* A broker neither builds nor reads records: it walks over entries by (offset, length, magic),
-which all message formats share, and it stamps what a producer sent. Base offset and leader epoch lie before the bytes
-that the checksum covers, so a stamp costs two writes. Formats 0 and 1, which directories of older brokers may hold,
-are walked over in the same way and carried unchanged; only format 2 has a `BatchHeader`.
+An *entry* is a batch, or a single message of the older formats 0 and 1, which directories of older brokers may hold.
+All formats have offset, length and magic at the same places, so `walk_entries` walks them all. Only format 2 has a
+`BatchHeader`.
 """
 
 import struct
@@ -26,8 +25,10 @@ BATCH_MAGIC = 2  # the format of record batches; 0 and 1 are those of single mes
 LENGTH_OVERHEAD_BYTES = 12  # base offset and batch length, which batch length itself does not count
 ENTRY_HEADER_BYTES = 17  # up to and including the magic byte
 LEGACY_ENTRY_MIN_LENGTH = 14  # crc, magic, attributes, two lengths: the smallest message of format 0
+# From the attributes on. What the leader writes (base offset, leader epoch) lies before it, and so does the magic,
+# which tells how to check the rest.
 CHECKSUM_START = 21
-SEQUENCE_MAX = 2**31 - 1
+SEQUENCE_MAX = 2**31 - 1  # then comes 0: Java's int without its sign
 
 # Bits of the attributes. Kafka keeps further bits of a batch as they came, and drops them where it rewrites the header.
 CODEC_MASK = 0x07
@@ -39,6 +40,7 @@ KNOWN_ATTRIBUTES = 0x7F
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _ENTRY_LENGTH = struct.Struct(">qi")
+_KIND = struct.Struct(">8xi4xb4xh")
 _STAMP = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _CRC_POSITION = 17
@@ -67,7 +69,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record; compaction may have removed that record, the offset stays."""
+        """The offset of the last record as it was written."""
+        # Compaction may remove that record, but keeps the delta: the next batch must not begin at an offset in use.
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -77,12 +80,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """How the records are compressed; above `Codec.ZSTD` where the bits mean nothing."""
+        """How the records are compressed: a `Codec`, or a number above `Codec.ZSTD` that has no meaning."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the records count only once their transaction is committed."""
+        """Whether the records belong to a transaction."""
         return self.attributes & TRANSACTIONAL != 0
 
     @property
@@ -97,16 +100,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; after 2^31-1 comes 0."""
+        """The sequence number of the last record; -1 in a batch without sequence numbers."""
         if self.base_sequence < 0:
             return self.base_sequence
+        # The mask makes 0 follow 2^31-1.
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
 
 class EntryHeader(NamedTuple):
-    """What entries of every message format begin with.
+    """The fields that entries of every message format begin with.
 
-    `offset` is the base offset in format 2; in formats 0 and 1 it is the message's own, of a compressed one its last.
+    `offset` is the base offset in format 2. In formats 0 and 1 it is the offset of the message, and for a compressed
+    message that of the last message in it.
     """
 
     offset: int
@@ -115,7 +120,7 @@ class EntryHeader(NamedTuple):
 
 
 class Batch:
-    """One complete format 2 batch that a log may append: writable bytes, and what is known of them."""
+    """One complete format 2 batch that a log may append: its writable bytes, its header, its largest timestamp."""
 
     __slots__ = ("data", "header", "largest_timestamp", "largest_timestamp_delta")
 
@@ -129,15 +134,25 @@ class Batch:
         self.data = data
         self.header = header
         self.largest_timestamp = largest_timestamp
-        # How far behind the base offset the first record of that timestamp stands; 0 when there is no timestamp.
+        # Offset, less the base offset, of the first record with that timestamp; 0 without timestamps. Relative, because
+        # the base offset is only assigned at the append.
         self.largest_timestamp_delta = largest_timestamp_delta
 
     def __repr__(self) -> str:
         return f"Batch({self.header!r})"
 
 
+def read_kind(buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
+    """(batch length, magic, attributes) of the format 2 batch at the start, unchecked; at least 23 bytes are there.
+
+    For what is decided about a batch before it is checked: these three cost a third of the whole header.
+    """
+    return _KIND.unpack_from(buffer)
+
+
 def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`, unchecked; CorruptRecords when 61 bytes are not there."""
+    """The header of the batch at `position`, unchecked; CorruptRecords if there are fewer than 61 bytes."""
+    # `BatchHeader(...)` and `_make` would each run a Python function; this runs for every batch that is produced.
     try:
         return tuple.__new__(BatchHeader, _HEADER.unpack_from(buffer, position))
     except struct.error:
@@ -147,14 +162,16 @@ def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0)
 def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, EntryHeader]]:
     """Position and header of each whole entry; stops before a partial one at the end.
 
-    CorruptRecords where the bytes cannot begin an entry: a length no entry has, or an unknown magic. Nothing is
-    checked beyond that; in particular a format 2 entry may still be too short for its header.
+    CorruptRecords if the bytes cannot begin an entry: a length below that of the smallest message, or an unknown magic.
+    Nothing else is checked; a format 2 entry may still be too short for its header.
     """
     end = len(buffer)
     while (left := end - position) >= LENGTH_OVERHEAD_BYTES:
         offset, length = _ENTRY_LENGTH.unpack_from(buffer, position)
+        # Without this check a negative length would send the walk backwards, for ever.
         if length < LEGACY_ENTRY_MIN_LENGTH:
             raise CorruptRecords(f"an entry of {length} bytes at position {position} is shorter than any entry")
+        # A fetch response may be cut anywhere, so bytes that are missing mean a partial entry and not damage.
         if left < ENTRY_HEADER_BYTES:
             return
         magic = buffer[position + MAGIC_POSITION]
@@ -168,7 +185,7 @@ def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> I
 
 
 def checksum(batch: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C that the header of this format 2 batch should carry."""
+    """The CRC-32C of this format 2 batch, computed from its bytes."""
     from crc32c import crc32c  # it takes 10 ms to import, which a broker without old logs does not need to start
 
     return crc32c(memoryview(batch)[CHECKSUM_START:])
@@ -178,29 +195,34 @@ def is_intact(entry: bytes | bytearray | memoryview) -> bool:
     """Whether the checksum of this whole entry, of any message format, is right."""
     view = memoryview(entry)
     stored: int
+    # Formats 0 and 1 have a CRC-32 (of IEEE) right behind the length, which covers the magic as well.
     if view[MAGIC_POSITION] < 2:
         (stored,) = _CRC.unpack_from(view, LENGTH_OVERHEAD_BYTES)
         return stored == zlib.crc32(view[MAGIC_POSITION:])
     (stored,) = _CRC.unpack_from(view, _CRC_POSITION)
+    # `walk_entries` lets through a format 2 entry that is shorter than its header, whose checksum might be right.
     return len(view) >= BATCH_OVERHEAD_BYTES and stored == checksum(view)
 
 
 def stamp(batch: Batch, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch its place in the log, in its bytes and in its header; the checksum does not cover either."""
+    """Write base offset and leader epoch into the batch, in its bytes and in its header."""
     header = batch.header
+    # Both lie before `CHECKSUM_START`, so the checksum stays valid. The length between them is written again unchanged:
+    # one write costs less than two.
     _STAMP.pack_into(batch.data, 0, base_offset, header.batch_length, leader_epoch)
     batch.header = tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
 
 
 def rewrite_times(data: bytearray | memoryview, attributes: int, max_timestamp: int) -> None:
-    """Write attributes and max timestamp into a format 2 batch, and the checksum that goes with them."""
+    """Write attributes and max timestamp into a format 2 batch, and the new checksum."""
+    # The attributes are the first field that the checksum covers.
     _ATTRIBUTES.pack_into(data, CHECKSUM_START, attributes)
     _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, max_timestamp)
     _CRC.pack_into(data, _CRC_POSITION, checksum(data))
 
 
 def assemble(header: BatchHeader, records: bytes | bytearray) -> bytearray:
-    """The bytes of a batch; length and checksum are computed, the header's own are ignored."""
+    """The bytes of a batch. Length and checksum are computed; those in `header` are ignored."""
     data = bytearray(BATCH_OVERHEAD_BYTES)
     data += records
     _HEADER.pack_into(data, 0, header.base_offset, len(data) - LENGTH_OVERHEAD_BYTES, *header[2:])

@@ -60,6 +60,13 @@ TIMERS_AT_A_TIME = 25  # few, as each may begin a rebalance or a generation, wit
 LOGGED_LENGTH_MAX = 300  # characters of a text that a client chose, such as a group id or the reason of a JoinGroup
 
 
+class Stored(NamedTuple):
+    """The outcome of an append: its error, or the offset of the last record (NO_OFFSET where nothing was appended)."""
+
+    error_code: ErrorCode
+    last_offset: int = NO_OFFSET
+
+
 class Shard:
     """One partition of the group topic that this broker leads, and its groups."""
 
@@ -201,10 +208,10 @@ class Shards:
         # Append and replay are one step, so the group's state never differs from the log. What follows from it is
         # again a decision, whose replies wait until the high watermark has passed the records.
         stored = self._store(shard, decision, decision.intent, now_ms)
-        if isinstance(stored, ErrorCode):
-            self._follow(shard, group, apply_refused(group, decision.intent, stored, now_ms))
+        if stored.error_code:
+            self._follow(shard, group, apply_refused(group, decision.intent, stored.error_code, now_ms))
         else:
-            self._follow(shard, group, apply_stored(group, decision.intent, stored, now_ms))
+            self._follow(shard, group, apply_stored(group, decision.intent, stored.last_offset, now_ms))
         if group.state is GroupState.DEAD:
             self._remove(shard, group)
 
@@ -232,11 +239,11 @@ class Shards:
                 if number % REPLIES_AT_A_TIME == 0:
                     await trio.lowlevel.checkpoint()
 
-    def _store(self, shard: Shard, decision: Decision, intent: Intent, now_ms: int) -> int | ErrorCode:
-        """Append the records and replay them. Returns the offset of the last one, or the error of the append."""
+    def _store(self, shard: Shard, decision: Decision, intent: Intent, now_ms: int) -> Stored:
+        """Append the records and replay them."""
         # A group that has stored nothing dies without a tombstone.
         if not decision.records:
-            return NO_OFFSET
+            return Stored(ErrorCode.NONE, NO_OFFSET)
         made = decision.made
         # While the batch was made in a thread, the group may have changed so that the decision has other records.
         if made is not None and made.records == decision.records:
@@ -247,19 +254,19 @@ class Shards:
             # A client sent a string that is too long for the record: a fault of the request, not of the state.
             except ValueError as error:
                 logger.warning("a record of %s-%d cannot be written: %s", GROUP_TOPIC, shard.index, error)
-                return ErrorCode.UNKNOWN_SERVER_ERROR
+                return Stored(ErrorCode.UNKNOWN_SERVER_ERROR)
         # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
         if batch.header.size_bytes > shard.partition.config.max_message_bytes:
-            return ErrorCode.MESSAGE_TOO_LARGE
+            return Stored(ErrorCode.MESSAGE_TOO_LARGE)
         # As in Kafka, tombstones of expired offsets are appended even below min.insync.replicas: if they get lost, a
         # later check writes them again.
         acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
         appended = shard.partition.append_as_leader(batch, Origin.COORDINATOR, acks)
         if isinstance(appended, ErrorCode):
-            return appended
+            return Stored(appended)
         for offset, record in enumerate(decision.records, appended.base_offset):
             replay(shard.groups, record, offset)
-        return appended.last_offset
+        return Stored(ErrorCode.NONE, appended.last_offset)
 
     async def make(self, records: Callable[[], RecordsAndTooLarge]) -> Made | None:
         """Call `records` and encode their batch, both in a thread; None if there are none or they cannot be encoded."""

@@ -40,7 +40,7 @@ def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
     if not group.pending_syncs:
         decision.timers[SYNC_TIMER] = None
     if group.state is GroupState.STABLE:
-        _give_share(group, group.members[member_id], sync, decision)
+        _reply_assignment(group, group.members[member_id], sync, decision)
         return
     # The client has given up the connection of its earlier request.
     earlier = group.syncs.get(member_id)
@@ -69,13 +69,13 @@ def _refusal_of_sync(group: Group, sync: Sync) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _give_share(group: Group, member: Member, sync: Sync, decision: Decision) -> None:
+def _reply_assignment(group: Group, member: Member, sync: Sync, decision: Decision) -> None:
     restart_session(member, decision)
     # The record may have been appended just now: an assignment that is not committed can still be lost.
-    decision.reply(sync.waiting, _share_answer(group, member), group.recorded.metadata_offset)
+    decision.reply(sync.waiting, _assignment_answer(group, member), group.recorded.metadata_offset)
 
 
-def _share_answer(group: Group, member: Member) -> SyncAnswer:
+def _assignment_answer(group: Group, member: Member) -> SyncAnswer:
     return SyncAnswer(ErrorCode.NONE, member.assignment, group.protocol_type, group.protocol_name)
 
 
@@ -88,7 +88,7 @@ def apply_assignment_stored(group: Group, intent: StoreAssignment, now_ms: int, 
     # Replay has set `metadata_offset` to the record with these assignments.
     for member_id, waiting in group.syncs.items():
         member = group.members[member_id]
-        decision.reply(waiting, _share_answer(group, member), group.recorded.metadata_offset)
+        decision.reply(waiting, _assignment_answer(group, member), group.recorded.metadata_offset)
         restart_session(member, decision)
     group.syncs.clear()
     decision.notes.append(f"is stable in generation {group.generation}")

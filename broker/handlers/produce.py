@@ -22,7 +22,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
-from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pause_after, portions
+from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, pause_after, portions
 from barnabas.broker.replication.partition import AppendedUpTo, Partition, acknowledgements
 from barnabas.broker.replication.waiting import DelayedResponse
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
@@ -30,8 +30,14 @@ from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
-from barnabas.wire.record_batch import BATCH_MAGIC, LENGTH_OVERHEAD_BYTES
-from barnabas.wire.records import BATCH_OVERHEAD_BYTES, RecordsRefused, check_produced, check_small, read_batch_header
+from barnabas.wire.record_batch import (
+    BATCH_MAGIC,
+    BATCH_OVERHEAD_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    TRANSACTIONAL,
+    read_kind,
+)
+from barnabas.wire.records import RecordsRefused, check_produced, check_small
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.upconvert import check_old_produced
 
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
 
 PARTITION_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to refuse one partition
 LOOKED_AT_A_TIME = 200  # partitions, or topics without partitions, between two checkpoints; 3 µs each
-TURN_SECONDS = 0.001  # the longest time on the event loop without a checkpoint, of a request with many partitions
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
 SMALLEST_ENTRY_BYTES = 14  # minimum of the length field of an entry, in any message format
@@ -176,10 +181,12 @@ def _refuse_request(
     """Why these records of one partition fail the whole request: (error, message), or None."""
     if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
         return None
-    header = read_batch_header(records) if len(records) >= BATCH_OVERHEAD_BYTES else None
-    if header is None or header.magic != BATCH_MAGIC or not _is_entry_size(header.batch_length):
+    if len(records) < BATCH_OVERHEAD_BYTES:
         return _why_unreadable(records)
-    return (_refuse_transaction(call, request.transactional_id), None) if header.is_transactional else None
+    batch_length, magic, attributes = read_kind(records)
+    if magic != BATCH_MAGIC or not _is_entry_size(batch_length):
+        return _why_unreadable(records)
+    return (_refuse_transaction(call, request.transactional_id), None) if attributes & TRANSACTIONAL else None
 
 
 def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:

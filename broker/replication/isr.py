@@ -109,14 +109,14 @@ def is_caught_up(follower: Follower, leader_end_offset: int, now_ms: float, limi
 
 
 def decide_high_watermark(
-    current: int, leader_share: int, followers: Iterable[Follower], is_awaited: Callable[[Follower], bool]
+    current: int, acknowledgeable_offset: int, followers: Iterable[Follower], is_awaited: Callable[[Follower], bool]
 ) -> int:
     """The new high watermark, at least `current`.
 
-    `leader_share` is the leader's acknowledgeable offset: it stays behind the log end offset while a demanded flush is
-    outstanding. `is_awaited` says whether the high watermark waits for a follower.
+    `acknowledgeable_offset` is the leader's: it stays behind the log end offset while a demanded flush is outstanding.
+    `is_awaited` says whether the high watermark waits for a follower.
     """
-    candidate = leader_share
+    candidate = acknowledgeable_offset
     for follower in followers:
         if follower.log_end_offset < candidate and is_awaited(follower):
             candidate = follower.log_end_offset

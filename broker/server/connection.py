@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import calling_before_wait, pause_after
+from barnabas.broker.pacing import TURN_SECONDS, calling_before_wait, pause_after
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
@@ -39,7 +39,6 @@ TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle doe
 SWEEP_SECONDS = 1.0
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
 JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests
-TURN_SECONDS = 0.001  # a connection with many requests in its buffer yields to other tasks after this time
 
 
 class Connection:

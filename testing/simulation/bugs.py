@@ -113,13 +113,13 @@ def _epoch_blind() -> list[Replacement]:
 def _forgotten_member() -> list[Replacement]:
     def decide(
         current: int,
-        leader_share: int,
+        acknowledgeable_offset: int,
         followers: "Iterable[Follower]",
         is_awaited: "Callable[[Follower], bool]",
     ) -> int:
         """The slowest follower is not waited for."""
         rising = sorted(followers, key=lambda follower: follower.log_end_offset)
-        return decide_high_watermark(current, leader_share, rising[1:], is_awaited)
+        return decide_high_watermark(current, acknowledgeable_offset, rising[1:], is_awaited)
 
     return [(partition, "decide_high_watermark", decide)]
 
