@@ -5,8 +5,9 @@ They spare the client a Metadata request.
 
 from typing import NamedTuple
 
-from barnabas.broker.call import Broker
+from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replication.partition import Partition
+from barnabas.broker.replication.replicas import Replicas
 
 
 class LeaderNode(NamedTuple):
@@ -21,25 +22,26 @@ class LeaderNode(NamedTuple):
 class LeaderHints:
     """The leaders that one response names; `nodes` has the address of each of them once."""
 
-    def __init__(self, broker: Broker, listener: str) -> None:
-        self._broker = broker
+    def __init__(self, replicas: Replicas, metadata: ClusterMetadata, listener: str) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
         self._listener = listener
         self.nodes: dict[int, LeaderNode] = {}
 
     def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
         """(leader id, leader epoch) as far as this broker knows, or None. Adds the leader to `nodes` if it is alive."""
-        hosted = self._broker.replicas.get(topic, index)
+        hosted = self._replicas.get(topic, index)
         # A hosted partition has its state from LeaderAndIsr, which arrives before UpdateMetadata.
         if isinstance(hosted, Partition):
             leader_id, leader_epoch = hosted.leader_id, hosted.leader_epoch
         else:
-            info = self._broker.metadata.partition(topic, index)
+            info = self._metadata.partition(topic, index)
             if info is None:
                 return None
             leader_id, leader_epoch = info.leader_id, info.leader_epoch
-        endpoint = self._broker.metadata.endpoint(leader_id, self._listener)
+        endpoint = self._metadata.endpoint(leader_id, self._listener)
         # Without an address (the leader is not alive, or lacks this listener) the id and epoch are sent alone.
         if endpoint is not None:
-            rack = self._broker.metadata.brokers[leader_id].rack
+            rack = self._metadata.brokers[leader_id].rack
             self.nodes[leader_id] = LeaderNode(leader_id, endpoint.host, endpoint.port, rack)
         return leader_id, leader_epoch

@@ -136,7 +136,7 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
 
 async def _name_leaders(broker: Broker, call: Call, rows: Rows, response: m.FetchResponse) -> None:
     """Set the current leader and its address beside errors that mean another leader (KIP-951)."""
-    hints = LeaderHints(broker, call.listener)
+    hints = LeaderHints(broker.replicas, broker.metadata, call.listener)
     async for wanted, row in paced(rows.items()):
         if row.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             continue

@@ -366,7 +366,7 @@ def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
 
 def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
     """Set the current leader and its address beside NOT_LEADER_OR_FOLLOWER: it saves the client a Metadata request."""
-    hints = LeaderHints(broker, call.listener)
+    hints = LeaderHints(broker.replicas, broker.metadata, call.listener)
     for topic, row in rows:
         leader = hints.leader_of(topic, row.index)
         if leader is not None:
