@@ -190,7 +190,7 @@ def start_once(contender: Contender, times: list[float]) -> float:
         try:
             assert client.stdout is not None
             client.stdout.readline()
-            time.sleep(0.5)  # it tries, and nobody is there
+            time.sleep(0.5)  # the client's first attempts must fail: no broker runs yet
             began = time.monotonic()
             if isinstance(contender, Barnabas):
                 contender.start()

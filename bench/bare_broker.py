@@ -1,8 +1,8 @@
-"""The ceiling for a Java producer: a bare trio loop that parses, checks the CRC, walks the records, writes and answers.
+"""The upper limit for a Java producer: a bare trio loop that parses, checks the CRC, walks the records and writes them.
 
-It is no broker: one topic at a time with one partition, which is whatever a Produce names; nothing is kept but the
-file, nobody else is told, nothing is read. But ProducerPerformance takes it for one, so what it does with these records
-is what no broker in Python on trio can do faster with the same checks. The checks are the broker's own functions.
+It is not a broker: it accepts any one topic with one partition, keeps only the file, wakes no waiting requests, and
+serves no reads. But ProducerPerformance can use it like a broker, and no broker in Python on trio can be faster with
+the same checks. The checks are the broker's own functions.
 
 Rare requests (ApiVersions, Metadata, InitProducerId) go through the project's codec; Produce is parsed and answered by
 hand, in the one version that is advertised.

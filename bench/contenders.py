@@ -319,7 +319,7 @@ def delete_topic(port: int, topic: str) -> None:
 
 
 def seconds_until_open(port: int, since: float) -> float:
-    """From `since` until somebody accepts a connection."""
+    """From `since` until a process accepts a connection."""
     deadline = since + READY_SECONDS_MAX
     while time.monotonic() < deadline:
         try:
@@ -328,4 +328,4 @@ def seconds_until_open(port: int, since: float) -> float:
             time.sleep(0.002)
         else:
             return time.monotonic() - since
-    raise RuntimeError(f"nobody listens on port {port}")
+    raise RuntimeError(f"no process listens on port {port}")

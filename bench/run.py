@@ -1,7 +1,7 @@
 """One run of comparisons: who takes part, the book of figures, Kafka's performance tools.
 
 A case is run in pairs, one contender right after the other, and which one goes first alternates; every pair has a topic
-of its own, deleted after it. A run that fails is told and counts as missing in its pair; the rest goes on.
+of its own, deleted after it. A failed run is reported and counts as missing in its pair; the rest continues.
 """
 
 import os
@@ -70,7 +70,7 @@ class Run:
         return [*contenders[turn:], *contenders[:turn]]
 
     def new_topic(self, contenders: Sequence[Contender]) -> str:
-        """A topic that nobody has used, on each of them."""
+        """A new topic on each of them."""
         self._topics += 1
         name = f"bench-{self._topics}"
         for contender in contenders:
@@ -149,8 +149,8 @@ def add_cost(run: Run, case: str, contender: Contender, cpu: float | None, data_
 
 
 def tell(case: str, contender: Contender, figure: float | None, unit: str, cpu: float | None = None) -> None:
-    told = "failed" if figure is None else f"{figure:,.3f}" if figure < 100 else f"{figure:,.0f}"
-    print(f"  {case:28} {contender.name:10} {told} {unit}{'' if cpu is None else f', {cpu:.2f} s CPU'}", flush=True)
+    text = "failed" if figure is None else f"{figure:,.3f}" if figure < 100 else f"{figure:,.0f}"
+    print(f"  {case:28} {contender.name:10} {text} {unit}{'' if cpu is None else f', {cpu:.2f} s CPU'}", flush=True)
 
 
 def memory(run: Run, when: str, target: float | None) -> None:

@@ -242,7 +242,7 @@ def complaints(places: dict[Sent, tuple[int, int]], received: Received, expected
     if wrong:
         yield f"{len(wrong)} records came back changed or not at all, the first at {wrong[0]}"
     if len(received.by_place) > len(places):
-        yield f"{len(received.by_place) - len(places)} records came back that nobody sent"
+        yield f"{len(received.by_place) - len(places)} records were received that were not sent"
     for (name, partition), offsets in received.order.items():
         if offsets != sorted(offsets):
             yield f"{name} read partition {partition} out of order"

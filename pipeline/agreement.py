@@ -1,14 +1,14 @@
-"""Where everything agrees: records are compared sixty-four at a time, so that only the others are looked at singly.
+"""Compares records in blocks of 64; only records of differing blocks are compared one by one.
 
 *Theory of operation.* A *block* is 64 neighbouring offsets of a partition, or 64 neighbouring numbers of one producer.
-Every *source* (each replica; what was acknowledged; what was read) boils its rows of a block down to a few numbers in
-which their order does not matter: how many there are, which of the 64 (one bit each), and a sum of hashes. Sources with
-the same numbers have the same records: two that differ have the same sum once in 2**40 times. Logs and ledgers are
-nearly in order, so a task has done that before anything is shuffled, and what is shuffled are blocks, not records.
+Every *source* (each replica; the acknowledged records; the records that were read) reduces its rows of a block to a few
+numbers that do not depend on their order: how many rows there are, which of the 64 (one bit each), and a sum of hashes.
+Sources with the same numbers have the same records: two that differ have the same sum once in 2**40 times. Logs and
+ledgers are nearly in order, so a task reduces them before anything is shuffled, and Spark shuffles blocks, not records.
 
-A block is *odd* when it is not plain that all is well there; what is wrong, if anything is, `checks.py` finds out from
-its rows. So a long history is checked in little more than the time that it takes to read it, unless much of it is odd:
-thinned out by compaction, say, or written by producers that kept no ledger.
+A block is *odd* if its numbers do not prove that everything is right there; `checks.py` looks for errors in its rows.
+So checking a long history takes little more time than reading it, unless many blocks are odd: after compaction, for
+example, or if producers kept no ledger.
 """
 
 from typing import TYPE_CHECKING
@@ -23,10 +23,11 @@ HASH_SHIFT = 24  # 40 bits of a hash are left: the sum of millions of them stays
 
 
 def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
-    """The blocks of offsets to be looked at: topic, partition and block.
+    """The odd blocks of offsets: topic, partition and block.
 
-    All is well where each replica has the same contents, no offset twice, and where the mean of what was acknowledged
-    is the mean of what lies there, as is that of what was read: then all of it was acknowledged, and as often.
+    A block is not odd if each replica has the same contents and no offset twice, and if the mean of the hashes of the
+    acknowledged records, and that of the read ones, equals the mean of the records in the log: then every record was
+    acknowledged, and each one equally often.
     """
     from pyspark.sql import functions as f
 

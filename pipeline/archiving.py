@@ -216,8 +216,8 @@ def archive(
         batches = place.batches()
         checkpoint, first_batch = place.checkpoint(batches, from_manifest)
         cluster = Cluster(source.bootstrap_servers, client)
-        begins_anew = bool(batches) and first_batch == len(batches)
-        after = starting_offsets(batches[-1].next_offsets, source, cluster.partition_counts()) if begins_anew else None
+        is_new_query = bool(batches) and first_batch == len(batches)
+        after = starting_offsets(batches[-1].next_offsets, source, cluster.partition_counts()) if is_new_query else None
         options = source.to_options(after)
         place.remove_leftovers(batches)
         writer = BatchWriter(place, cluster, checkpoint, first_batch)

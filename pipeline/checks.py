@@ -1,16 +1,16 @@
 """The checks of an audit, each a Spark plan from rows to findings.
 
-*Theory of operation.* Ledgers and logs are put together by two group-bys. By *who a record is* (topic, producer,
-sequence): how often each replica has it, and where, beside where it was acknowledged; that shows what is lost,
-doubled, elsewhere, or of no producer. By *where it lies* (topic, partition, offset): what each replica has there,
-beside what consumers were handed; that shows phantom reads and replicas that diverge. All aggregates are numbers, so
-Spark aggregates by hashing. Before each, `agreement.py` puts aside the blocks of records in which everything agrees:
-mostly all. Order and gaps need a window over sorted rows: over the acknowledged ones of each producer, and over a
-partition whose records are fewer than its offsets, only.
+*Theory of operation.* Two group-bys join ledgers and logs. By *identity* (topic, producer, sequence): how often each
+replica has a record, at which offsets, and at which offset it was acknowledged; that finds lost, duplicated and moved
+records, and records without a producer. By *place* (topic, partition, offset): what each replica has at an offset, and
+what consumers got from it; that finds phantom reads and replicas that diverge. All aggregates are numbers, so Spark
+aggregates by hashing. Before each group-by, `agreement.py` removes the blocks of records in which everything agrees,
+usually nearly all. Only order and gaps need a window over sorted rows: over the acknowledged rows of each producer, and
+over partitions with fewer records than offsets.
 
-What is not held against anybody: records below a replica's log start (retention, DeleteRecords); records missing from a
-compacted topic; differences at or above the high watermark, which is the highest offset that a checkpoint, an
-acknowledgement or a read vouches for; offsets that a corrupt batch takes away, which is one finding of its own.
+Not reported: records below a replica's log start (retention, DeleteRecords); records missing from a compacted topic;
+differences at or above the high watermark, which is the highest offset that a checkpoint, an acknowledgement or a read
+proves; offsets that a corrupt batch takes away, which is one finding of its own.
 """
 
 from collections.abc import Callable, Iterable, Sequence

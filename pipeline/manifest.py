@@ -165,12 +165,15 @@ class Archive:
             if run not in kept:  # the Java of a killed run may still write to it: then the next run removes it
                 shutil.rmtree(run, ignore_errors=True)
 
-    def checkpoint(self, batches: Sequence[Batch], begin_anew: bool) -> tuple[Path, int]:
-        """The checkpoint to go on with, and the number of its first batch."""
+    def checkpoint(self, batches: Sequence[Batch], from_manifest: bool) -> tuple[Path, int]:
+        """The checkpoint of Spark's query, and the number of its first batch; a new one if `from_manifest`.
+
+        ArchiveError if the archive has batches and no checkpoint, unless `from_manifest`.
+        """
         present = [int(folder.name) for folder in self.checkpoints.iterdir() if (folder / "offsets").is_dir()]
-        if present and not begin_anew:
+        if present and not from_manifest:
             return self.checkpoints / str(max(present)), max(present)
-        if batches and not begin_anew:
+        if batches and not from_manifest:
             raise ArchiveError(
                 f"{self.path} holds {len(batches)} batches, but its checkpoint is gone. Spark would read every record "
                 "again. To go on after the last offsets of the manifest, ask for it (--from-manifest)"

@@ -58,12 +58,12 @@ class Lines(Silent):
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._told_at = float("-inf")
+        self._printed_at = float("-inf")
 
     def tell(self, done: int, total: int | None, note: str) -> None:
         now = time.monotonic()
-        if now - self._told_at >= PLAIN_EVERY_SECONDS:
-            self._told_at = now
+        if now - self._printed_at >= PLAIN_EVERY_SECONDS:
+            self._printed_at = now
             of = f" of {total:,}" if total is not None else ""
             click.echo(f"{self._title}: {done:,}{of} records, {note}", err=True)
 

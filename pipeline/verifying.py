@@ -1,9 +1,9 @@
-"""Is what was restored what is in the archive? Every record of both, compared in a Spark plan.
+"""Verifies a restore: compares every restored record with the archive, in a Spark plan.
 
 Theory of operation. The n-th archived record of a partition belongs at `base + n` (plan.py). Both sides get that place:
 the archive by counting in order, the topics by their offsets, read from `base` to `base + records`. A full outer join
-then tells what is missing, what is there without having been archived, and what differs in timestamp, key, value or
-headers; only counts for each partition come to the driver. Where the target was compacted since, records are missing.
+then finds records that are missing, that were not archived, or that differ in timestamp, key, value or headers; only
+counts for each partition go to the driver. If the target was compacted since, the compacted records count as missing.
 """
 
 import json

@@ -38,7 +38,7 @@ def _forgotten_name() -> list[Replacement]:
     right = storage_log.PartitionLog.flush_plan
 
     def flush_plan(self: "PartitionLog") -> "FlushPlan | None":
-        """What is planned is as good as done."""
+        """Bug: notes the names as synced when the flush is planned, before the sync."""
         plan = right(self)
         if plan is not None and plan.names_version is not None:
             self._names_saved = plan.names_version

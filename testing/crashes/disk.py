@@ -26,7 +26,7 @@ CAUSES = {
 
 
 class PowerCut(BaseException):
-    """The machine is off: no code may go on, so none that catches an Exception may catch this."""
+    """Raised at a power failure. A BaseException, so that no `except Exception` catches it."""
 
 
 class FailingDisk(MemDisk):

@@ -180,7 +180,7 @@ class Checks:
                 if partition.high_watermark != shadow.high_watermark:
                     self._check_high_watermark(truth, shadow, partition)
 
-    def vanished(self, node: WatchedNode, partition: "Partition") -> None:
+    def log_lost(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker, while it runs, has let go of this replica: its log may be deleted."""
         for truth in self._by_name.get(partition.topic_partition, ()):
             shadow = truth.shadows.get(node.broker_id)
@@ -422,29 +422,30 @@ class Checks:
     def answered(self, event: Event) -> None:
         """An event of the clients' history."""
         if event.kind == ACKED:
-            self._told_acked(event)
+            self._check_acked(event)
         elif event.kind == READ:
-            self._told_read(event)
+            self._check_read(event)
         elif event.kind == REFUSED:
             self._refused[event.topic, event.partition, event.digest] = None
             for truth in self._by_name.get((event.topic, event.partition), ()):
                 if any(batch.crc == event.digest for batch in truth.committed):
                     self.violate("I7", f"{truth}: a batch of {event.producer} is there and was refused")
         elif event.kind == OUT_OF_ORDER:
-            self._told_disorder(event)
+            self._check_out_of_order(event)
         elif event.kind == COMMITTED:
             known = self._offsets.setdefault((event.group, event.topic_id, event.partition), [])
             largest = max(event.offset, known[-1][1] if known else 0)
             known.append((event.time_ms, largest))
         elif event.kind == RESUMED:
-            self._told_resumed(event)
+            self._check_resumed(event)
 
-    def _told_disorder(self, event: Event) -> None:
-        """The oldest sequence that is not acknowledged was refused: something before it is lost. (A broker that has not
-        heard of a newer leader yet may lack what that one was given.)
+    def _check_out_of_order(self, event: Event) -> None:
+        """I7: the oldest unacknowledged sequence was refused as out of order, so a record before it is lost.
 
-        Of the first sequence this is so only if it is committed: a leader that lacks it does not know the producer, and
-        lets it begin with whatever it sent on to this one."""
+        Not a violation if the broker is not the newest leader: it may lack records of the newest one. Nor for the first
+        sequence, unless it is committed: a leader that lacks it does not know the producer, and accepts any sequence as
+        the producer's first one.
+        """
         truths = self._by_name.get((event.topic, event.partition), [])
         if len(truths) != 1 or truths[0].cuts or event.leader_epoch != max(truths[0].leaders, default=-1):
             return
@@ -453,7 +454,7 @@ class Checks:
         where = f"{truths[0]}: sequence {event.sequence} of {event.producer}"
         self.violate("I7", f"{where} is refused, and everything before it was acknowledged")
 
-    def _told_acked(self, event: Event) -> None:
+    def _check_acked(self, event: Event) -> None:
         if event.acks != -1 or event.offset < 0:
             return
         truths = self._by_name.get((event.topic, event.partition), [])
@@ -467,7 +468,7 @@ class Checks:
         where = f"{event.topic}-{event.partition} offset {event.offset}"
         self.violate("I12", f"{where} of {event.producer}, sequence {event.sequence}, is acknowledged, not committed")
 
-    def _told_read(self, event: Event) -> None:
+    def _check_read(self, event: Event) -> None:
         truth = self.truths.get((self.identity(event.topic, event.topic_id) or b"", event.partition))
         batch = None if truth is None else truth.committed_at(event.offset)
         if truth is not None and batch is not None and batch.crc == event.digest:
@@ -489,9 +490,9 @@ class Checks:
                 )
         self._tell(f"{member} owns {list(partitions)} of {topic} in generation {generation} of {group}")
 
-    def _told_resumed(self, event: Event) -> None:
+    def _check_resumed(self, event: Event) -> None:
         if event.generation < self._generations.get(event.group, -1):
-            return  # the answer may come from a coordinator that is none any more; the member will learn of it
+            return  # the response may come from a deposed coordinator; the member's next request is refused
         known = self._offsets.get((event.group, event.topic_id, event.partition), [])
         expected = max((offset for at, offset in known if at <= event.asked_ms), default=-1)
         if event.offset < expected:

@@ -1,11 +1,11 @@
-"""A client of the simulated cluster: its connections, and what it believes of who leads what.
+"""A client of the simulated cluster: its connections and its metadata cache.
 
-Every client is a `Party` of its own, with its own `Net`, so that the network can part it from some brokers and not from
-others. It does what Kafka's clients do: asks any broker for the metadata cache, keeps one connection a broker,
-forgets what turned out wrong and asks again. It takes a connection's loss and a silence of `ANSWER_SECONDS` for the
-same thing (`Lost`): what the broker did is then unknown.
+Every client is a `Party` of its own, with its own `Net`, so that the network can cut it off from some brokers and not
+from others. It behaves like Kafka's clients: it sends Metadata to any broker, keeps one connection to each broker,
+drops metadata that turned out wrong and asks again. The loss of a connection, and `ANSWER_SECONDS` without a response,
+both raise `Lost`: it is then unknown whether the broker carried out the request.
 
-A `Link` may have several requests under way; answers come in the order of the requests, as the protocol has it.
+A `Link` may have several requests in flight; responses come in the order of the requests, as the protocol demands.
 """
 
 import random
@@ -57,7 +57,7 @@ class Link:
         self.is_closed = False
 
     @property
-    def is_owed(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether there are requests without an answer."""
         return bool(self._asked)
 
@@ -188,12 +188,12 @@ class Party:
         await trio.sleep(seconds * self.rng.uniform(0.5, 1.5))
 
     async def refresh(self, *topics: str) -> None:
-        """Ask some broker how things stand; Lost when it does not say."""
+        """Send Metadata to one of the brokers; Lost if there is no response."""
         asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         addresses = list(self.view.brokers.values()) + self._bootstrap
-        owing = {address for address, link in self._links.items() if link.is_owed and not link.is_closed}
-        free = [each for each in addresses if each not in owing]
+        busy = {address for address, link in self._links.items() if link.has_requests and not link.is_closed}
+        free = [each for each in addresses if each not in busy]
         link = await self.link(*self.rng.choice(free or addresses))
         self.view.take(await link.ask(request, m.MetadataResponse))
 

@@ -2,16 +2,16 @@
 
 Theory of operation
 -------------------
-The session speaks to the server over two wires, pings, gives a connection up when nothing is heard for two thirds of
-the timeout, and connects again for as long as it lives. When a connection is lost, every watch fires, and what had no
-answer is asked again over the next one, in its order: so a write may be carried out twice, and a conditional one is
-then refused the second time. What is called while there is no connection waits for one. Each item of a batch is a
+Two `Wire`s connect the session to the server. It sends pings, closes a connection on which nothing arrived for two
+thirds of the timeout, and connects again until it ends. When a connection is lost, every watch fires, and unanswered
+requests are sent again over the next connection, in their order: so a write may be carried out twice, and a conditional
+write is then refused the second time. Calls that are made without a connection wait for one. Each item of a batch is a
 request of its own, so that a connection may break between two of them.
 
 Watches may come late (`StoreServer.watch_delay_seconds`).
 
-A session belongs to a process: while that is paused it neither pings nor hears, and what came meanwhile is heard when
-it goes on. It needs no task: everything but the callers' waiting happens in timers.
+A session belongs to a process: while the process is paused the session sends no pings and handles no messages; they are
+handled after the resume. The session needs no task: everything but the callers' waiting happens in timers.
 """
 
 import math

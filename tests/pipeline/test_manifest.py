@@ -1,4 +1,4 @@
-"""An archive's directory: what counts, what is thrown away, and when nobody may write."""
+"""An archive's directory: which batches count, what is removed, and when writing is refused."""
 
 import json
 
@@ -87,20 +87,20 @@ def begun(archive, *numbers):
 
 
 @pytest.mark.parametrize(
-    ("checkpoints", "batches", "anew", "expected"),
+    ("checkpoints", "batches", "from_manifest", "expected"),
     [
-        ((), 0, False, 0),  # an archive is begun
-        ((0,), 5, False, 0),  # it goes on
+        ((), 0, False, 0),  # a new archive
+        ((0,), 5, False, 0),  # the next run of one
         ((0,), 0, False, 0),  # killed in its first batch
         ((0, 5), 7, False, 5),  # the newer of two
         ((), 5, True, 5),  # the checkpoint was lost
         ((0,), 5, True, 5),  # it is there, and not wanted
     ],
 )
-def test_the_checkpoint_to_go_on_with(archive, checkpoints, batches, anew, expected):
+def test_the_checkpoint_to_go_on_with(archive, checkpoints, batches, from_manifest, expected):
     begun(archive, *checkpoints)
     made = [Batch(number, "a", {}, ()) for number in range(batches)]
-    assert archive.checkpoint(made, anew) == (archive.checkpoints / str(expected), expected)
+    assert archive.checkpoint(made, from_manifest) == (archive.checkpoints / str(expected), expected)
 
 
 def test_without_its_checkpoint_an_archive_is_not_written_a_second_time(archive):
