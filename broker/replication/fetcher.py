@@ -6,9 +6,6 @@ decides what a response means; this file carries the decision out.
 
 `add` and `remove` are synchronous, and a partition may leave during any await. So code after an await first checks that
 its `Followed` is still current, that is followed under the same leader epoch (`_is_current`).
-
-After an error a partition rests for at most `replica.fetch.backoff.ms`. After a failure it is not fetched until the
-next LeaderAndIsr. If the leader does not answer, all its partitions rest.
 """
 
 import logging
@@ -67,7 +64,9 @@ REST_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep t
 Answer = TypeVar("Answer", bound=m.Message)
 Arguments = TypeVarTuple("Arguments")
 
-# For a log from before leader epochs: only its committed records are certain to be in the leader's log.
+# The divergence of a log without leader epochs, which is empty or in a message format from before Kafka 0.11. Nothing
+# can be compared, and only committed records are certain to be in the leader's log: `decide_cut` truncates it to its
+# high watermark.
 OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
@@ -79,14 +78,19 @@ class Fetcher:
         self.index = index
         self._deps = deps
         self._place = place
+        # Read once, as the inter-broker protocol version changes with a restart only.
         self._fetch_version = deps.fetch_version
         self._peer = deps.open_peer(leader_id, f"broker-{deps.broker_id}-fetcher-{index}")
         self._session = FetchSession()
         self._followed: dict[TopicPartition, Followed] = {}
-        self._touched: dict[TopicPartition, None] = {}  # their positions may differ from those in `_session`
+        # The partitions whose positions may differ from those in `_session`. A round compares these only, so quiet
+        # partitions cost nothing.
+        self._touched: dict[TopicPartition, None] = {}
         self._resting: dict[Followed, None] = {}
         self._truncating: dict[Followed, None] = {}
         self._wake = trio.Event()
+        # Set while a Fetch waits, the only request that `interrupt` cancels: the leader may hold it back until records
+        # arrive, and answers the others at once.
         self._polling: trio.CancelScope | None = None
         self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
@@ -99,11 +103,13 @@ class Fetcher:
         self._touched[followed.key] = None
         if followed.is_truncating:
             self._truncating[followed] = None
+        # A partition that comes from another fetcher (`_move_away`) continues its rest here.
         if followed.rests_until > trio.current_time():
             self._resting[followed] = None
         # The log may hold records that this broker wrote as the leader and has not synced.
         self._note_unsynced(followed)
-        # The Fetch under way may wait `replica.fetch.wait.max.ms` for records of other partitions.
+        # The Fetch under way may wait `replica.fetch.wait.max.ms` for records of other partitions. To cancel it costs a
+        # connection and the fetch session, but a wait would delay writes with acks=all to the new partition.
         self.interrupt()
 
     def remove(self, key: TopicPartition) -> trio.Event | None:
@@ -112,6 +118,7 @@ class Fetcher:
         self._touched[key] = None
         self._resting.pop(followed, None)
         self._truncating.pop(followed, None)
+        # In `_unsynced` it may stay: `_sync` skips partitions that have left.
         # Without partitions the task ends. Otherwise the Fetch under way goes on: rows of this partition are ignored.
         if not self._followed:
             self.interrupt()
@@ -148,6 +155,7 @@ class Fetcher:
         self._end_rests()
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         await self._sync()
+        # Before `_tell_session`: a log that agrees with the leader's now is fetched in this round.
         await self._truncate()
         self._tell_session()
         if self._session.is_empty:
@@ -173,6 +181,7 @@ class Fetcher:
         self._count = count
         for key, followed in list(self._followed.items()):
             if fetcher_index(key, count) != self.index:
+                # Truncations run within a round and have ended by now, so there is no event to wait for.
                 self.remove(key)
                 self._place(followed)
 
@@ -185,6 +194,7 @@ class Fetcher:
     def _tell_session(self) -> None:
         for key in self._touched:
             followed = self._followed.get(key)
+            # The current position, whatever touched the partition: it may have left, come back and grown since.
             position = None if followed is None else self._position(followed)
             if position is None:
                 self._session.forget(key)
@@ -193,6 +203,7 @@ class Fetcher:
         self._touched.clear()
 
     async def _sleep(self) -> None:
+        # Rests alone end with time. A failed partition needs its next role, whose `add` interrupts.
         with trio.move_on_at(min((each.rests_until for each in self._resting), default=math.inf)):
             await self._wake.wait()
 
@@ -208,6 +219,7 @@ class Fetcher:
 
     def _position_in(self, log: "PartitionLog", followed: Followed) -> Position:
         in_fetch = self._fetch_version >= EPOCH_IN_FETCH_VERSION
+        # With epoch -1 the leader compares nothing: `_truncate` has made the logs agree, or this one is empty.
         epoch = log.epochs.latest_epoch if in_fetch else None
         return Position(
             (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,
@@ -218,6 +230,7 @@ class Fetcher:
         )
 
     def _is_current(self, followed: Followed) -> bool:
+        # Compared by identity: with each role a partition gets another `Followed`, also under the same leader.
         return self._followed.get(followed.key) is followed and followed.partition.log is not None
 
     # -- fetching
@@ -235,6 +248,8 @@ class Fetcher:
             config.replica_fetch_response_max_bytes,
             config.replica_fetch_max_bytes,
         )
+        # The broker epoch is read for each request: it changes when this broker registers again, and the controller
+        # accepts no ISR member by a Fetch of an earlier epoch (KIP-903).
         me = self._deps.broker_id, self._deps.broker_epoch()
         request = fetch_request(asked, limits, version, *me)
         with trio.CancelScope() as self._polling:
@@ -260,11 +275,13 @@ class Fetcher:
     ) -> None:
         parted: list[tuple[Followed, Diverged]] = []
         for number, (key, row) in enumerate(rows.items(), 1):
+            # The partition may have left during the request. If it has come back, `judge` compares its position.
             followed = self._followed.get(key)
             if followed is not None:
                 await self._contain(followed, self._take_row, positions[key], row, parted)
             if number % ROWS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
+        # Last: truncations wait for threads and the disk, and must not delay the records of other partitions.
         await self._part_all(parted)
 
     async def _take_row(
@@ -404,13 +421,14 @@ class Fetcher:
             try:
                 await self._deps.flusher.flush(logs)
             except StorageError:
-                # The directory is offline, and its partitions have left.
+                # The directory is offline, and its partitions have left. The error may come without an await before it.
                 await trio.lowlevel.checkpoint()
 
-    # -- where logs part
+    # -- truncation of logs that diverge from the leader's
 
     async def _truncate(self) -> None:
-        """Compare log ends with the leader's where Fetch does not: before KIP-595, and in logs without epochs."""
+        """Truncate logs before their first Fetch if Fetch cannot compare them with the leader's: its version is older
+        than KIP-595, or the log has no leader epochs."""
         asking: dict[TopicPartition, Position] = {}
         parted: list[tuple[Followed, Diverged]] = []
         for followed in self._truncating:
@@ -446,11 +464,12 @@ class Fetcher:
         self, followed: Followed, asked: Position, row: EpochEnd, parted: list[tuple[Followed, Diverged]]
     ) -> None:
         log = followed.partition.log
+        # Not `_position`, which is None while a log is in `_truncating`.
         now = None if log is None else self._position_in(log, followed)
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
-        """Truncate these logs concurrently."""
+        """Truncate these logs concurrently, each to where it diverges from the leader's."""
         # Truncations that end while a directory's checkpoints are being written share the next write. Thousands of
         # partitions may lose their leader together.
         async with trio.open_nursery() as nursery:
@@ -458,7 +477,7 @@ class Fetcher:
                 nursery.start_soon(self._contain, followed, self._part, diverged)
 
     async def _part(self, followed: Followed, diverged: Diverged) -> None:
-        """Truncate the log to where it diverges from the leader's, as far as this response shows."""
+        """Truncate one log to where it diverges from the leader's, as far as this response shows."""
         log = followed.partition.log
         if log is None or not self._is_current(followed):
             return
@@ -475,6 +494,7 @@ class Fetcher:
             self._wake.set()
 
     def _is_in_line(self, followed: Followed) -> None:
+        """Note that the log agrees with the leader's up to its end, so that it is fetched from now on."""
         self._truncating.pop(followed, None)
         followed.is_truncating = False
         self._touched[followed.key] = None
@@ -487,6 +507,8 @@ class Fetcher:
         start_over: bool = False,
         on_cut: Callable[[], None] | None = None,
     ) -> None:
+        """Truncate the log to end at `offset`; with `start_over` empty it, to begin there. `on_cut` (by default
+        `truncated` of the replica) is called when the log has its new end."""
         log = followed.partition.log
         if log is None:
             return
@@ -517,6 +539,7 @@ class Fetcher:
             await self._cut(followed, end_offset)
             return
         start_offset = await self._leader_offset(followed, EARLIEST)
+        # If it is not None the partition has not left, and only this task changes its log's end.
         if start_offset is None:
             return
         # The leader's retention removed records that this log lacks: the copy starts over.
@@ -531,6 +554,7 @@ class Fetcher:
         if the partition has left meanwhile."""
         request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
+        # The partition may have another leader by now: this leader's offsets must not truncate its log.
         if not self._is_current(followed):
             return None
         error, offset = (ErrorCode.NETWORK_EXCEPTION, -1) if response is None else offset_of(response)
@@ -563,6 +587,7 @@ class Fetcher:
         self._rest_all([followed.key])
 
     def _rest_all(self, keys: Iterable[TopicPartition]) -> None:
+        """Do not fetch these partitions for a while, at most `replica.fetch.backoff.ms`."""
         rest_seconds_max = max(self._deps.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
         for key in keys:
             followed = self._followed.get(key)
@@ -580,5 +605,6 @@ class Fetcher:
             self._mark_failed(followed)
 
     def _mark_failed(self, followed: Followed) -> None:
+        # It stays in `_followed`: the pool removes it when the next role comes.
         followed.failed = True
         self._touched[followed.key] = None

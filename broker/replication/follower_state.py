@@ -51,7 +51,7 @@ class Position(NamedTuple):
     leader_epoch: int
     fetch_offset: int  # its log end offset
     last_fetched_epoch: int  # -1: unknown, or the Fetch version has no such field
-    log_start_offset: int
+    log_start_offset: int  # the leader's DeleteRecords waits until all replicas have deleted (KIP-107)
 
 
 class FetchLimits(NamedTuple):
@@ -110,6 +110,7 @@ class FetchSession:
         self._without_id.pop(key, None)
         if position.topic_id == ZERO_TOPIC_ID:
             self._without_id[key] = None
+        # Back at the position that the leader's side holds: a change that was not sent yet is void.
         if self._sent.get(key) == position:
             self._news.pop(key, None)
         else:
@@ -144,7 +145,9 @@ class FetchSession:
         if self._epoch == INITIAL_EPOCH:
             named, forgotten = dict(self._sent), []
             self._names.clear()
+        # Ids are kept until the next full request: a response may name any topic of the session.
         self._names |= {position.topic_id: key.topic for key, position in named.items()}
+        # `_sent` itself, not a copy of thousands of positions: until the next call only their order changes (`served`).
         return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
     def take(self, asked: Asked, response: m.FetchResponse) -> "dict[TopicPartition, Row] | str":
@@ -177,6 +180,7 @@ class FetchSession:
         """The response rows by partition; None if one of them was not requested."""
         rows: dict[TopicPartition, Row] = {}
         for topic in response.responses:
+            # An unknown id becomes "", which no requested topic is called.
             name = self._names.get(topic.topic_id, "") if asked.by_id else topic.topic
             for row in topic.partitions:
                 key = TopicPartition(name, row.partition_index)
@@ -243,6 +247,7 @@ def _topics_of(asked: Asked, partition_max_bytes: int) -> list[m.FetchRequest.Fe
 
 
 def _forgotten_topics_of(asked: Asked) -> list[m.FetchRequest.ForgottenTopic]:
+    # Unlike in `_topics_of` the order means nothing, so each topic has one entry.
     by_topic: dict[tuple[str, bytes], list[int]] = {}
     for key, topic_id in asked.forgotten:
         by_topic.setdefault((key.topic, topic_id), []).append(key.partition)
@@ -254,6 +259,8 @@ def _forgotten_topics_of(asked: Asked) -> list[m.FetchRequest.ForgottenTopic]:
 
 def offset_request(key: TopicPartition, leader_epoch: int, timestamp: int, broker_id: int) -> m.ListOffsetsRequest:
     """ListOffsets for the leader's log end offset (LATEST) or log start offset (EARLIEST)."""
+    # A broker that leads under another epoch refuses the request: its offsets must not truncate this replica's log. The
+    # replica id matters, too: a consumer would get the high watermark instead of the log end offset.
     asked = m.ListOffsetsRequest.ListOffsetsPartition(
         partition_index=key.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
     )
@@ -263,6 +270,8 @@ def offset_request(key: TopicPartition, leader_epoch: int, timestamp: int, broke
 
 def epochs_request(wanted: Mapping[TopicPartition, Position], broker_id: int) -> m.OffsetForLeaderEpochRequest:
     """OffsetForLeaderEpoch: where in the leader's logs the epochs of the follower's last records end."""
+    # Two epochs for each partition. `leader_epoch` is the question: the epoch of this log's last record. A broker that
+    # does not lead under `current_leader_epoch` refuses: its history must not truncate this log.
     topics: dict[str, list[m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
     for key, position in wanted.items():
         asked = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
@@ -324,6 +333,7 @@ Verdict = Stale | Append | Diverged | OutOfRange | Wait | Fail
 
 def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
     """The meaning of a Fetch row for a follower whose position was `asked` and is `now` (None: no longer fetched)."""
+    # First of all, because an error, too, is about the position of the request.
     if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -354,6 +364,7 @@ def judge_epoch_end(asked: Position, now: Position | None, row: EpochEnd) -> Sta
 def _stands_where(now: Position, asked: Position) -> bool:
     """Whether a response to a request from position `asked` still fits position `now`."""
     # The topic id counts: a topic that was deleted and created again may have the same leader epoch and fetch offset.
+    # The log start offset does not: records for the log's end fit whatever was deleted at its beginning.
     return (now.topic_id, now.leader_epoch, now.fetch_offset) == (
         asked.topic_id,
         asked.leader_epoch,
@@ -406,9 +417,9 @@ def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
 
 
 def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offset: int) -> int | None:
-    """The offset at which an empty log must start over to take these records; None if it can take them as it is.
+    """The offset at which an empty log must start over before it can take these records; None if it need not.
 
-    That is the case if the first batch begins before the log and reaches into it.
+    It must if the first batch begins before the log end offset and ends at or after it.
     """
     # Only the empty log of a follower needs this: with records, the leader's next batch starts at the log end.
     if log_start_offset < log_end_offset or len(records) < SMALLEST_ENTRY_BYTES:
@@ -421,6 +432,7 @@ def offset_to_begin_at(records: memoryview, log_start_offset: int, log_end_offse
 
 def offset_of(response: m.ListOffsetsResponse) -> tuple[ErrorCode, int]:
     """(error, offset) of the row in the ListOffsets response to `offset_request`."""
+    # One partition was requested, so the first row is the answer; a response without rows is an error.
     for topic in response.topics:
         for row in topic.partitions:
             return error_of(row.error_code), row.offset

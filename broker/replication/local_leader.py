@@ -52,6 +52,7 @@ class Pace:
 
     async def wait(self) -> None:
         """Return when reading is allowed."""
+        # Again after each sleep: the fetchers share the rate, and another one may have read meanwhile.
         while (seconds := self._rest_seconds()) > NO_REST_SECONDS:
             await trio.sleep(min(seconds, REST_SECONDS))
 
@@ -59,6 +60,7 @@ class Pace:
         """Count bytes that were read."""
         # Called for its effect: it brings the excess up to the current time.
         self._rest_seconds()
+        # The size is known only after the read. So a large read exceeds the rate at once, and the next wait is longer.
         self._excess_bytes += size_bytes
 
     def _rest_seconds(self) -> float:
@@ -115,7 +117,8 @@ class LocalLeader:
         ]
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
-        # Registered before `_look`, which awaits: a change during it must wake this request.
+        # Registered before `_look`, which awaits: a change during it must wake this request. A partition that is not
+        # hosted gets an error, which is sent at once, so it needs no waiter.
         waiter.register(watched)
         try:
             while True:
@@ -129,11 +132,15 @@ class LocalLeader:
 
     async def _look(self, request: m.FetchRequest) -> tuple[m.FetchResponse, bool]:
         """A row for each requested partition; and whether any row has records, an error or a divergence."""
+        # Any records are news, whatever `min_bytes` is: waiting for more saves round trips, and within one process
+        # these cost nothing.
         bytes_left, is_news = request.max_bytes, False
         topics = []
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
+                # Partitions are served in the order of the request until its bytes are used up. The fetcher moves the
+                # served ones to the end of its next request, so that each gets its turn (`FetchSession.served`).
                 row = await self._row(topic.topic, asked, bytes_left)
                 size_bytes = len(row.records) if isinstance(row.records, bytes) else 0
                 self._pace.spend(size_bytes)
@@ -173,6 +180,7 @@ class LocalLeader:
             if isinstance(read, ErrorCode):
                 return read
             if read.slice is not None:
+                # The slice keeps its segment's file open, also if the segment is deleted during the read.
                 try:
                     records = await self._world.in_thread(read.slice.read)
                 finally:
@@ -195,6 +203,8 @@ class LocalLeader:
                 found = self._log(topic.name, asked.partition_index)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
+                # The log end offset, not the high watermark: a future log has uncommitted records, too, and the fetcher
+                # would truncate those above a lower answer.
                 else:
                     log = found[1]
                     row.offset = log.log_start_offset if asked.timestamp == EARLIEST else log.log_end_offset
@@ -211,6 +221,7 @@ class LocalLeader:
                 found = self._log(topic.topic, asked.partition)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
+                # As for every replica, the latest epoch ends at the log end offset, which uncommitted records reach.
                 else:
                     log = found[1]
                     row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
@@ -222,9 +233,11 @@ class LocalLeader:
 def _parted(log: "PartitionLog", last_epoch: int, offset: int) -> tuple[int, int] | None:
     """(epoch, end offset) where a log that ends at `offset` in `last_epoch` diverges from `log`; None if nowhere."""
     latest = log.epochs.latest_epoch
+    # A log without epochs (empty, or in a format from before 0.11) cannot be compared.
     if last_epoch < 0 or latest is None:
         return None
-    # A truncation of the current log removed `last_epoch` with all its records. `divergence` would know nothing of it.
+    # A truncation of the current log removed `last_epoch` with all its records. `divergence` has no end offset for such
+    # an epoch, and a row without one would have no news: the future log would never truncate.
     if last_epoch > latest:
         return latest, log.log_end_offset
     return log.epochs.divergence(last_epoch, offset, log.log_end_offset)

@@ -136,6 +136,7 @@ class Partition:
         self.log: PartitionLog | None = None
         self.leader_id = NO_LEADER
         self.is_leader = False
+        # The epochs begin below every epoch of a controller, so the first role is a newer one.
         self.leader_epoch = -1
         self.leading_since = -1  # the leader epoch in which this broker last began to lead
         self.partition_epoch = -1
@@ -143,11 +144,15 @@ class Partition:
         self.leader_recovery_state = RECOVERED
         self.fetched_by_id = True  # on a follower: LeaderAndIsr gave the topic's id, so Fetch can use it
         self.replicas: list[int] = []
+        # The committed ISR: what the controller sent or accepted last. The high watermark waits for `asked_isr`, too.
         self.in_sync_replicas: list[int] = []
         self.asked_isr: AskedIsr | None = None  # set until the controller answers or LeaderAndIsr brings a state
         self.epoch_start_offset = 0  # the log end offset when this leader epoch began
         self.followers: dict[int, Follower] = {}  # by broker id; empty unless this broker leads
+        # `Replicas` sets the checkpointed value. 0 is safe without one: a value that is too low delays reads and
+        # acknowledgements, one that is too high would show consumers uncommitted records.
         self.high_watermark = 0
+        # A dict serves as an ordered set: the order of wake-ups must not depend on hashes, or no run is repeatable.
         self.waiters: dict[Waiter, None] = {}
         self._broker_id = broker_id
         self._now_ms = now_ms
@@ -170,6 +175,7 @@ class Partition:
         self.leader_id = role.leader_id
         self.is_leader = role.leader_id == self._broker_id
         self.replicas = role.replicas
+        # A follower keeps no ISR: changes by AlterPartition reach the leader alone, so the copy would be out of date.
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
         # LeaderAndIsr carries a newer state than the one that a pending ISR change was based on.
         self.asked_isr = None
@@ -215,6 +221,7 @@ class Partition:
 
     def resign(self) -> None:
         """End the role and wake the waiters: the replica is removed from this broker, or its log directory failed."""
+        # The epochs stay: a delayed LeaderAndIsr of an earlier epoch is still refused.
         self.is_leader = False
         self.leader_id = NO_LEADER
         self.log = None
@@ -269,6 +276,8 @@ class Partition:
         """
         if current_leader_epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return ErrorCode.NONE
+        # The client's metadata are older than this leadership, whose log may lack records that the client has read. The
+        # error makes it check its position against the new epoch.
         if current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         # The client has newer metadata than this broker, which has not got its LeaderAndIsr yet.
@@ -301,6 +310,7 @@ class Partition:
         """
         if self.log is None or not self.is_leader:
             return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # As in Kafka: a topic that is only compacted promises to keep the last value of each key.
         if not self.config.deletes:
             return Deletion(ErrorCode.POLICY_VIOLATION)
         if offset == TO_HIGH_WATERMARK:
@@ -316,11 +326,15 @@ class Partition:
         """The lowest log start offset of the live replicas; -1 without a log, or while a live follower's is unknown."""
         if self.log is None:
             return UNKNOWN_OFFSET
+        # As in Kafka: a dead replica would hold DeleteRecords until the timeout. When it is back it takes over the
+        # leader's log start offset.
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
     def deletion_outcome(self, offset: int, live_brokers: Container[int]) -> Deletion | None:
         """The low watermark once it has reached `offset`; NOT_LEADER_OR_FOLLOWER; None while followers are behind."""
+        # The leadership may have ended during the wait, and the new leader may not have the new log start offset. The
+        # error makes the client repeat the deletion there.
         if self.log is None or not self.is_leader:
             return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         low_watermark = self.low_watermark(live_brokers)
@@ -453,6 +467,7 @@ class Partition:
         if follower is None or log is None:
             return None
         follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse())
+        # Before `_expand`, which sends it to the controller.
         follower.broker_epoch = broker_epoch
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
@@ -522,6 +537,8 @@ class Partition:
             self._ask_isr([*self.in_sync_replicas, replica])
 
     def _ask_isr(self, in_sync_replicas: list[int]) -> None:
+        # The epochs are those of the Fetches that justify this ISR, not those at the time of sending: a follower may
+        # restart in between, without its log (KIP-903).
         epochs = {each: self.followers[each].member_epoch for each in in_sync_replicas if each in self.followers}
         self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch, epochs)
         self._watch.ask(self)
