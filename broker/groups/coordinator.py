@@ -85,7 +85,7 @@ class GroupCoordinator:
         self._shards.on_resigned(partition_index, leader_epoch)
 
     def on_deleted(self, partition_index: int) -> None:
-        """The partition's log was deleted. If the group topic is created again, its leader epochs begin at 0."""
+        """Drop the partition's leader epoch, as its log was deleted: a group topic created again begins at epoch 0."""
         self._shards.on_deleted(partition_index)
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
@@ -185,10 +185,12 @@ class GroupCoordinator:
 
     def _leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveAnswer:
         leave = Leave(Waiting(), members)
+        # Looked up for each portion: at a checkpoint the group may be unloaded, or removed when its last member left.
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return LeaveAnswer(shard)
         group = shard.groups.by_id.get(group_id)
+        # As in Kafka an error of the members and not of the request.
         if group is None:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
         self._shards.happen(shard, group, leave)
@@ -321,8 +323,10 @@ class GroupCoordinator:
         if group is None:
             return DeletionAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {})
         waiting: Waiting[DeletionAnswer] = Waiting()
+        # No checkpoint since the look-up: `happen` must not get a group that has been removed.
         self._shards.happen(shard, group, DeleteOffsets(waiting, partitions))
         answer = _given(waiting)
+        # Tombstones of earlier portions stay. A client that retries the whole request deletes the rest.
         not_stored = await self._committed(shard, waiting.after_offset)
         return DeletionAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), {}) if not_stored else answer
 

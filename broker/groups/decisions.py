@@ -66,6 +66,8 @@ from barnabas.broker.groups.syncing import (
 from barnabas.wire.errors import ErrorCode
 
 # The error of a failed append -> the error for clients, as in Kafka's GroupMetadataManager. Other codes stay the same.
+# The append's own codes would mislead a client, which did not name the partition of the group topic. On these two it
+# looks up the coordinator again and retries.
 NOT_STORED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -76,10 +78,13 @@ NOT_STORED = {
 GROUP_NOT_STORED = NOT_STORED | {
     # Members rejoin on this error. A commit keeps REQUEST_TIMED_OUT, and its client retries it.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    # No member alone has caused this: the record has the metadata and the assignments of all members.
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 OFFSETS_NOT_STORED = NOT_STORED | {
+    # The client can commit fewer partitions at a time. It does not retry this error: the same commit would be too large
+    # again.
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
@@ -144,6 +149,7 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
     decision = Decision()
     match intent:
         case StoreOffsets():
+            # Nothing to take back: a commit changes the recorded part alone, and that only by replay.
             code = OFFSETS_NOT_STORED.get(error, error)
             decision.reply(intent.waiting, CommitAnswer(code, intent.too_large))
         case StoreAssignment():
@@ -152,6 +158,7 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             if group.state is not GroupState.DEAD:
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
+            # Also in a Dead group: this request does not wait in `joins`, so the unloading has not answered it.
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
         case StoreGroupDeletion():
             decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))

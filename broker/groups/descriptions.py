@@ -44,6 +44,7 @@ def describe(group: Group) -> Description:
     """The group for DescribeGroups, in its current state."""
     # As in Kafka: during a rebalance the subscriptions and assignments are about to change.
     stable = group.state is GroupState.STABLE
+    # A copy of everything: the caller waits for the high watermark, and the group may change meanwhile.
     return Description(
         state=group.state.value,
         protocol_type=group.protocol_type or "",
@@ -64,11 +65,13 @@ def describe(group: Group) -> Description:
 
 def overview(group: Group) -> Overview:
     """The group for ListGroups."""
+    # "" for a group of simple commits, as in Kafka: Java's admin client shows it as a simple consumer group.
     return Overview(group.group_id, group.protocol_type or "", group.state.value)
 
 
 def shown_after_offset(group: Group) -> int:
     """The offset of the record that the shown state depends on; NO_OFFSET if there is none."""
-    # Stable and Empty are stored, so they are shown once their record is committed. A rebalance is in memory only.
+    # Stable and Empty are stored, so they are shown once their record is committed: otherwise a new coordinator could
+    # show an older state afterwards. A rebalance is in memory only.
     resting = group.state in (GroupState.STABLE, GroupState.EMPTY)
     return group.recorded.metadata_offset if resting else NO_OFFSET

@@ -61,7 +61,7 @@ class LeaveAnswer(NamedTuple):
 
 
 class CommitAnswer(NamedTuple):
-    """The outcome of OffsetCommit: one error code for all partitions, except those with too long metadata."""
+    """The outcome of OffsetCommit: one error code for all partitions but `too_large`, whose metadata are too long."""
 
     error: ErrorCode
     too_large: frozenset[TopicPartition] = frozenset()
@@ -167,6 +167,7 @@ class Leave(NamedTuple):
     members: Sequence[LeavingMember]
 
 
+# No tuple, as `GroupCoordinator.commit` sets `made` when the thread has encoded the records.
 @dataclass(slots=True)
 class CommitOffsets:
     """OffsetCommit. A negative generation is a simple commit: the client is not a member of the group."""
@@ -216,6 +217,7 @@ class Answered(NamedTuple):
 class AssignmentNotReplicated(NamedTuple):
     """The record of this generation's assignments was appended, but not committed in time."""
 
+    # It comes from a task that waited: the group may be in a later generation by now, which it must not disturb.
     generation: int
 
 
@@ -224,8 +226,9 @@ class Loaded:
 
 
 class Expire(NamedTuple):
-    """The periodic check whether these committed offsets have expired (`offsets.retention.minutes`, in ms)."""
+    """Check whether these committed offsets have expired; `retention_ms` is `offsets.retention.minutes` in ms."""
 
+    # The caller lists the partitions at an earlier moment, so some may have no offset any more.
     retention_ms: int
     partitions: Sequence[TopicPartition]
 
@@ -293,16 +296,17 @@ class StoreOffsets(NamedTuple):
 
 
 class StoreExpiry(NamedTuple):
-    """Tombstones of offsets that expired or whose partition was deleted, and with `dies` of the group."""
+    """Tombstones of offsets that expired or whose partition was deleted; with `dies` also one of the group itself."""
 
     # Nothing waits for them. If they are not stored, the check for expired offsets writes them later.
     dies: bool
 
 
 class StoreGroupDeletion(NamedTuple):
-    """Tombstones of a group that an administrator deletes; then with `dies` the group becomes Dead."""
+    """Tombstones of a group that an administrator deletes; then, with `dies`, the group becomes Dead."""
 
     waiting: Waiting[ErrorCode]
+    # False while an open transaction may still commit offsets of the group.
     dies: bool
 
 
@@ -355,7 +359,8 @@ class Decision:
     records: list[GroupRecord] = field(default_factory=list)
     intent: Intent | None = None
     replies: list[AnyReply] = field(default_factory=list)
-    # Timers to set or move: durations in milliseconds, as the pure part has no clock. None stops the timer.
+    # Timers to set or move: durations in milliseconds, as the pure part has no clock. None stops the timer. The last
+    # value counts: one event may begin a round with its timer and end the round again.
     timers: dict[Timer, int | None] = field(default_factory=dict)
     made: Made | None = None  # an encoded batch; `shards.py` compares its records before it is used
     notes: list[str] = field(default_factory=list)  # lines for the broker's log, about membership and generations
@@ -366,6 +371,8 @@ class Decision:
 
     def store(self, records: list[GroupRecord], intent: Intent, made: Made | None = None) -> None:
         """Append these records as one batch; `made` is that batch if it was encoded before."""
+        # One batch, because an append succeeds or fails as a whole: no decision is stored in part. No event stores
+        # twice, as a second call would replace the first one.
         self.records = records
         self.intent = intent
         self.made = made

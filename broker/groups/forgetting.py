@@ -1,9 +1,9 @@
-"""How committed offsets and groups are removed (pure): expiration, deleted partitions, and deletion on request.
+"""Removal of committed offsets and groups (pure): expiration, deleted partitions, and deletion on request.
 
-Offsets expire `offsets.retention.minutes` after (KIP-186, KIP-211)
+An offset expires at the time that an old client set with the commit (OffsetCommit v2-4). All other offsets expire
+`offsets.retention.minutes` after (KIP-186, KIP-211)
   - the group became Empty, if it had members;
-  - the commit, if the group never had members, or is Stable and no longer subscribes to the topic;
-  - or at the time that an old client set with the commit (OffsetCommit v2-4).
+  - the commit, if the group never had members, or is Stable and no longer subscribes to the topic.
 
 An administrator deletes a group without members (KIP-229), or offsets of topics to which no member subscribes
 (KIP-496). In each case a tombstone is stored for each offset, and another one for a group of which nothing is left.
@@ -41,6 +41,7 @@ def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) 
 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
+    # Also for topics to which members subscribe: a topic that is created again begins at offset 0.
     _forget_unasked(group, [key for key in event.deleted if key in group.recorded.offsets], decision)
 
 
@@ -135,13 +136,15 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
 
 
 def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    # As in Kafka, the client's own time counts alone, even if the group became Empty later.
     if commit.expire_timestamp_ms != NO_EXPIRY:
         return now_ms >= commit.expire_timestamp_ms
     return now_ms - (commit.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
 
 
 def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
-    """The tombstones are replayed: the group is Dead if they were the last of it."""
+    """The tombstones are replayed: the group becomes Dead if nothing is left of it."""
+    # Only now: if the append failed, the group must stay. `Shards._follow` removes a Dead group.
     if dies:
         apply_transition(group, GroupState.DEAD, now_ms)
 

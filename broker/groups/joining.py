@@ -188,9 +188,11 @@ def _return_of_static(
 
 
 def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str) -> Member:
-    """A copy of the member as the record has it; only the static member that returns is different."""
+    """The member for the record: the returning static member as it will be, any other member unchanged."""
     if member.member_id != old_member_id:
         return member
+    # A copy: the group keeps the old member until the record is stored. The assignment stays, as the partitions do not
+    # move. Without `is_new`: after the answer the member has its id, and its session begins.
     return Member(
         member_id=new_member_id,
         instance_id=member.instance_id,

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 
+# Properties and not attributes: an attribute of a protocol must be settable, and its type must be the same. These are
+# only read, so a subtype or a read-only attribute is enough.
+
+
 class GroupConfig(Protocol):
     """Kafka's properties of groups and offsets, under their names in Kafka."""
 
@@ -97,6 +101,7 @@ class OffsetsPartition(Protocol):
 
     def append_as_leader(self, batch: "Batch", origin: "Origin", required_acks: int = -1) -> "Appended | ErrorCode":
         """Append one batch, in one synchronous step. `required_acks` -1 fails below `min.insync.replicas`."""
+        # Synchronous, so that no event of the group can come between the append and the replay (`Shards._follow`).
         ...
 
     async def await_high_watermark(self, end_offset: int, deadline: float) -> "ErrorCode":

@@ -148,6 +148,8 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
 
 def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinAnswer:
     """The JoinGroup answer for a member of the current generation; the leader's has the list of members."""
+    # Only the leader computes assignments. With the list for each member, the answers of a generation would grow with
+    # the square of the number of members.
     return JoinAnswer(
         error=ErrorCode.NONE,
         member_id=member_id,

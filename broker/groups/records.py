@@ -17,6 +17,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
 
+# One version for each kind of key, for ever: log compaction compares the bytes of keys. A key in another version would
+# not supersede the older record, and both would stay in the log.
 OFFSET_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
@@ -83,7 +85,9 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         group_id, (topic, partition), commit = record
         key = _OFFSET_KEY + _text(group_id) + _text(topic) + _PARTITION.pack(partition)
+        # A null value is all that a tombstone says; its key must be that of the record to remove.
         return key, None if commit is None else _encode_commit(commit)
+    # Once per generation and not once per partition, so the schema's encoder is fast enough.
     return (
         _versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
         None if record.metadata is None else _versioned(record.metadata, GROUP_VALUE_VERSION),
@@ -92,6 +96,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     """The decoded record; None if its kind is not served (key 3 or higher). Raises MalformedRecord."""
+    # The topic is compacted, and an append without a key is refused there.
     if key is None:
         raise MalformedRecord("a record without key")
     usual = _decode_usual_commit(key, value)
@@ -144,6 +149,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None
 
 def _encode_commit(commit: Commit) -> bytes:
     offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = commit
+    # This version has no leader epoch. None is lost: OffsetCommit has a retention time in v2-4, a leader epoch from v6.
     if expire_timestamp_ms != NO_EXPIRY:
         times = _TIMES.pack(commit_timestamp_ms, expire_timestamp_ms)
         return _EXPIRING_COMMIT.pack(EXPIRING_OFFSET_VALUE_VERSION, offset) + _text(metadata) + times
@@ -153,6 +159,8 @@ def _encode_commit(commit: Commit) -> bytes:
 
 def _text(text: str) -> bytes:
     data = text.encode()
+    # Checked before `pack`, whose struct.error would count as a mistake of ours and reload the shard. `Shards._store`
+    # answers a ValueError to the client that sent the text.
     if len(data) > TEXT_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes are too many for a string of a record")
     return _VERSION.pack(len(data)) + data
@@ -162,6 +170,7 @@ def _decode_commit(value: bytes | None) -> Commit | None:
     if value is None:
         return None
     version = _supported(m.OffsetCommitValue, value)
+    # A version that lacks a field gets the schema's default, -1 for the leader epoch and for the expiration time.
     stored = m.decode(m.OffsetCommitValue, version, value, _VERSION.size)
     return Commit(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp)
 

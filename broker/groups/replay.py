@@ -19,6 +19,7 @@ class Groups:
 
     limits: GroupConfig
     by_id: dict[str, Group] = field(default_factory=dict)
+    # A marker names the producer alone, and must not need a pass over all groups.
     touched: dict[int, dict[str, None]] = field(default_factory=dict)  # producer id -> group ids
 
     def get_or_create(self, group_id: str, now_ms: int | None = None) -> Group:
@@ -33,6 +34,7 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
     """Change the recorded part as the record at `offset` says. `producer_id` if it belongs to a transaction."""
     # Also creates a group for a tombstone, whose offset an answer may depend on; `Loading.finish` removes such groups.
     recorded = groups.get_or_create(record.group_id).recorded
+    # Whatever the producer id is: a transaction writes committed offsets only (TxnOffsetCommit).
     if not isinstance(record, OffsetRecord):
         recorded.metadata = record.metadata  # None: a tombstone
         recorded.metadata_offset = offset
@@ -57,7 +59,9 @@ def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, of
 
 def replay_marker(groups: Groups, producer_id: int, *, committed: bool) -> None:
     """A transaction ended: with COMMIT its pending offsets take effect, with ABORT they are dropped (KIP-98)."""
+    # No groups if the transaction has ended already: a transaction coordinator writes a marker again after a fail-over.
     for group_id in groups.touched.pop(producer_id, {}):
+        # It exists: a group with pending offsets is not removed (`is_blank`).
         recorded = groups.by_id[group_id].recorded
         for topic_partition, stored in recorded.pending.pop(producer_id, {}).items():
             # A commit outside the transaction that is newer than the pending one wins, as in Kafka.

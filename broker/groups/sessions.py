@@ -1,7 +1,7 @@
 """Sessions (pure): Heartbeat, LeaveGroup and timers, and what happens when a group is loaded or unloaded.
 
-Each member has a session timer, which each of its requests restarts. JOIN bounds the first round of a rebalance, SYNC
-the time until each member has sent SyncGroup.
+Each member has a session timer, which each of its requests restarts. The JOIN timer ends the first round of a
+rebalance. The SYNC timer removes members that have not sent SyncGroup in time.
 """
 
 from barnabas.broker.groups.events import (

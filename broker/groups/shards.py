@@ -151,7 +151,8 @@ class Shards:
             self._unload(shard, ErrorCode.NOT_COORDINATOR)
 
     def on_deleted(self, partition_index: int) -> None:
-        """The partition's log was deleted. If the group topic is created again, its leader epochs begin at 0."""
+        """Drop the partition's leader epoch, as its log was deleted: a group topic created again begins at epoch 0."""
+        # With the old epoch kept, the elections of the new topic would count as late and be ignored.
         self._epochs.pop(partition_index, None)
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
@@ -441,7 +442,10 @@ class Shards:
         partitions_of: Callable[[Group], list[TopicPartition]],
         event_of: Callable[[Sequence[TopicPartition]], Event],
     ) -> None:
-        """Apply events to every group of a shard: `event_of` portions of the offsets that `partitions_of` selects."""
+        """For every group of a shard, apply events for portions of its committed offsets.
+
+        `partitions_of` lists the offsets of a group, `event_of` makes the event of a portion.
+        """
         left = PARTITIONS_AT_A_TIME
         for group in list(shard.groups.by_id.values()):
             partitions = partitions_of(group)

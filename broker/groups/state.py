@@ -49,7 +49,8 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-# All transitions that exist, as in Kafka's GroupMetadata. Any other is a bug: `apply_transition` raises.
+# All transitions that exist, as in Kafka's GroupMetadata. Any other is a bug: `apply_transition` raises. Kafka also has
+# Dead -> Dead; here a Dead group is removed from its shard at once, and gets no further event.
 VALID_PREVIOUS_STATES = {
     GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
     GroupState.PREPARING_REBALANCE: {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY},
@@ -118,6 +119,7 @@ class Member:
 class Group:
     """One group: the recorded part in `recorded`, the volatile part in all other attributes."""
 
+    # Complete, because an attribute that is missing here cannot be set. `forget` depends on that.
     __slots__ = (
         "generation",
         "group_id",
@@ -185,6 +187,7 @@ def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
     if group.state not in VALID_PREVIOUS_STATES[state]:
         raise InvariantBroken(f"group {group.group_id} cannot go from {group.state.value} to {state.value}")
     group.state = state
+    # Part of the group metadata record. In an Empty group the retention of its offsets counts from it.
     group.state_timestamp_ms = now_ms
 
 
@@ -196,6 +199,7 @@ def forget(group: Group) -> None:
         if name != "recorded":
             setattr(group, name, getattr(blank, name))
     metadata = group.recorded.metadata
+    # No generation is stored, but there may be offsets of simple commits: the group is Empty, without a protocol type.
     if metadata is None:
         return
     group.generation = metadata.generation
@@ -213,6 +217,8 @@ def forget(group: Group) -> None:
 
 
 def _loaded_member(recorded: RecordedMember, protocol_name: str | None) -> Member:
+    # The record has the metadata for the chosen protocol alone. Until this member rejoins, the group cannot change to
+    # another protocol. `is_new` stays False: a stored member has got its member id, so its session timeout applies.
     return Member(
         member_id=recorded.member_id,
         instance_id=recorded.group_instance_id,
@@ -232,6 +238,7 @@ def apply_member_added(group: Group, member: Member) -> None:
     """Add a member. The first member becomes the leader."""
     if member.instance_id is not None:
         group.static_members[member.instance_id] = member.member_id
+    # A pending id keeps the first round open, so it must not outlive the join for which it was given.
     group.pending_members.pop(member.member_id, None)
     group.members[member.member_id] = member
     if group.leader_id is None:
@@ -244,11 +251,13 @@ def apply_member_removed(group: Group, member_id: str) -> None:
     group.pending_members.pop(member_id, None)
     group.pending_syncs.pop(member_id, None)
     member = group.members.pop(member_id, None)
+    # At most a pending id, which has no counted protocols, no instance id and not the leadership.
     if member is None:
         return
     if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
         del group.static_members[member.instance_id]
     _count_protocols(group, member, -1)
+    # Provisional: the others have to join again, and `_begin_generation` takes a leader that has joined.
     if group.leader_id == member_id:
         group.leader_id = next(iter(group.members), None)
 
@@ -270,18 +279,21 @@ def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -
     member = group.members.pop(old_member_id)
     member.member_id = new_member_id
     group.members[new_member_id] = member
+    # No request would take the old id out of `pending_syncs`: SYNC_TIMER would fire and begin a needless rebalance.
     if old_member_id in group.pending_syncs:
         del group.pending_syncs[old_member_id]
         group.pending_syncs[new_member_id] = None
     if member.instance_id is not None:
         group.static_members[member.instance_id] = new_member_id
+    # When its topics get more partitions, the leader joins again to begin a rebalance of the Stable group
+    # (`_join_known`). Under its new id it must still count as the leader then.
     if group.leader_id == old_member_id:
         group.leader_id = new_member_id
     return member
 
 
 def apply_subscribed(group: Group) -> None:
-    """Keep the members' subscriptions: they are those of the generation that begins now."""
+    """Remember the current metadata of the members as the subscriptions of the generation that begins now."""
     # A member that joins again during a rebalance changes its `protocols`, but still reads the topics of the current
     # generation until the next one begins.
     group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
@@ -306,6 +318,7 @@ def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -
         return bool(protocol_type and protocols)
     if protocol_type != group.protocol_type:
         return False
+    # This check keeps the invariant that `_elect` needs: the members always have a protocol in common.
     return any(group.protocol_counts.get(name, 0) == len(group.members) for name, _ in protocols)
 
 
@@ -315,6 +328,7 @@ def choose_protocol(members: Collection[Member]) -> str:
     Each member votes for the first of its protocols that all members support; the one with the most votes wins.
     """
     counts: dict[str, int] = {}
+    # Counted here: these may be the members as they would be after a change, which `protocol_counts` does not describe.
     for member in members:
         for name in {name: None for name, _ in member.protocols}:
             counts[name] = counts.get(name, 0) + 1
@@ -331,9 +345,11 @@ def choose_own_protocol(group: Group) -> str:
 def _elect(voters: Iterable[Member], common: Collection[str]) -> str:
     if not common:
         raise InvariantBroken("the members of a group have no protocol in common")
+    # A single candidate wins whatever the votes are, so the pass over all members is saved.
     if len(common) == 1:
         return next(iter(common))
     votes: dict[str, int] = {}
+    # One vote each, for the first common protocol: a member lists its preferred one first.
     for voter in voters:
         for name, _ in voter.protocols:
             if name in common:
@@ -385,6 +401,8 @@ def metadata_record(
     group: Group, members: Iterable[Member], leader_id: str | None, assignments: dict[str, bytes]
 ) -> GroupMetadataRecord:
     """The group metadata record of this generation. A member without an assignment gets an empty one, as in Kafka."""
+    # Leader, members and assignments are arguments: assignments and a new member id take effect in the group only when
+    # their record is in the log (`apply_stored`). If the append fails, the group is still as it was.
     return GroupMetadataRecord(
         group.group_id,
         GroupMetadata(
