@@ -13,7 +13,9 @@ from barnabas.broker.pacing import paced
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 
+# One code for all four kinds of elements, as in Kafka's enums.
 UNKNOWN = 0
+# Kafka's texts: DescribeAcls has another one than CreateAcls and DeleteAcls.
 NO_AUTHORIZER_ON_BROKER = "No Authorizer is configured on the broker"
 NO_AUTHORIZER = "No Authorizer is configured."
 
@@ -34,10 +36,12 @@ def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) ->
 
 async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) -> m.CreateAclsResponse:
     """Create ACLs: SECURITY_DISABLED for each. Raises ProtocolViolation, Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
+    # Before the authorization, as in `describe_acls`. One such row closes the connection, whatever the others are.
     async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # In each row, because the responses of creation and deletion have no top-level error.
     return m.CreateAclsResponse(
         results=[
             CreateRow(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
@@ -61,7 +65,7 @@ async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) 
 
 
 def _expect_known(codes: Iterable[int]) -> None:
-    """ProtocolViolation when one is 0."""
+    """Raises ProtocolViolation if one of these codes is UNKNOWN."""
     # Kafka maps numbers that it does not know to UNKNOWN only after this check, so they pass it.
     if UNKNOWN in codes:
         raise ProtocolViolation("an ACL with an element of code 0, which means unknown")

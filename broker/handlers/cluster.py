@@ -59,6 +59,7 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
                 broker_id=info.broker_id, host=endpoint.host, port=endpoint.port, rack=info.rack
             )
             for info in broker.metadata.brokers.values()
+            # A broker without this listener has no address that the client could use.
             if (endpoint := info.endpoints.get(call.listener)) is not None
         ],
     )
@@ -77,7 +78,7 @@ def _refuse_endpoints(code: ErrorCode, message: str) -> m.DescribeClusterRespons
 
 
 async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersRequest) -> m.ElectLeadersResponse:
-    """Elect leaders of partitions (KIP-460); errors stand at the partition.
+    """Elect leaders of partitions (KIP-460); each partition has its own error.
 
     Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR for an unknown election type (as Kafka).
     """

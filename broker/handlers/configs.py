@@ -65,7 +65,7 @@ DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
 async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
-    """Describe each resource, in the order of the request; errors stand at the resource.
+    """Describe each resource, in the order of the request; each has its own error.
 
     Raises Refuse(INVALID_REQUEST) for an unknown resource type or too many repeats.
     """
@@ -178,7 +178,7 @@ class Resource(NamedTuple):
 
 
 async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsRequest) -> m.AlterConfigsResponse:
-    """Replace all properties of each resource; errors stand at the resource."""
+    """Replace all properties of each resource; each has its own error."""
     resources = [
         Resource(
             asked.resource_type,
@@ -202,7 +202,7 @@ async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsReque
 async def incremental_alter_configs(
     broker: Broker, call: Call, request: m.IncrementalAlterConfigsRequest
 ) -> m.IncrementalAlterConfigsResponse:
-    """Apply the named operations to each resource (KIP-339); errors stand at the resource."""
+    """Apply the named operations to each resource (KIP-339); each has its own error."""
     resources = [
         Resource(
             asked.resource_type,

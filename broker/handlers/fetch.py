@@ -56,8 +56,8 @@ DUE_AT_A_TIME = 5000  # dict entries added between two checkpoints
 async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchResponse:
     """Resolve the session, plan, wait for `min_bytes`, answer.
 
-    Session errors (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR) stand at the
-    top level of the response, all others at their partition.
+    Session errors (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR) are top-level
+    errors of the response. Each partition has its own error for everything else.
     """
     opened = await _open(broker, call, request)
     if isinstance(opened, ErrorCode):
@@ -256,7 +256,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
 
 
 async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
-    """Select the rows of the response, and note in the session what they say.
+    """Select the rows of the response, and note in the session which offsets they report.
 
     An incremental response holds only rows with news: an error, records, or other offsets than the last response had.
     """

@@ -7,7 +7,7 @@ Behaviour: a commit for a partition that does not exist is refused for that part
 Versions: version 0 of OffsetCommit and OffsetFetch keeps offsets in the metadata store, as clients of Kafka 0.8 did,
     and has no members; 1+ uses `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention
     time; 6+ leader epochs; 7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's
-    error has its own field; before, it stands at each partition. 7+ may require stable offsets (KIP-447); 8+ names
+    error has its own field; before, each partition has it. 7+ may require stable offsets (KIP-447); 8+ names
     several groups (KIP-709).
 """
 
@@ -72,6 +72,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
             errors[key] = ErrorCode.NONE
             if not may_read:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            # No deletion of the partition would remove this offset: it would stay until it expires.
             elif broker.metadata.partition(*key) is None:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -110,6 +111,7 @@ def _commit(
         row.committed_offset,
         row.committed_leader_epoch,
         row.committed_metadata or NO_METADATA,
+        # Version 1 may send the time of the commit; the field does not exist in other versions.
         now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
         # The client chooses the retention time freely; the sum must stay an int64 for the record.
         NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
@@ -140,8 +142,8 @@ def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: Err
 async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Committed offsets of one group, or from version 8 on of several.
 
-    Before version 8 raises Refuse with the group's error; later that stands at the group. Refuse(INVALID_REQUEST) for
-    a group that is repeated too often.
+    Before version 8 raises Refuse with the group's error; from version 8 on each group has its own error. Raises
+    Refuse(INVALID_REQUEST) for a group that is repeated too often.
     """
     if call.version >= SEVERAL_GROUPS_VERSION:
         groups = []
@@ -197,7 +199,7 @@ async def _fetch(
 ) -> _Read | ErrorCode:
     """The committed offsets of the named partitions, or of all (`topics` None), or the error of the group.
 
-    A topic that the caller may not describe has TOPIC_AUTHORIZATION_FAILED if it was named; among all it is left out.
+    A topic that the caller may not describe has TOPIC_AUTHORIZATION_FAILED if it is named; otherwise it is left out.
     """
     if not call.authorize("Describe", "Group", group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -221,6 +221,7 @@ def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
 
 def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
     """Restart the member's session timeout; REBALANCE_IN_PROGRESS makes the member rejoin."""
+    # Plain and not async: it never waits, and each member sends one every few seconds.
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     beat = Heartbeat(Waiting(), request.member_id, request.group_instance_id, request.generation_id)

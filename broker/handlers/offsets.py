@@ -62,7 +62,7 @@ NOTHING = RecordTime(-1, -1, -1)  # no such record: Kafka answers this without a
 
 
 async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
-    """One offset (in version 0 a list) for each requested partition; errors stand at the partition."""
+    """One offset (in version 0 a list) or an error for each requested partition."""
     named = await counted((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
     async for topic in paced(request.topics):
@@ -141,7 +141,7 @@ def _end_offset(partition: Partition, log: PartitionLog, request: m.ListOffsetsR
 
 
 def _uncertain(partition: Partition, request: m.ListOffsetsRequest, version: int) -> ErrorCode:
-    """The error to answer instead of the high watermark while that may lie before the previous leader's; or NONE."""
+    """The error for a consumer while the high watermark may be lower than the previous leader's; otherwise NONE."""
     # KIP-207: a follower learns the high watermark with a delay. Until a new leader has committed up to its log end
     # offset at election, consumers would see offsets go backwards.
     if request.replica_id != CONSUMER_REPLICA_ID or partition.high_watermark >= partition.epoch_start_offset:
@@ -218,7 +218,7 @@ async def _find(
 async def offset_for_leader_epoch(
     broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
-    """The end offset of each requested leader epoch; errors stand at the partition."""
+    """The end offset of each requested leader epoch, or an error."""
     topics = []
     async for topic in paced(request.topics):
         # Followers send this request before they truncate, consumers to detect truncation (KIP-320).

@@ -135,7 +135,11 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
-    """The same error for every partition. acks=0: ProtocolViolation to close the connection, or None without rows."""
+    """The same error for every partition.
+
+    With acks=0 there is no response: raises ProtocolViolation to close the connection, or returns None if the request
+    names no partition.
+    """
     topics = [
         m.ProduceResponse.TopicProduceResponse(
             name=topic.name,

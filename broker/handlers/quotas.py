@@ -85,6 +85,8 @@ def refuse_describe_client_quotas(
 
 async def _entities(store: MetadataStore) -> AsyncIterator[Entity]:
     """All entities in the store that may have quotas: users, client ids of users, client ids, IP addresses."""
+    # The store may change between two reads: an entity that is removed meanwhile has no rates when it is read, and is
+    # not described.
     for part in await list_entities(store, USERS):
         user = from_path(part)
         yield Entity(user=user)
@@ -112,12 +114,13 @@ def _described(entity: Entity, rates: Mapping[str, float]) -> m.DescribeClientQu
 async def alter_client_quotas(
     broker: Broker, call: Call, request: m.AlterClientQuotasRequest
 ) -> m.AlterClientQuotasResponse:
-    """Alter the quotas of each entity; errors stand at the entity.
+    """Alter the quotas of each entity; each has its own error.
 
     Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST for an entity with too many parts.
     """
     if not call.authorize("AlterConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # By entity: if a request names one twice, both alterations are written, and the row of the second one remains.
     rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
     # In a pass of its own: Refuse fails the whole request, so nothing may have been written before.
     async for asked in paced(request.entries):
@@ -130,6 +133,7 @@ async def alter_client_quotas(
             await _alter(broker, asked, validate_only=request.validate_only)
         except QuotaRefused as refused:
             row.error_code, row.error_message = refused.code, refused.message
+        # Before StoreError, of which it is a kind: the store works, but the client sent too much for a node.
         except DataTooLarge as error:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, str(error)
         except ValueError:  # the name makes no valid node path; Kafka answers the same
@@ -152,11 +156,13 @@ def refuse_alter_client_quotas(
 
 async def _alter(broker: Broker, asked: Asked, *, validate_only: bool) -> None:
     entity = parse_entity([(each.entity_type, each.entity_name) for each in asked.entity])
-    # Kafka accepts host names as addresses if they resolve.
+    # Kafka accepts host names as addresses if they resolve. Checked here, because `change_rates` cannot wait: it runs
+    # within the write, and again if another broker has changed the node in between.
     if entity.ip and not await resolves(in_path(entity.ip)):
         message = f"{in_path(entity.ip)} is not a valid IP or resolvable host."
         raise QuotaRefused(ErrorCode.INVALID_REQUEST, message)
     changes = [RateChange(op.key, None if op.remove else op.value) for op in asked.ops]
+    # `change_rates` validates; its result is what would be written.
     if validate_only:
         change_rates(await read_entity(broker.store, entity.path), entity, changes)
     else:

@@ -33,7 +33,7 @@ OngoingRow = m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment
 async def alter_partition_reassignments(
     broker: Broker, call: Call, request: m.AlterPartitionReassignmentsRequest
 ) -> m.AlterPartitionReassignmentsResponse:
-    """Begin, change or (null replicas) cancel reassignments; errors stand at the partition.
+    """Begin, change or (null replicas) cancel reassignments; each partition has its own error.
 
     Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER.
     """
@@ -77,6 +77,7 @@ async def list_partition_reassignments(
     """The ongoing reassignments of the requested partitions. Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER."""
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Not in portions: the controller's step only looks each partition up.
     outcome = await broker.candidate.ask(OngoingReassignmentsAsked(await _asked_partitions(request)))
     if isinstance(outcome, ErrorCode):
         raise Refuse(outcome)
@@ -115,6 +116,7 @@ async def _asked_partitions(request: m.ListPartitionReassignmentsRequest) -> Ite
 
 
 def _ongoing(index: int, assignment: Assignment) -> OngoingRow:
+    # While a partition moves, `replicas` are those of the target and of the origin together (RS in reference B.12).
     return OngoingRow(
         partition_index=index,
         replicas=assignment.replicas,

@@ -15,9 +15,11 @@ TOO_LATE = "SaslAuthenticate request received after successful authentication"
 
 def sasl_handshake(broker: Broker, call: Call, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
     """Choose a SASL mechanism: always Refuse(ILLEGAL_SASL_STATE)."""
+    # Java clients do not retry this error: it means that the client's `security.protocol` is wrong.
     raise Refuse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def sasl_authenticate(broker: Broker, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     """One step of the authentication: always ILLEGAL_SASL_STATE with a message."""
+    # Not `Refuse`, which leaves the message null.
     return m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE)

@@ -51,10 +51,11 @@ async def describe_user_scram_credentials(
 ) -> m.DescribeUserScramCredentialsResponse:
     """Mechanisms and iterations of the named users, or of all users that have a credential.
 
-    Raises Refuse(CLUSTER_AUTHORIZATION_FAILED); other errors stand at the user.
+    Raises Refuse(CLUSTER_AUTHORIZATION_FAILED). Each user has its own error.
     """
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Null and an empty list both mean all users (KIP-554).
     if request.users:
         named = await counted(user.name for user in request.users)
         rows = [await _describe_named(broker, *each) async for each in paced(named.items(), USER_COST)]
@@ -81,6 +82,7 @@ async def _describe_named(broker: Broker, user: str, times: int) -> DescribedUse
 async def _describe(broker: Broker, user: str) -> DescribedUser:
     try:
         config = await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
+        # Neither salt nor keys: with them a caller could search for the password.
         credentials = [
             Credential(mechanism=number, iterations=credential_iterations(config[mechanism.name]))
             for number, mechanism in MECHANISMS.items()
@@ -107,6 +109,7 @@ async def alter_user_scram_credentials(
 
     Raises Refuse: NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR (the store failed for a user).
     """
+    # Before the authorization, as in Kafka.
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):
@@ -159,7 +162,8 @@ def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
 async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
     """Write all alterations of one user; an error is this user's alone."""
     try:
-        # One write of the user's node, so they are applied together.
+        # One write of the user's node, so they are applied together: to the node as it is now, which a tool may have
+        # changed since `alter_user_scram_credentials` read it.
         await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})

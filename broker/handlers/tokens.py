@@ -11,7 +11,10 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
-OWNER_VERSION = 3
+OWNER_VERSION = 3  # KIP-373
+
+# All four requests refuse the listener first, as in Kafka. On a listener with authentication Kafka then answers
+# DELEGATION_TOKEN_AUTH_DISABLED while `delegation.token.secret.key` is not set.
 
 
 def create_delegation_token(
@@ -27,6 +30,7 @@ def create_delegation_token(
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             owner = request.owner_principal_type, request.owner_principal_name
+    # Not `Refuse`: `refuse_create_delegation_token` names neither owner nor requester.
     return _not_created(call.version, code, owner, requester)
 
 
@@ -53,6 +57,7 @@ def describe_delegation_token(
 
 def _principal(text: str) -> tuple[str, str]:
     """(type, name) of a principal such as "User:ANONYMOUS"."""
+    # At the first colon: a name may have colons, too.
     kind, _, name = text.partition(":")
     return kind, name
 
@@ -84,12 +89,12 @@ def refuse_create_delegation_token(
 def refuse_renew_delegation_token(
     request: m.RenewDelegationTokenRequest, version: int, code: ErrorCode
 ) -> m.RenewDelegationTokenResponse:
-    """One error."""
+    """The error, without an expiry time."""
     return m.RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIMESTAMP)
 
 
 def refuse_expire_delegation_token(
     request: m.ExpireDelegationTokenRequest, version: int, code: ErrorCode
 ) -> m.ExpireDelegationTokenResponse:
-    """One error."""
+    """The error, without an expiry time."""
     return m.ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIMESTAMP)

@@ -66,6 +66,7 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     # assigns a new id.
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise Refuse(ErrorCode.INVALID_REQUEST)
+    # From this broker's own block, because clients send this request to any broker.
     producer_id = await broker.producer_ids.next_id()
     # The client repeats the request on this error, as while a coordinator loads.
     if producer_id is None:
@@ -79,6 +80,7 @@ async def allocate_producer_ids(
     """The next block of producer ids for a broker, from the active controller (Refuse: NOT_CONTROLLER and others)."""
     if not call.authorize("ClusterAction", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # With the broker epoch, so that a broker's former run cannot use up a block.
     block = await broker.candidate.allocate_producer_ids(request.broker_id, request.broker_epoch)
     if isinstance(block, ErrorCode):
         raise Refuse(block)
@@ -98,7 +100,7 @@ def refuse_init_producer_id(
 async def describe_producers(
     broker: Broker, call: Call, request: m.DescribeProducersRequest
 ) -> m.DescribeProducersResponse:
-    """The producer states of each requested partition (KIP-664); errors stand at the partition.
+    """The producer states of each requested partition, or its error (KIP-664).
 
     Raises Refuse(INVALID_REQUEST) for too many repeats.
     """

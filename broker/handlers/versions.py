@@ -14,6 +14,7 @@ from barnabas.wire.errors import ErrorCode, Refuse
 
 CLIENT_SOFTWARE_VERSION = 3
 NO_FEATURES_EPOCH = 0
+# KIP-511. `\Z` and not `$`, which also matches before a line break at the end.
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
