@@ -1,4 +1,4 @@
-"""A consumer process for the delivery tests: it takes effect on records, and halts where it is told to.
+"""A consumer process for the delivery tests: it writes an effect for each record, and halts at a given point.
 
     delivery_worker.py BOOTSTRAP TOPIC GROUP EFFECTS MODE HALT_AFTER
 
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def committed(consumer: KafkaConsumer) -> bool:
-    """Commit what was polled; False while the group rebalances, and then somebody gets these records again."""
+    """Commit what was polled; False while the group rebalances: then a member gets these records again."""
     try:
         consumer.commit()
     except KafkaError:

@@ -5,7 +5,7 @@ Maven copies their jars once into `target/jars` beside the pom, which git ignore
 another version is fetched when the pom changes, and a file lock lets several test processes do this at once. After
 that no Maven runs: a tool is `java -cp target/jars/* MAIN ARGUMENTS`.
 
-`KafkaProcess` has the interface of `brokers.BrokerProcess`: whoever holds a broker need not know which one it is.
+`KafkaProcess` has the interface of `brokers.BrokerProcess`, so tests can use either kind of broker.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ QUIET_LOG = (
     "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaServer=info",
 )
 
-# What one Kafka alone needs, and what Barnabas does without being told.
+# Settings that a single Kafka broker needs; in Barnabas they are defaults.
 SINGLE_BROKER = {
     "broker.id": "1",
     "offsets.topic.replication.factor": "1",
@@ -101,7 +101,7 @@ def run_java_tool(
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
+    """A port of 127.0.0.1 on which no process listens at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -288,7 +288,7 @@ class KafkaProcess(JavaProcess):
         return STARTED in self._log_of_this_run() and self._knows_its_cluster()
 
     def _knows_its_cluster(self) -> bool:
-        """Whether the controller has told it of itself, which comes a moment after the start."""
+        """Whether the broker has received the controller's UpdateMetadata, a moment after the start."""
         with RawClient(self.port) as client:
-            told = client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
-        return bool(told.brokers) and told.controller_id >= 0
+            metadata = client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
+        return bool(metadata.brokers) and metadata.controller_id >= 0

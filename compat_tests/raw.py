@@ -1,4 +1,4 @@
-"""A client that says exactly what it is told to: requests from our own codec, or any bytes."""
+"""A client that sends any request, encoded by our own codec, or any bytes."""
 
 import socket
 import struct
@@ -73,7 +73,7 @@ def ask(client: RawClient, request: m.Message, version: int) -> Any:
 
 
 def eventually(look: Callable[[], Seen], is_there: Callable[[Seen], bool]) -> Seen:
-    """What `look` sees once it is there; whoever waits says how to look and what for."""
+    """Call `look` until `is_there` holds for its result, and return the result."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_there(seen := look()):
         assert time.monotonic() < deadline, f"{seen!r} has not become what was waited for"

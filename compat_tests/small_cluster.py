@@ -1,8 +1,8 @@
-"""Several brokers of either kind on one ZooKeeper, for whoever asks how clients and answers fare with replicas.
+"""Several brokers of either kind on one ZooKeeper, for tests of clients and responses with replicated topics.
 
-The brokers are plain processes on 127.0.0.1 without a network of their own: a broker may be killed or paused, and what
-else can break is in `compat_tests/cluster/`. The addresses that clients get are those that they can reach, and stay the
-same over restarts. Every topic that says nothing else has a replica on each broker, the internal ones as well.
+The brokers are plain processes on 127.0.0.1 without a network of their own: a broker may be killed or paused;
+`compat_tests/cluster/` has other faults. Brokers keep their addresses over restarts. By default every topic has a
+replica on each broker, the internal ones as well.
 """
 
 import os
@@ -44,7 +44,7 @@ class SmallCluster:
             "offsets_topic_num_partitions": 10,  # fewer to make before the first group can begin
             "transaction_state_log_replication_factor": count,
             "transaction_state_log_min_isr": min(count, 2),
-            "group_initial_rebalance_delay_ms": 0,  # what a broker alone does without being told
+            "group_initial_rebalance_delay_ms": 0,  # the default of a single broker
             "zookeeper_connection_timeout_ms": 60_000,
             **settings,
         }
@@ -62,7 +62,7 @@ class SmallCluster:
         return self.directory / f"broker-{broker}"
 
     def settings_of(self, broker: int) -> Mapping[str, str | int]:
-        """What this broker is told beside what all are told."""
+        """The settings of this broker only."""
         return {"broker_id": broker}
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class SmallCluster:
         self.await_brokers(self.brokers.keys() - self.down)
 
     def heal(self) -> None:
-        """Bring back whoever is still down after a test that failed."""
+        """Restart brokers that a failed test left down."""
         for broker in sorted(self.down):
             self.restart(broker)
 
@@ -134,8 +134,8 @@ class SmallCluster:
 
     def _seen_by(self, broker: int) -> tuple[set[int], bool]:
         with RawClient(self.brokers[broker].port) as client:
-            told = ask(client, m.MetadataRequest(topics=[]), 9)
-        return {row.node_id for row in told.brokers}, told.controller_id >= 0
+            metadata = ask(client, m.MetadataRequest(topics=[]), 9)
+        return {row.node_id for row in metadata.brokers}, metadata.controller_id >= 0
 
     def _process(self, broker: int, settings: Mapping[str, str | int]) -> Process:
         own = self.directory_of(broker)

@@ -1,7 +1,7 @@
 """What clients depend on, answer by answer, as a running Apache Kafka 3.9.1 in ZooKeeper mode gave it.
 
-Every expectation in this file was measured: the same requests went to Apache Kafka. Where an answer looks odd, it is
-Kafka's. What is left out are answers that Kafka owes to an accident (an exception of its own), and transactions.
+Every expectation in this file was measured: the same requests went to Apache Kafka. An answer that looks odd is
+Kafka's. Left out are answers that Kafka gives only because of an internal exception, and transactions.
 """
 
 import time
@@ -391,8 +391,8 @@ def test_aborted_transactions_are_a_list_for_who_reads_committed_and_null_for_ot
 ) -> None:
     create_topic(shared_broker.port, topic)
     produce(client, topic, batch())
-    told = [fetched(fetch(client, [(topic, [(0, 0)])], isolation_level=level))[0] for level in (0, 1)]
-    assert [(row.aborted_transactions, row.last_stable_offset) for row in told] == [(None, 1), ([], 1)]
+    rows = [fetched(fetch(client, [(topic, [(0, 0)])], isolation_level=level))[0] for level in (0, 1)]
+    assert [(row.aborted_transactions, row.last_stable_offset) for row in rows] == [(None, 1), ([], 1)]
 
 
 def test_a_partition_that_is_named_twice_is_fetched_once_from_the_last_offset(
@@ -410,8 +410,8 @@ def test_a_topic_of_zstd_is_not_for_clients_before_fetch_10(
 ) -> None:
     create_topic(shared_broker.port, topic, compression_type="zstd")
     produce(client, topic, batch())
-    told = [fetched(fetch(client, [(topic, [(0, 0)])], version))[0].error_code for version in (4, 9, 10)]
-    assert told == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE] * 2 + [0]
+    codes = [fetched(fetch(client, [(topic, [(0, 0)])], version))[0].error_code for version in (4, 9, 10)]
+    assert codes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE] * 2 + [0]
 
 
 def test_how_long_a_fetch_waits(client: RawClient, shared_broker: BrokerProcess, topic: str) -> None:
@@ -444,23 +444,23 @@ def test_a_session_tells_news_only_and_its_epochs_count(
     assert session_id > 0
     assert sorted(fetched(first)) == [0, 1, 2]
 
-    def told(epoch: int, topics: Any = (), **fields: Any) -> Any:
+    def continued(epoch: int, topics: Any = (), **fields: Any) -> Any:
         answer = fetch(client, topics, version, session=(session_id, epoch), **fields)
         return answer.error_code or sorted(fetched(answer))
 
-    assert told(1) == []
+    assert continued(1) == []
     produce(client, topic, batch(), partition=1)
-    assert told(2) == [1]
-    assert told(3) == [1], "it was not said that the record is read"
-    assert told(4, [(name, [(1, 1)])]) == []
-    assert told(4) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert told(5, [(name, [(0, 9)])]) == [0]
-    assert told(6) == [0], "an error is told until it is mended"
-    assert told(7, [(name, [(0, 0)])]) == [0], "and so is that it is mended"
-    assert told(8) == []
+    assert continued(2) == [1]
+    assert continued(3) == [1], "the fetch offset has not moved past the record"
+    assert continued(4, [(name, [(1, 1)])]) == []
+    assert continued(4) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert continued(5, [(name, [(0, 9)])]) == [0]
+    assert continued(6) == [0], "an error is in each response until it is gone"
+    assert continued(7, [(name, [(0, 0)])]) == [0], "one more response shows that it is gone"
+    assert continued(8) == []
     assert fetch(client, [], version, session=(session_id ^ 1, 9)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert fetch(client, everything, version, session=(session_id, 0)).session_id not in (0, session_id)
-    assert told(9) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "a full request closes the session that it names"
+    assert continued(9) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "a full request closes the session that it names"
 
 
 def test_a_session_keeps_to_names_or_ids_and_ends_with_its_last_partition(

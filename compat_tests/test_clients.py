@@ -25,7 +25,7 @@ from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed, r
 from compat_tests.small_cluster import SmallCluster
 from compat_tests.tools import give_up, require_tool
 
-SOMEBODY = Client("somebody", "1.0", "Prose", "nothing", run=lambda _: [])
+CLIENT = Client("a-client", "1.0", "Prose", "nothing", run=lambda _: [])
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_page_of_results_is_what_the_results_say():
 
 def complaints(outcomes, never=(), sometimes=(), complete=True):
     allowed = Allowed(frozenset(never), frozenset(sometimes))
-    return judge(SOMEBODY, [Outcome(*outcome) for outcome in outcomes], allowed, complete).complaints
+    return judge(CLIENT, [Outcome(*outcome) for outcome in outcomes], allowed, complete).complaints
 
 
 def test_a_failure_must_be_listed():

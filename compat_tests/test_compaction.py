@@ -270,7 +270,7 @@ def test_a_cleaner_that_is_killed_at_any_step_of_its_swap_loses_nothing(uncleane
     data_dir, written = uncleaned
     shutil.copytree(data_dir, tmp_path / "data")
     ran = subprocess.run(
-        [sys.executable, "-m", "compat_tests.doomed_cleaner", str(tmp_path / "data"), str(step)],
+        [sys.executable, "-m", "compat_tests.killed_cleaner", str(tmp_path / "data"), str(step)],
         capture_output=True,
         text=True,
         check=False,

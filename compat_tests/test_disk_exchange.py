@@ -280,8 +280,8 @@ def test_a_damaged_index_is_complained_of(lived: Lived, tmp_path: Path) -> None:
     damaged = tmp_path / index.name
     entries = index.read_bytes()
     damaged.write_bytes(entries[:3] + bytes([entries[3] ^ 1]) + entries[4:])  # the first offset, which is relative
-    told = complaints(dump("--verify-index-only", files=[damaged]))
-    assert told[0] == f"Mismatches in :{damaged}"
+    found = complaints(dump("--verify-index-only", files=[damaged]))
+    assert found[0] == f"Mismatches in :{damaged}"
 
 
 # -- Apache Kafka on our directory, and back

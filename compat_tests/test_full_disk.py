@@ -203,7 +203,7 @@ def everything(broker: BrokerProcess, topic: str, partitions: list[int]) -> dict
 
 
 def assert_exactly_once_in_order(found: dict[int, list[tuple[int, int]]], load: Load) -> None:
-    """What was acknowledged is there at the offset that was told, once, in the order of sending, and nothing else."""
+    """Acknowledged records are at the acknowledged offsets, once, in the order of sending; nothing else is there."""
     for partition, acknowledged in load.acknowledged.items():
         assert found[partition] == sorted(acknowledged)
         assert [offset for offset, _ in found[partition]] == list(range(len(acknowledged)))
@@ -270,7 +270,7 @@ def test_of_two_log_directories_one_fills_and_the_other_goes_on(
         assert broker.is_running()
 
         if full == "second":  # with the first, the store cannot write down that its disk is full
-            wait_until(lambda: offline_partitions(broker, topic) == on_small, "clients are told what is offline")
+            wait_until(lambda: offline_partitions(broker, topic) == on_small, "Metadata shows the offline partitions")
             assert produced_to(broker, topic, on_small[0]) == ErrorCode.KAFKA_STORAGE_ERROR
         (small / "ballast").unlink()
         assert broker.stop() == 0
@@ -304,9 +304,9 @@ def offline_partitions(broker: BrokerProcess, topic: str) -> list[int]:
     """The partitions of which Metadata says that they have no leader, and their replica is offline."""
     asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
     with RawClient(broker.port) as client:
-        (told,) = client.ask(asked, 9, m.MetadataResponse).topics
+        (found,) = client.ask(asked, 9, m.MetadataResponse).topics
     return sorted(
         row.partition_index
-        for row in told.partitions
+        for row in found.partitions
         if (row.error_code, row.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1) and row.offline_replicas
     )

@@ -29,11 +29,11 @@ def other(shared_broker: BrokerProcess) -> Iterator[RawClient]:
 
 @pytest.fixture
 def group(client: RawClient) -> str:
-    """The id of a group that nobody has used and that this broker coordinates."""
+    """The id of a new group that this broker coordinates."""
     name = f"group-{uuid.uuid4().hex[:10]}"
     eventually(lambda: ask(client, m.FindCoordinatorRequest(key=name), 0), lambda found: found.error_code == 0)
     beat = m.HeartbeatRequest(group_id=name)
-    eventually(lambda: ask(client, beat, 0), lambda told: told.error_code not in LOADING)
+    eventually(lambda: ask(client, beat, 0), lambda answer: answer.error_code not in LOADING)
     return name
 
 
@@ -90,8 +90,8 @@ def test_join_group_says_what_is_wrong(client: RawClient, group: str, version: i
 
     assert code("") == ErrorCode.INVALID_GROUP_ID
     assert code(session_timeout_ms=5999) == code(session_timeout_ms=1_800_001) == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert code(member_id="nobody", session_timeout_ms=1) == ErrorCode.INVALID_SESSION_TIMEOUT
-    assert code(member_id="nobody") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(member_id="unknown", session_timeout_ms=1) == ErrorCode.INVALID_SESSION_TIMEOUT
+    assert code(member_id="unknown") == ErrorCode.UNKNOWN_MEMBER_ID
     assert code(protocols=()) == code(protocol_type="") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     joined = alone(client, group)
     assert code(protocol_type="connect") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -117,9 +117,9 @@ def test_two_members_share_out_and_only_the_leader_learns_the_members(
 ) -> None:
     first = alone(client, group)
     other.request(join_request(group), 3)
-    told_to_rejoin = ErrorCode.REBALANCE_IN_PROGRESS
-    eventually(lambda: beat(client, group, 1, first.member_id), lambda code: code == told_to_rejoin)
-    assert sync(client, group, first).error_code == told_to_rejoin
+    must_rejoin = ErrorCode.REBALANCE_IN_PROGRESS
+    eventually(lambda: beat(client, group, 1, first.member_id), lambda code: code == must_rejoin)
+    assert sync(client, group, first).error_code == must_rejoin
     assert describe(client, group).group_state == "PreparingRebalance"
     leader = join(client, group, first.member_id, 3)
     follower = m.decode(m.JoinGroupResponse, 3, other.read_frame(), 4)
@@ -130,7 +130,7 @@ def test_two_members_share_out_and_only_the_leader_learns_the_members(
     assert sync(other, group, follower).assignment == b"B"
     assert beat(client, group, 1, first.member_id) == ErrorCode.ILLEGAL_GENERATION
     assert leave(other, group, (follower.member_id, None)) == [0]
-    assert beat(client, group, 2, first.member_id) == told_to_rejoin
+    assert beat(client, group, 2, first.member_id) == must_rejoin
     assert beat(other, group, 2, follower.member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -272,8 +272,8 @@ def test_several_groups_are_fetched_at_once_from_version_8_on(
     commit(client, group, {(topic, 0): (5, "")})
     one = m.OffsetFetchRequest.OffsetFetchRequestGroup
     answer = ask(client, m.OffsetFetchRequest(groups=[one(group_id=group, topics=None), one(group_id="none")]), 8)
-    told = {row.group_id: (row.error_code, [topic.name for topic in row.topics]) for row in answer.groups}
-    assert told == {group: (0, [topic]), "none": (0, [])}
+    found = {row.group_id: (row.error_code, [topic.name for topic in row.topics]) for row in answer.groups}
+    assert found == {group: (0, [topic]), "none": (0, [])}
 
 
 # -- deletion

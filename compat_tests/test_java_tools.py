@@ -48,10 +48,10 @@ def test_records_are_deleted_and_log_directories_described(tool, topic, tmp_path
         ask(client, produce_request(topic, records), 9)
     asked = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 4}]}
     (tmp_path / "asked.json").write_text(json.dumps(asked))
-    told = tool(f"{TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(tmp_path / "asked.json"))
-    assert f"partition: {topic}-0\tlow_watermark: 4" in told
-    told = tool(f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", topic)
-    ((broker,),) = [json.loads(line)["brokers"] for line in told.splitlines() if line.startswith("{")]
+    printed = tool(f"{TOOLS}.DeleteRecordsCommand", "--offset-json-file", str(tmp_path / "asked.json"))
+    assert f"partition: {topic}-0\tlow_watermark: 4" in printed
+    printed = tool(f"{TOOLS}.LogDirsCommand", "--describe", "--topic-list", topic)
+    ((broker,),) = [json.loads(line)["brokers"] for line in printed.splitlines() if line.startswith("{")]
     (directory,) = broker["logDirs"]
     assert (directory["error"], directory["logDir"]) == (None, str(shared_broker.data_dir))
     (partition,) = directory["partitions"]
@@ -65,8 +65,8 @@ def test_producers_are_described(tool, topic, shared_broker):
         producer = {"producer_id": 77, "producer_epoch": 2, "base_sequence": 0}
         batch = build_batch([(None, b"v")], timestamp_ms=int(time.time() * 1000), **producer)
         ask(client, produce_request(topic, bytes(batch.data)), 9)
-    told = tool(f"{TOOLS}.TransactionsCommand", "describe-producers", "--topic", topic, "--partition", "0")
-    heading, row = (line.split() for line in told.splitlines())
+    printed = tool(f"{TOOLS}.TransactionsCommand", "describe-producers", "--topic", topic, "--partition", "0")
+    heading, row = (line.split() for line in printed.splitlines())
     described = dict(zip(heading, row, strict=True))
     assert described["ProducerId"] == "77"
     assert described["ProducerEpoch"] == "2"
@@ -149,8 +149,8 @@ def test_offsets_are_reported(tool, topic, shared_broker):
     fill(shared_broker, topic, partitions=2)
     shell = f"{TOOLS}.GetOffsetShell"
     for time_asked, offsets in {"-1": (10, 0), "-2": (0, 0), "-3": (0, "")}.items():
-        told = tool(shell, "--topic", topic, "--time", time_asked).splitlines()
-        assert told == [f"{topic}:{index}:{offset}" for index, offset in enumerate(offsets) if offset != ""]
+        printed = tool(shell, "--topic", topic, "--time", time_asked).splitlines()
+        assert printed == [f"{topic}:{index}:{offset}" for index, offset in enumerate(offsets) if offset != ""]
 
 
 def test_groups_are_described_reset_and_deleted(tool, topic, shared_broker, tmp_path):
@@ -165,8 +165,8 @@ def test_groups_are_described_reset_and_deleted(tool, topic, shared_broker, tmp_
     state = tool(command, "--describe", "--group", group, "--state").split()
     assert "Empty" in state
     assert f"({broker_id(shared_broker)})" in state
-    told = tool(command, "--delete", "--group", group)
-    assert f"Deletion of requested consumer groups ('{group}') was successful." in told
+    printed = tool(command, "--delete", "--group", group)
+    assert f"Deletion of requested consumer groups ('{group}') was successful." in printed
     assert group not in tool(command, "--list").split()
     tool(command, *reset, "--to-earliest")
     assert "Successful" in tool(command, "--delete-offsets", "--group", group, "--topic", topic)
@@ -180,8 +180,8 @@ def broker_id(broker):
 def test_leaders_are_elected(tool, topic, shared_broker):
     create_topic(shared_broker.port, topic)
     elect = f"{TOOLS}.LeaderElectionCommand"
-    told = tool(elect, "--election-type", "preferred", "--topic", topic, "--partition", "0")
-    assert told == f"Valid replica already elected for partitions {topic}-0\n"
+    printed = tool(elect, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert printed == f"Valid replica already elected for partitions {topic}-0\n"
 
 
 def test_partitions_are_reassigned(tool, topic, shared_broker, tmp_path):
@@ -191,8 +191,8 @@ def test_partitions_are_reassigned(tool, topic, shared_broker, tmp_path):
     (tmp_path / "wanted.json").write_text(json.dumps(wanted))
     command, file = f"{TOOLS}.reassign.ReassignPartitionsCommand", str(tmp_path / "wanted.json")
     assert "Successfully started partition reassignment" in tool(command, "--execute", "--reassignment-json-file", file)
-    told = tool(command, "--verify", "--reassignment-json-file", file)
-    assert f"Reassignment of partition {topic}-0 is completed." in told
+    printed = tool(command, "--verify", "--reassignment-json-file", file)
+    assert f"Reassignment of partition {topic}-0 is completed." in printed
     assert tool(command, "--list") == "No partition reassignments found.\n"
 
 
@@ -223,12 +223,12 @@ def test_a_partition_is_moved_to_another_log_directory(version, topic, two_direc
         bootstrap = "--bootstrap-server", broker.bootstrap
         return run_bare(version, command, *bootstrap, "--reassignment-json-file", file, *arguments)
 
-    told = reassign("--execute", "--replica-alter-log-dirs-throttle", "100000000")
-    assert f"Successfully started moving log directory to {target} for replica {topic}-0 with broker" in told
+    printed = reassign("--execute", "--replica-alter-log-dirs-throttle", "100000000")
+    assert f"Successfully started moving log directory to {target} for replica {topic}-0 with broker" in printed
     eventually(lambda: pathlib.Path(target, f"{topic}-0").exists(), bool)
-    told = reassign("--verify")
+    printed = reassign("--verify")
     replica = f"{topic}-0-{broker_id(broker)}"
-    assert f"Reassignment of replica {replica} completed successfully." in told
+    assert f"Reassignment of replica {replica} completed successfully." in printed
     held = pathlib.Path(target, f"{topic}-0", f"{0:020}.log").read_bytes()
     assert [record.value for _, record in read_all_records(held)] == [b"%d" % number for number in range(100)]
 
@@ -309,9 +309,9 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(versio
     assert committed[-1]["offsets"][0]["offset"] == 50
 
 
-def _events(told):
+def _events(printed):
     """The lines of JSON that the verifiable clients print."""
-    return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def _events(told):
     [("3.9", "kafka.admin.BrokerApiVersionsCommand"), ("4.1", f"{TOOLS}.BrokerApiVersionsCommand")],
 )
 def test_the_versions_of_all_apis_are_reported(version, main_class, shared_broker):
-    told = run_bare(version, main_class, "--bootstrap-server", shared_broker.bootstrap)
-    assert told.startswith(f"{shared_broker.bootstrap} (id: {broker_id(shared_broker)} rack: null")
-    assert "Fetch(1): " in told
-    assert "Metadata(3): 0 to 12 [usable: 12]" in told
-    assert "IncrementalAlterConfigs(44): 0 to 1 [usable: 1]" in told
+    printed = run_bare(version, main_class, "--bootstrap-server", shared_broker.bootstrap)
+    assert printed.startswith(f"{shared_broker.bootstrap} (id: {broker_id(shared_broker)} rack: null")
+    assert "Fetch(1): " in printed
+    assert "Metadata(3): 0 to 12 [usable: 12]" in printed
+    assert "IncrementalAlterConfigs(44): 0 to 1 [usable: 1]" in printed

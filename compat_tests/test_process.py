@@ -41,7 +41,7 @@ HEAVY_MODULES = {
 
 
 class Running:
-    """A broker that told it is ready."""
+    """A broker that has printed its ready line."""
 
     def __init__(self, process: "subprocess.Popen[str]", ready_line: str, errors: pathlib.Path) -> None:
         found = READY_LINE.fullmatch(ready_line)
@@ -112,10 +112,10 @@ def is_served(client: RawClient) -> bool:
     return bool(client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse).brokers)
 
 
-def brokers_told(port: int) -> list[tuple[int, str, int]]:
+def brokers_in_metadata(port: int) -> list[tuple[int, str, int]]:
     with RawClient(port) as client:
-        told = client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
-    return [(broker.node_id, broker.host, broker.port) for broker in told.brokers]
+        metadata = client.ask(m.MetadataRequest(topics=[]), 9, m.MetadataResponse)
+    return [(broker.node_id, broker.host, broker.port) for broker in metadata.brokers]
 
 
 # -- the ready line
@@ -126,7 +126,7 @@ def test_the_ready_line_tells_where_it_is_reached_and_it_is(tmp_path: pathlib.Pa
         assert broker.version == __version__
         assert (broker.host, broker.port > 0) == ("127.0.0.1", True)
         assert broker.ready_line.endswith(", data data\n")
-        assert brokers_told(broker.port) == [(broker.broker_id, "127.0.0.1", broker.port)]
+        assert brokers_in_metadata(broker.port) == [(broker.broker_id, "127.0.0.1", broker.port)]
 
 
 def test_port_0_picks_a_free_port_each_time(tmp_path: pathlib.Path) -> None:
@@ -134,7 +134,7 @@ def test_port_0_picks_a_free_port_each_time(tmp_path: pathlib.Path) -> None:
     (tmp_path / "b").mkdir()
     with serving(tmp_path / "a") as one, serving(tmp_path / "b") as other:
         assert one.port != other.port
-        assert brokers_told(one.port) != brokers_told(other.port)
+        assert brokers_in_metadata(one.port) != brokers_in_metadata(other.port)
 
 
 def test_nothing_heavy_is_imported_before_the_ready_line(tmp_path: pathlib.Path) -> None:
@@ -179,7 +179,7 @@ def test_a_stop_ends_a_long_poll_and_idle_connections(tmp_path: pathlib.Path) ->
         create_topic(broker.port, "letters")
         with RawClient(broker.port) as idle, RawClient(broker.port) as waiting:
             waiting.request(fetch, 11)
-            brokers_told(broker.port)
+            brokers_in_metadata(broker.port)
             assert broker.stop() == 0
             assert idle.is_closed_by_broker()
     assert (tmp_path / "data" / MARKER).exists()
@@ -194,7 +194,7 @@ def test_a_second_broker_on_the_same_directory_is_refused_by_name(tmp_path: path
         assert second.returncode == 1
         assert second.stderr.count("\n") == 1
         assert "data is used by another process" in second.stderr
-        assert brokers_told(broker.port), "the first is unharmed"
+        assert brokers_in_metadata(broker.port), "the first is unharmed"
 
 
 def test_a_port_in_use_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
@@ -274,7 +274,7 @@ def test_settings_that_do_nothing_are_named_in_warnings(tmp_path: pathlib.Path) 
     assert "num.network.threads" not in said, "its default changes nothing"
 
 
-# -- what clients are told
+# -- advertised addresses
 
 
 def test_advertised_listeners_are_what_clients_get(tmp_path: pathlib.Path) -> None:
@@ -282,7 +282,7 @@ def test_advertised_listeners_are_what_clients_get(tmp_path: pathlib.Path) -> No
         listening = listening_ports(broker.process.pid)
         assert (broker.host, broker.port) == ("castle.example", 1234)
         (port,) = listening
-        assert brokers_told(port) == [(broker.broker_id, "castle.example", 1234)]
+        assert brokers_in_metadata(port) == [(broker.broker_id, "castle.example", 1234)]
 
 
 def listening_ports(pid: int) -> set[int]:
@@ -308,7 +308,7 @@ def test_a_wildcard_address_advertises_the_name_of_the_machine(tmp_path: pathlib
         pytest.skip("this machine's name has no address")
     with serving(tmp_path, "--set", "listeners=PLAINTEXT://:0") as broker:
         assert broker.host == socket.gethostname()
-        assert brokers_told(broker.port) == [(broker.broker_id, socket.gethostname(), broker.port)]
+        assert brokers_in_metadata(broker.port) == [(broker.broker_id, socket.gethostname(), broker.port)]
 
 
 def test_a_wildcard_address_without_a_name_to_advertise_is_refused(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from barnabas.broker.world import in_worker_thread
-from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic
+from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions, create_partitions
 from barnabas.controller.admin.create_topics import CreatedTopic, TopicPlan, create_topic, mark_for_deletion
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
 from barnabas.controller.admin.registration import register_broker
@@ -213,7 +213,7 @@ async def test_a_store_is_opened_before_zookeeper_runs(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_takes_a_connection_and_says_nothing_is_tried_again(zookeeper: ZooKeeperProcess) -> None:
-    """So ZooKeeper treats whoever comes while it is starting."""
+    """ZooKeeper treats connections like this while it is starting."""
     async with proxy_to(zookeeper.port) as proxy:
         proxy.silences = 1
         config = ZooKeeperConfig(proxy.bootstrap, 3000, connection_timeout_ms=3000)
@@ -301,8 +301,8 @@ async def test_a_topic_is_created_grown_and_deleted_as_requested(cluster: Scene,
         created = await create_topic(cluster.store, plan, random.Random(1))
     assert isinstance(created, CreatedTopic)
     async with losing(cluster, nth):
-        grown = await grow_topic(cluster.store, Growth("t", 3), {1: None}, random.Random(1), validate_only=False)
-    assert isinstance(grown, Grown)
+        grown = await create_partitions(cluster.store, NewPartitions("t", 3), {1: None}, random.Random(1), validate_only=False)
+    assert isinstance(grown, CreatedPartitions)
     data, _ = await cluster.witness.get("/brokers/topics/t")
     assignment = paths.TopicAssignment.decode(data, "t")
     assert (assignment.topic_id, len(assignment.partitions)) == (created.topic_id, 3)

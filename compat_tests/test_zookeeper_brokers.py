@@ -240,7 +240,7 @@ def test_one_broker_becomes_three_without_losing_anything(
 def test_committed_offsets_outlive_the_directory_of_any_broker(
     start_broker: Start, zookeeper: ZooKeeperProcess
 ) -> None:
-    connect = zookeeper.bootstrap + fresh_chroot()  # beside id, listener and directory all that they are told
+    connect = zookeeper.bootstrap + fresh_chroot()  # beside id, listener and directory the only setting
     brokers = [start_broker(broker_id=number, zookeeper_connect=connect) for number in range(1, COUNT + 1)]
     for broker in brokers:
         await_brokers(broker, COUNT)
@@ -280,13 +280,13 @@ def commit(brokers: list[BrokerProcess], groups: list[str], offset: int) -> None
 
 
 def committed(brokers: list[BrokerProcess], groups: list[str]) -> list[int]:
-    """What these brokers tell of each group."""
-    told = []
+    """The committed offset of each group, as these brokers respond."""
+    offsets = []
     for group in groups:
         consumer = member(brokers, group)
-        told.append(consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset)
+        offsets.append(consumer.committed([TopicPartition("t", 0)], timeout=30)[0].offset)
         consumer.close()
-    return told
+    return offsets
 
 
 def move(broker: BrokerProcess, topic: str, replicas: list[int]) -> None:

@@ -34,7 +34,7 @@ class ZooKeeperProxy:
             await trio.aclose_forcefully(stream)
 
     async def shut(self) -> None:
-        """End the connections, and let nobody in until `open`."""
+        """End the connections, and accept none until `open`."""
         self._is_open = False
         await self.cut()
 

@@ -37,7 +37,7 @@ def crate_sources(session: Session, crate: str, version: str) -> pathlib.Path:
 
 
 def rewrite(source: pathlib.Path, theirs: str, ours: str) -> None:
-    """Write this file anew from what was published, with our words in the place of theirs."""
+    """Write this file from its published version, with `theirs` replaced by `ours`."""
     published = source.with_suffix(PUBLISHED)
     if not published.exists():
         source.rename(published)

@@ -78,8 +78,8 @@ def one_run(options: argparse.Namespace, seed: int, directory: pathlib.Path, loa
         result = run.run(options.kind, seed, options.seconds, directory, load=load, namespaces=namespaces)
         return result._asdict()
     except Exception as error:
-        told = {"seed": seed, "kind": options.kind, "load": load, "seconds": options.seconds, "verdict": "unfinished"}
-        return {**told, "findings": [["unfinished", f"{type(error).__name__}: {error}"]], "faults": [], "counts": {}}
+        row = {"seed": seed, "kind": options.kind, "load": load, "seconds": options.seconds, "verdict": "unfinished"}
+        return {**row, "findings": [["unfinished", f"{type(error).__name__}: {error}"]], "faults": [], "counts": {}}
 
 
 def results_of(options: argparse.Namespace) -> list[dict]:
@@ -90,14 +90,14 @@ def results_of(options: argparse.Namespace) -> list[dict]:
 
 
 def line_of(result: dict) -> str:
-    told = f"seed {result['seed']} {result['kind']} {result['load']}: {result['verdict']}"
+    line = f"seed {result['seed']} {result['kind']} {result['load']}: {result['verdict']}"
     if result["counts"]:
-        told += (
+        line += (
             f", {result['counts'].get('acked', 0)} acknowledged, {result['counts'].get('failed', 0)} failed, "
             f"{len(result['faults'])} faults, longest gap {result['longest_gap_s']} s, "
             f"whole after {result['recovery_s']} s"
         )
-    return "\n  ".join([told, *(f"{kind}: {text.splitlines()[0]}" for kind, text in result["findings"])])
+    return "\n  ".join([line, *(f"{kind}: {text.splitlines()[0]}" for kind, text in result["findings"])])
 
 
 def summarize(results: list[dict]) -> int:

@@ -1,15 +1,15 @@
-"""Whether what clients were told is true: the ledger against what the replicas hold (pure).
+"""Compares the ledger of responses to clients with the content of the replicas (pure).
 
-A `Finding` is one broken promise, with the id of what was promised:
+A `Finding` is one broken guarantee, with its id:
 
-    lost          a record was acknowledged, and another or none lies at its offset
-    duplicated    a record lies at two offsets of a partition; also one that its producer was told had failed
+    lost          a record was acknowledged, but its offset has another record or none
+    duplicated    a partition has a record at two offsets; also if the producer's send failed
     reordered     of two acknowledged records of one producer and partition, the later one has the lower offset
-    unknown       a record lies there that nobody sent
-    differ        two replicas hold different records, or not the same offsets, below the high watermark
-    reread        a consumer was handed a record that is not the one that lies at its offset now
-    skipped       an owner of a partition was handed records with a hole between, or did not begin where it resumed
-    went-back     a group was told a committed offset below one that it was told was taken
+    unknown       a partition has a record that no client sent
+    differ        two replicas have different records, or different offsets, below the high watermark
+    reread        a consumer got a record that is not the one that its offset has now
+    skipped       an owner of a partition got records with a gap between, or did not begin at the committed offset
+    went-back     a group read a committed offset below one whose commit was acknowledged
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ class Partition(NamedTuple):
 
 
 def check(events: Iterable[Event], partitions: Mapping[Place, Partition]) -> list[Finding]:
-    """Everything that is not as clients were told."""
+    """All differences between the ledger and the replicas."""
     events = list(events)
     acked = _by_place(event for event in events if event["event"] == "acked")
     known = {(event["producer"], event["sequence"]) for event in events if event["event"] in ("acked", "failed")}
@@ -132,12 +132,12 @@ def _check_twice(place: Place, broker: int, records: Records) -> Iterator[Findin
 def _check_known(
     place: Place, broker: int, records: Records, known: set[tuple[str, int]], sent: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """A producer that told how many it sent has sent no others; of one that was killed nothing is known."""
+    """Records that were not sent. A producer reports at its end how many it sent; a killed one may have sent any."""
     wrong = []
     for offset, stamp in records.items():
         if (stamp.producer, stamp.sequence) not in known and stamp.sequence >= sent.get(stamp.producer, 1 << 62):
             wrong.append(
-                f"{_name(place)} offset {offset}: {stamp.producer}.{stamp.sequence} on broker {broker}, sent by nobody"
+                f"{_name(place)} offset {offset}: {stamp.producer}.{stamp.sequence} on broker {broker} was never sent"
             )
     return _few("unknown", wrong)
 
@@ -212,7 +212,7 @@ def _check_owners(events: list[Event]) -> Iterator[Finding]:
 
 
 def _check_commits(events: list[Event]) -> Iterator[Finding]:
-    """What a group was told is committed, beside the commits that were acknowledged before it asked."""
+    """Committed offsets that a group read, compared with the commits that were acknowledged before."""
     wrong = []
     commits: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     for event in events:
@@ -230,6 +230,6 @@ def _check_commits(events: list[Event]) -> Iterator[Finding]:
             place = _name((event["topic"], event["partition"]))
             wrong.append(
                 f"{event['group']} on {place}: {max(before)} was committed, "
-                f"{event['member']} was told {event['offset']}"
+                f"{event['member']} read {event['offset']}"
             )
     return _few("went-back", wrong)

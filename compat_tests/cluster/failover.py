@@ -1,12 +1,12 @@
 """How long a producer gets no acknowledgement when the leader dies, or stops in order, beside Apache Kafka.
 
-Both clusters stand at once in the same set-up, one topic of one partition and one idempotent producer each, and are
-measured in turn, the one that goes first alternating; the load is only on the cluster that is measured. The gap is the
-longest time between two acknowledgements around the signal; told beside it is when the brokers name another leader, for
-the client looks once a second, counted from its own start. So the signal comes at a moment of that second that is drawn
-for each turn, the same for both clusters: where a client's first acknowledgement takes a certain time, all signals of
-one cluster would otherwise meet the same moment. Afterwards the broker comes back, all is whole, and the next turn
-begins with whoever leads now. Each measurement is appended to a file at once.
+Both clusters run at the same time with the same settings, one topic of one partition and one idempotent producer each.
+They are measured in turn, and the order alternates; only the measured cluster has load. The gap is the longest time
+between two acknowledgements around the signal. The time until the brokers' Metadata has another leader is recorded
+as well, because the client refreshes its metadata only once a second, counted from its own start. The signal is sent at
+a random moment of that second, the same for both clusters; otherwise all signals of one cluster could come at the same
+moment of it. After a measurement the broker is restarted, and when every ISR is complete the next turn uses the new
+leader. Each measurement is appended to a file at once.
 """
 
 import contextlib

@@ -1,13 +1,13 @@
-"""What clients were told, as JSON lines: one event a line, written when it was told.
+"""Responses to clients, as JSON lines: one event per line, written as soon as the client reports it.
 
-    acked      a producer was told that its record lies at this offset; `null` where its client was told of a later
-               batch, or of a duplicate, and concluded that this one is there as well
-    failed     a producer was told that its record could not be delivered: it lies there once, or not at all
-    read       a consumer was handed this record
-    committed  a group member was told that its commit was taken: `offset` is what will be read next
-    resumed    a new owner asked for the committed offset: `asked` is when, `offset` what it was told (-1: nothing yet)
-    revoked    a group member owns the partition no more
-    sent       at its end, how many records a producer has handed to its client
+    acked      a record was acknowledged with this offset; `null` if the client derived the acknowledgement from that of
+               a later batch, or of a duplicate
+    failed     the client reported that a record could not be delivered: the log has it once, or not at all
+    read       a consumer got this record
+    committed  a group member's commit was acknowledged: `offset` is the next one to read
+    resumed    a new owner read the committed offset: `asked` is when, `offset` the response (-1: none committed)
+    revoked    a group member lost the partition
+    sent       at its end, how many records a producer has passed to its client
     fault, healed, note    what the test did, and when
 
 All carry `time`, in seconds. A record's value begins with its producer's name, a dot and its number in the order of
@@ -54,7 +54,7 @@ class Ledger:
     """A file of events; several threads may write, and several processes, each to a file of its own."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self._file = path.open("a", buffering=1)  # by lines: what a killed client was told is kept
+        self._file = path.open("a", buffering=1)  # by lines: a killed client's events are kept
         self._lock = threading.Lock()
 
     def write(self, kind: str, **values: Any) -> None:

@@ -59,7 +59,7 @@ class NodeFails(Exception):
 
 
 class LiveCluster:
-    """Real processes; whoever opens it closes it."""
+    """Real processes; the caller must close it."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ def await_none(
 ) -> float:
     """Wait until nothing is wrong; how long it took. NotWhole says what was wrong last."""
     began = time.monotonic()
-    wrong = ["nobody has looked"]
+    wrong = ["not checked yet"]
     while time.monotonic() - began < seconds:
         try:
             wrong = look()

@@ -148,23 +148,23 @@ class VerifiableLoad:
         ledger.close()
 
 
-def carry_over(name: str, told: dict[str, Any], ledger: Ledger) -> None:
+def carry_over(name: str, event: dict[str, Any], ledger: Ledger) -> None:
     """One line of a verifiable client as events of ours."""
-    place = {key: told[key] for key in ("topic", "partition", "offset") if key in told}
-    kind, who = told.get("name"), {"member": name, "group": GROUP}
+    place = {key: event[key] for key in ("topic", "partition", "offset") if key in event}
+    kind, who = event.get("name"), {"member": name, "group": GROUP}
     if kind == "producer_send_success":
-        ledger.write("acked", **place, **read_stamp(told["value"].encode())._asdict())
+        ledger.write("acked", **place, **read_stamp(event["value"].encode())._asdict())
     elif kind == "producer_send_error":
-        stamp = read_stamp(told["value"].encode())
-        ledger.write("failed", topic=told["topic"], reason=told.get("message"), **stamp._asdict())
+        stamp = read_stamp(event["value"].encode())
+        ledger.write("failed", topic=event["topic"], reason=event.get("message"), **stamp._asdict())
     elif kind == "record_data":
-        ledger.write("read", **who, **place, **read_stamp(told["value"].encode())._asdict())
-    elif kind == "offsets_committed" and told.get("success"):
-        for entry in told["offsets"]:
+        ledger.write("read", **who, **place, **read_stamp(event["value"].encode())._asdict())
+    elif kind == "offsets_committed" and event.get("success"):
+        for entry in event["offsets"]:
             where = {"topic": entry["topic"], "partition": entry["partition"], "offset": entry["offset"]}
             ledger.write("committed", **who, **where)
     elif kind == "partitions_revoked":
-        for entry in told["partitions"]:
+        for entry in event["partitions"]:
             ledger.write("revoked", **who, topic=entry["topic"], partition=entry["partition"])
 
 

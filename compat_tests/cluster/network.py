@@ -2,12 +2,13 @@
 
 Theory of operation. Every party (a broker, ZooKeeper, the clients) has a namespace of its own with one interface, and
 all interfaces hang on one bridge that only this run uses; the test itself sits on the bridge, in the namespace it was
-started in. Nobody asks by ARP who has an address: every party is told the hardware address of every other. A way from
-A to B is cut by telling A a hardware address for B that nobody has. What A sends is then lost without a word, as in a
-network that is cut, for connections that stand as for new ones, and B still reaches A. This needs nothing but `ip`.
+started in. ARP is not used: every party has permanent neighbour entries with the hardware addresses of all others. The
+direction from A to B is cut by an entry at A with a hardware address that no interface has. Packets from A are then
+lost without an error, as in a network that is cut, for existing and new connections, and B still reaches A. This needs
+nothing but `ip`.
 
-Names hold the process id, so that runs do not meet, and what a killed run left behind can be told and is removed by
-the next one. Whoever is not root gets `proxy.ProxyNetwork`, which has the same methods.
+Names contain the process id, so that runs do not disturb each other, and a run can find and remove what a killed run
+left behind. Without root `proxy.ProxyNetwork` is used, which has the same methods.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ Address = tuple[str, int]
 
 PREFIX = "bnb"
 NAMESPACES = pathlib.Path("/run/netns")
-NOBODY = "02:00:00:00:00:00"
+UNUSED_ADDRESS = "02:00:00:00:00:00"
 NEEDED = ("ip", "nsenter")
 
 
@@ -99,7 +100,7 @@ class NamespaceNetwork:
         return ["nsenter", f"--net={NAMESPACES / self.namespace(party)}", *words]
 
     def cut(self, source: str, target: str) -> None:
-        self._tell(source, target, NOBODY)
+        self._tell(source, target, UNUSED_ADDRESS)
 
     def heal(self, source: str, target: str) -> None:
         self._tell(source, target, self._hardware[target])
@@ -162,7 +163,7 @@ def _names_there() -> list[str]:
 
 
 def _free_number() -> int:
-    """Told apart from other networks of this process."""
+    """A number that no other network of this process has."""
     taken = set(_names_there())
     return next(number for number in range(100) if f"{PREFIX}{os.getpid()}n{number}b" not in taken)
 

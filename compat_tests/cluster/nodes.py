@@ -1,9 +1,9 @@
 """The processes of a cluster: ZooKeeper, and brokers of either kind, each as a party of the network.
 
-A node is wanted up or held down. Whoever takes it down (a fault) holds it, and it is started again when the last hold
-is gone; a node that ends by itself while nobody holds it is started again as well, as a service manager would: Apache
-Kafka ends when its registration of the life before has not expired yet. Holds are counted, for faults overlap. The same
-goes for pausing (SIGSTOP, SIGCONT).
+A node is wanted up or held down. A fault that takes it down holds it, and it is restarted when the last hold is
+released. A node that ends while it is not held is restarted as well, as by a service manager: Apache Kafka ends if the
+registration of its earlier process has not expired yet. Holds are counted, because faults overlap. Pauses (SIGSTOP,
+SIGCONT) are counted in the same way.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ BROKER_PORT, ZOOKEEPER_PORT = 9092, 2181
 ZOOKEEPER = "zookeeper"
 ZOOKEEPER_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 BROKER_JVM = ("-Xmx512m", "-XX:+UseSerialGC")
-END_SECONDS = 20.0  # a broker that hands over in vain gives up a little earlier
+END_SECONDS = 20.0  # a broker whose hand-over fails gives up a little earlier
 PAUSE_BETWEEN_STARTS_S = 0.5
 
 
@@ -40,7 +40,7 @@ class Node:
         self._words = words
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
-        self._holds = 1  # nobody wants it yet
+        self._holds = 1  # not started yet
         self._pauses = 0
         self._lock = threading.RLock()
 

@@ -1,13 +1,13 @@
-"""The network between the parties for those who are not root: a TCP proxy before every server.
+"""The network between the parties without root: a TCP proxy before every server.
 
-Theory of operation. All parties live on 127.0.0.1. What a server advertises is the address of a proxy, which passes
-every connection on to where the server really listens. Whose connection it is, the proxy finds out in /proc: the socket
-belongs to a process, and each process acts for a party (whoever is unknown is a client). A way from A to B is cut by
-holding back the bytes that go that way, and by not opening what A wants to open to B. Held bytes go on when the way is
-healed, as a network's retransmission would bring them. Unlike in a real cut, a new connection looks open to the one who
-asks for it.
+Theory of operation. All parties run on 127.0.0.1. A server advertises the address of a proxy, which forwards every
+connection to the server's own port. The proxy finds the party of a connection in /proc: the socket belongs to a
+process, and each process acts for a party (an unknown process is a client). The direction from A to B is cut by holding
+back the bytes in it, and by not forwarding new connections of A. After the cut held bytes are forwarded, as a network
+retransmits them. Unlike in a real cut, a new connection looks open to the client.
 
-One thread and one selector carry everything; a held way is not read, so that its sender comes to a halt by itself.
+One thread and one selector serve all connections. A cut direction is not read, so its sender blocks when buffers are
+full.
 """
 
 import contextlib

@@ -59,7 +59,7 @@ class Striker:
                 self._ledger.write("fault", name=fault.name, seconds=fault.duration_s, victims=victims)
                 time.sleep(fault.duration_s)
             self._ledger.write("healed", name=fault.name, victims=victims)
-        except BaseException as error:  # told by `run`, which waits for this thread
+        except BaseException as error:  # raised again by `run`, which waits for this thread
             self._failures.append(error)
 
     @contextlib.contextmanager

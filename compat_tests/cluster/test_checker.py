@@ -111,10 +111,10 @@ def test_a_new_owner_may_begin_again_where_it_was_asked_to():
     assert kinds([*ACKED, *owned(1.0, 0, 1, 2), *owned(2.0, 1, 2, 3)]) == set()
 
 
-@pytest.mark.parametrize(("told", "found"), [(4, set()), (5, set()), (3, {"went-back"}), (-1, {"went-back"})])
-def test_a_committed_offset_does_not_go_back(told, found):
+@pytest.mark.parametrize(("resumed_at", "found"), [(4, set()), (5, set()), (3, {"went-back"}), (-1, {"went-back"})])
+def test_a_committed_offset_does_not_go_back(resumed_at, found):
     committed = event("committed", 4, group="g", member="c", time=1.0)
-    resumed = event("resumed", told, group="g", member="d", asked=2.0, time=3.0)
+    resumed = event("resumed", resumed_at, group="g", member="d", asked=2.0, time=3.0)
     assert kinds([*ACKED, committed, resumed]) == found
 
 

@@ -41,7 +41,7 @@ def network(request):
 
 @pytest.fixture
 def talk(network):
-    """A client (party one) of an echo server (party two), and what the server was told."""
+    """A client (party one) of an echo server (party two), and the bytes that the server received."""
     host, port = network.listen_address("two", PORT)
     server = _spawn(network, "two", SERVER, host, port)
     assert server.stdout.readline() == "up\n"

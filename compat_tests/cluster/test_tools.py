@@ -80,7 +80,7 @@ def state(cluster, topic):
     for broker in cluster.broker_ids:
         with contextlib.suppress(Unanswered, KeyError):
             return cluster.view.partitions(broker)[topic, 0]
-    raise Unanswered(f"nobody knows {topic}")
+    raise Unanswered(f"no broker knows {topic}")
 
 
 def await_state(cluster, topic, is_there):
@@ -100,8 +100,8 @@ def test_a_partition_moves_with_its_records(cluster, tool, reassign, topic, tmp_
     count = fill(cluster, topic, tmp_path / "load")
     assert f"Successfully started partition reassignment for {topic}-0" in reassign("--execute", topic, [3, 2])
     await_state(cluster, topic, lambda seen: seen.replicas == (3, 2) and set(seen.in_sync_replicas) == {2, 3})
-    told = reassign("--verify", topic, [3, 2])
-    assert f"Reassignment of partition {topic}-0 is completed." in told
+    printed = reassign("--verify", topic, [3, 2])
+    assert f"Reassignment of partition {topic}-0 is completed." in printed
     assert tool(REASSIGN, "--list") == "No partition reassignments found.\n"
     assert cluster.view.latest_offset(topic, 0) == count
     await_none(lambda: ["broker 1 still has it"] if has_directory(cluster, topic, 1) else [], 30.0)
@@ -119,7 +119,7 @@ def test_a_reassignment_that_cannot_go_on_is_listed_and_cancelled(cluster, tool,
     before, wanted = [leader, controller], [leader, cut_off]  # one that is only added, the tool does not cancel
     cluster.create_topic(topic, 1, {0: before})
     fill(cluster, topic, tmp_path / "load")
-    cluster.network.cut(party_of(cut_off), party_of(leader))  # it is told everything, and cannot fetch
+    cluster.network.cut(party_of(cut_off), party_of(leader))  # it receives the controller's requests, but cannot fetch
     try:
         reassign("--execute", topic, wanted)
         await_none(lambda: [] if len(state(cluster, topic).replicas) == 3 else ["not begun"], 20.0)
@@ -128,8 +128,8 @@ def test_a_reassignment_that_cannot_go_on_is_listed_and_cancelled(cluster, tool,
             in tool(REASSIGN, "--list")
         )
         assert "is still in progress" in reassign("--verify", topic, wanted, "--preserve-throttles")
-        told = reassign("--cancel", topic, wanted, "--preserve-throttles")
-        assert f"Successfully cancelled partition reassignment for: {topic}-0" in told
+        printed = reassign("--cancel", topic, wanted, "--preserve-throttles")
+        assert f"Successfully cancelled partition reassignment for: {topic}-0" in printed
     finally:
         cluster.network.heal(party_of(cut_off), party_of(leader))
     is_as_before = sorted(before)
@@ -150,11 +150,11 @@ def test_the_preferred_leader_is_elected_again(cluster, tool, topic):
     cluster.broker(2).release()
     cluster.await_whole()
     assert state(cluster, topic).leader == 3, "the next replica in the order of preference"
-    told = tool(ELECT, "--election-type", "preferred", "--topic", topic, "--partition", "0")
-    assert told == f"Successfully completed leader election (PREFERRED) for partitions {topic}-0\n"
+    printed = tool(ELECT, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert printed == f"Successfully completed leader election (PREFERRED) for partitions {topic}-0\n"
     await_state(cluster, topic, lambda seen: seen.leader == 2)
-    told = tool(ELECT, "--election-type", "preferred", "--topic", topic, "--partition", "0")
-    assert told == f"Valid replica already elected for partitions {topic}-0\n"
+    printed = tool(ELECT, "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert printed == f"Valid replica already elected for partitions {topic}-0\n"
 
 
 def test_an_unclean_leader_is_elected_only_when_asked_for(cluster, tool, topic, tmp_path):
@@ -167,8 +167,8 @@ def test_an_unclean_leader_is_elected_only_when_asked_for(cluster, tool, topic, 
     cluster.broker(2).release()
     try:
         await_none(lambda: [] if is_back(cluster, 2) and state(cluster, topic).leader == -1 else ["1 leads"], 60.0)
-        told = tool(ELECT, "--election-type", "unclean", "--topic", topic, "--partition", "0")
-        assert told == f"Successfully completed leader election (UNCLEAN) for partitions {topic}-0\n"
+        printed = tool(ELECT, "--election-type", "unclean", "--topic", topic, "--partition", "0")
+        assert printed == f"Successfully completed leader election (UNCLEAN) for partitions {topic}-0\n"
         await_none(lambda: [] if state(cluster, topic).leader == 2 else ["2 does not lead"], 20.0)
     finally:
         cluster.broker(1).release()
@@ -207,8 +207,8 @@ def test_a_property_is_altered_for_every_broker_and_described_by_each(cluster, t
     tool(command, "--entity-type", "brokers", "--entity-default", "--alter", "--add-config", "log.cleaner.threads=2")
     try:
         for broker in map(str, cluster.broker_ids):
-            told = tool(command, "--entity-type", "brokers", "--entity-name", broker, "--all", "--describe")
-            assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2" in told
+            printed = tool(command, "--entity-type", "brokers", "--entity-name", broker, "--all", "--describe")
+            assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=2" in printed
     finally:
         removed = ("--alter", "--delete-config", "log.cleaner.threads")
         tool(command, "--entity-type", "brokers", "--entity-default", *removed)

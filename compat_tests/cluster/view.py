@@ -54,10 +54,10 @@ class View:
                 return self.ask(broker, request, version)
         raise Unanswered("no broker answers")
 
-    # -- pictures
+    # -- metadata
 
     def metadata(self, broker: int, topics: list[str] | None = None) -> m.MetadataResponse:
-        """This broker's picture; of all topics if none is named."""
+        """This broker's Metadata response; of all topics if none is named."""
         wanted = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         request = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         return self.ask(broker, request, METADATA_VERSION)
@@ -94,11 +94,11 @@ class View:
         coordinator = self.coordinator(group)
         if coordinator not in self.addresses:
             return "unknown", 0
-        (told,) = self.ask(coordinator, m.DescribeGroupsRequest(groups=[group]), 5).groups
-        return str(told.group_state), len(told.members)
+        (described,) = self.ask(coordinator, m.DescribeGroupsRequest(groups=[group]), 5).groups
+        return str(described.group_state), len(described.members)
 
     def latest_offset(self, topic: str, partition: int) -> int:
-        """The high watermark, as the leader tells it; Unanswered."""
+        """The high watermark in the leader's ListOffsets response; Unanswered."""
         leader = self.leader(topic, partition)
         if leader not in self.addresses:
             raise Unanswered(f"{topic}-{partition} has no leader")
@@ -107,10 +107,10 @@ class View:
         )
         wanted = m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[list_partition])
         request = m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[wanted])
-        ((told,),) = [entry.partitions for entry in self.ask(leader, request, 6).topics]
-        if told.error_code != ErrorCode.NONE:
-            raise Unanswered(f"{topic}-{partition}: error {told.error_code}")
-        return int(told.offset)
+        ((listed,),) = [entry.partitions for entry in self.ask(leader, request, 6).topics]
+        if listed.error_code != ErrorCode.NONE:
+            raise Unanswered(f"{topic}-{partition}: error {listed.error_code}")
+        return int(listed.offset)
 
     def committed(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The group's committed offsets, -1 for none; Unanswered."""
@@ -118,10 +118,10 @@ class View:
         if coordinator not in self.addresses:
             raise Unanswered(f"group {group} has no coordinator")
         wanted = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=topic, partition_indexes=list(partitions))
-        told = self.ask(coordinator, m.OffsetFetchRequest(group_id=group, topics=[wanted]), 5)
-        if told.error_code != ErrorCode.NONE:
-            raise Unanswered(f"group {group}: error {told.error_code}")
-        return {p.partition_index: p.committed_offset for p in told.topics[0].partitions}
+        answer = self.ask(coordinator, m.OffsetFetchRequest(group_id=group, topics=[wanted]), 5)
+        if answer.error_code != ErrorCode.NONE:
+            raise Unanswered(f"group {group}: error {answer.error_code}")
+        return {p.partition_index: p.committed_offset for p in answer.topics[0].partitions}
 
     # -- health
 
@@ -131,19 +131,19 @@ class View:
 
     def _faults_seen_by(self, broker: int, brokers: int) -> Iterator[str]:
         try:
-            picture = self.metadata(broker)
+            metadata = self.metadata(broker)
         except Unanswered as error:
             yield str(error)
             return
-        if len(picture.brokers) < brokers:
-            yield f"broker {broker} sees {sorted(b.node_id for b in picture.brokers)}"
-        for (topic, partition), state in _states(picture):
+        if len(metadata.brokers) < brokers:
+            yield f"broker {broker} sees {sorted(b.node_id for b in metadata.brokers)}"
+        for (topic, partition), state in _states(metadata):
             if state.leader < 0 or len(state.in_sync_replicas) < len(state.replicas):
                 yield f"broker {broker} sees {topic}-{partition} {state}"
 
 
-def _states(picture: m.MetadataResponse) -> Iterator[tuple[tuple[str, int], State]]:
-    for topic in picture.topics:
+def _states(metadata: m.MetadataResponse) -> Iterator[tuple[tuple[str, int], State]]:
+    for topic in metadata.topics:
         for p in topic.partitions:
             state = State(p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes), p.error_code)
             yield (topic.name or "", p.partition_index), state

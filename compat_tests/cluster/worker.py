@@ -1,4 +1,4 @@
-"""A client under load in a process of its own, which writes down what it is told: an idempotent producer, or a group
+"""A client under load in a process of its own, which records responses in a ledger: an idempotent producer, or a group
 member that commits.
 
     python -m compat_tests.cluster.worker produce|consume JSON
@@ -61,7 +61,7 @@ def produce(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
         }
     )
 
-    def told(error: KafkaError | None, message: Message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         stamp = read_stamp(message.value())
         place = {"topic": message.topic(), "partition": message.partition(), **stamp._asdict()}
         if error is None:
@@ -79,7 +79,7 @@ def produce(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
             value = make_value(name, sent, options["size"])
             try:
                 producer.produce(
-                    options["topic"], value, key=b"%d" % sent, partition=sent % partitions, on_delivery=told
+                    options["topic"], value, key=b"%d" % sent, partition=sent % partitions, on_delivery=on_delivery
                 )
             except KafkaException as error:
                 if error.args[0].code() not in FOR_A_MOMENT:

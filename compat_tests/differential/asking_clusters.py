@@ -107,7 +107,7 @@ def role(  # the state's own fields, by keyword
     partition_epoch: int = 0,
     is_new: bool = False,
 ) -> m.LeaderAndIsrRequest:
-    """The first of the replicas leads, all are in sync; whoever says it has to name its epoch."""
+    """The first of the replicas leads, all are in sync; the caller must set the controller's epoch."""
     Request = m.LeaderAndIsrRequest
     state = Request.LeaderAndIsrPartitionState(
         partition_index=0,

@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 class Cluster(SmallCluster):
-    """The processes; whoever opens it closes it."""
+    """The processes; the caller must close it."""
 
     def __init__(self, kind: str, directory: pathlib.Path) -> None:
         super().__init__(kind, directory, len(BROKERS), tick_ms=TICK_MS, **SETTINGS)
@@ -58,5 +58,5 @@ class Cluster(SmallCluster):
 
 def _leaders(port: int, topic: str) -> list[int]:
     with RawClient(port) as client:
-        (told,) = ask(client, metadata(topic, create=False), 9).topics
-    return [row.leader_id for row in sorted(told.partitions, key=lambda row: row.partition_index)]
+        (found,) = ask(client, metadata(topic, create=False), 9).topics
+    return [row.leader_id for row in sorted(found.partitions, key=lambda row: row.partition_index)]

@@ -1,4 +1,4 @@
-"""Two lists of named answers, field by field; what is known to differ and why is told from what is not.
+"""Compares two lists of named answers, field by field, and separates known differences, with a reason, from others.
 
 A path says where a difference lies: "scenario / answer / field.0.field". The parts of a `Known` are patterns for the
 three parts of such a path, with `*` for anything.

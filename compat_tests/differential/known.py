@@ -3,10 +3,11 @@
 An entry that no difference needs any more is an error of the suite, as an unexplained difference is.
 """
 
+from barnabas.wire.apis import APIS
 from compat_tests.differential.compare import Known
 
 NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do well without it."
-TRANSACTIONS = "Transactions are not there yet, so their APIs are not listed and nobody coordinates them."
+TRANSACTIONS = "Transactions are not implemented yet: their APIs are not listed, and they have no coordinator."
 KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
 KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's last five; ours finds it in the log."
 WITHOUT_REPLICAS = "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code."
@@ -16,12 +17,9 @@ LIMITED = "What one client may cost the others is bounded here; broker/README.md
 
 KNOWN_DIFFERENCES = [
     *(
-        Known("api_versions", "*", name, TRANSACTIONS)
-        for name in ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "WriteTxnMarkers", "TxnOffsetCommit")
-    ),
-    *(
-        Known("api_versions", "*", name, NOT_SERVED)
-        for name in ("Envelope", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe")
+        Known("api_versions", "*", api.name, TRANSACTIONS if api.family == "txn" else NOT_SERVED)
+        for api in APIS.values()
+        if not api.served
     ),
     Known("control_batches_from_a_producer", "transactional*, id t", "*", TRANSACTIONS),
     Known("produce_in_every_version", "v* transactional", "*", TRANSACTIONS),
@@ -86,7 +84,7 @@ KNOWN_DIFFERENCES = [
             "what_is_described",
             "* 4 '1', synonyms True",
             f"results.0.configs.{name}.synonyms.*",
-            "With the embedded store the default is another one: a single broker, for whoever has just started it.",
+            "With the embedded store the default differs: it suits a single broker that was just installed.",
         )
         for name in (
             "listeners",
@@ -114,13 +112,13 @@ KNOWN_DIFFERENCES = [
         "one_member_asks_twice",
         "the first *",
         "",
-        "Kafka forgets the request that another one of the same member replaces; ours is told to come again.",
+        "Kafka drops a request that another one of the same member replaces; ours responds that it must rejoin.",
     ),
     Known(
         "bodies_that_lie",
         "array of -2",
         "",
-        "Kafka takes any negative length for null; a length that nobody sends is a broken frame here.",
+        "Kafka takes any negative length for null; ours treats a length below -1 as a malformed frame.",
     ),
     Known("headers_that_lie", "client id of -2", "", "As with an array of -2."),
     *(Known("sequence_numbers", answer, "*", KAFKA_FORGETS) for answer in ("6 back", "first again, forgotten")),

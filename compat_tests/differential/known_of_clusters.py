@@ -47,7 +47,7 @@ KNOWN_DIFFERENCES_OF_CLUSTERS: list[Known] = [
         "in_sync_replicas_in_every_version",
         "v* from the follower",
         "*",
-        "Kafka's controller believes that whoever asks leads; in KRaft mode it refuses with the same code as ours.",
+        "Kafka's controller trusts that the sender leads; in KRaft mode it refuses with the same code as ours.",
     ),
     Known("topics_are_placed_by_hand", "v* empty", "*", WITHOUT_REPLICAS),
     Known(

@@ -6,8 +6,8 @@
         yield "known", side.ask(metadata(topic), 12)
 
 It runs against both sides at the same time, in a thread each; what the two runs yield is compared name by name. The
-function's name is the scenario's, and names its topics and groups. A `@cluster_scenario` asks clusters; one that takes
-a broker down is told to, `@cluster_scenario(disturbs=True)`, and runs after the others.
+function's name is the scenario's, and names its topics and groups. A `@cluster_scenario` runs against clusters; one
+that stops a broker is declared as `@cluster_scenario(disturbs=True)`, and runs after the others.
 """
 
 import pathlib

@@ -30,9 +30,9 @@ BATCHES = 20
 @contextmanager
 def stage(name: str, broker: Broker, records: int) -> Iterator[dict[str, object]]:
     """Measure what happens inside, and print it."""
-    told: dict[str, object] = {}
+    more: dict[str, object] = {}
     began, cpu = time.monotonic(), cpu_seconds_of(broker.pid)
-    yield told
+    yield more
     seconds, used = time.monotonic() - began, cpu_seconds_of(broker.pid) - cpu
     figures = {
         "records": records,
@@ -42,7 +42,7 @@ def stage(name: str, broker: Broker, records: int) -> Iterator[dict[str, object]
         "broker_cpu_share": round(used / seconds, 3),
         "broker_us_a_record": round(used / records * 1e6, 2),
     }
-    print(json.dumps({"stage": name, **figures, **told}), flush=True)
+    print(json.dumps({"stage": name, **figures, **more}), flush=True)
 
 
 def start(kind: str, directory: pathlib.Path) -> Broker:
@@ -68,32 +68,32 @@ def measure(directory: pathlib.Path, kind: str, records: int, kills: bool) -> No
             for topic, codec in topics.items():
                 letters.write(source.bootstrap, topic, codec, 0, each, each)
         arguments = archive_arguments(place, source.bootstrap, list(topics))
-        with stage("archive", source, records) as told:
-            (told["job"],) = Job(directory, *arguments).finish()[-1:]
+        with stage("archive", source, records) as more:
+            (more["job"],) = Job(directory, *arguments).finish()[-1:]
         if kills:
             shutil.rmtree(place)
             arguments += ["--batch-records", str(records // BATCHES)]  # enough of them for five kills between
-            with stage("archive again, killed five times", source, records) as told:
+            with stage("archive again, killed five times", source, records) as more:
                 kill_archiving_five_times(directory, place, arguments)
-                (told["job"],) = Job(directory, *arguments).finish()[-1:]
-        with stage("compare the archive with the topics", source, records) as told:
+                (more["job"],) = Job(directory, *arguments).finish()[-1:]
+        with stage("compare the archive with the topics", source, records) as more:
             command = ("-m", "compat_tests.pipeline.comparing", place, source.bootstrap)
             found = [json.loads(line) for line in output_of(*command)]
-            told["identical"], told["differences"] = sum(one["identical"] for one in found), differences(found)
+            more["identical"], more["differences"] = sum(one["identical"] for one in found), differences(found)
     finally:
         stop(source)
     assert archived_records(place) == records, archived_records(place)
     target = start(kind, directory / "target")  # a cluster with nothing in it
     try:
-        with stage("restore", target, records) as told:
-            (told["job"],) = Job(directory, *restore_arguments(place, target.bootstrap)).finish()[-1:]
-        with stage("audit the restored topics beside the segments of the source", target, records) as told:
+        with stage("restore", target, records) as more:
+            (more["job"],) = Job(directory, *restore_arguments(place, target.bootstrap)).finish()[-1:]
+        with stage("audit the restored topics beside the segments of the source", target, records) as more:
             wanted = [word for topic in topics for word in ("--topic", topic)]
             logs = ("--replica", f"source={source.data_dir}", "--bootstrap-server", target.bootstrap, *wanted)
             (line,) = output_of("-m", "barnabas.pipeline", "audit", *logs, "--json")
             audited = json.loads(line)
-            told["clean"], told["found"] = audited["clean"], audited["totals"]
-            told["records_of_each"] = {
+            more["clean"], more["found"] = audited["clean"], audited["totals"]
+            more["records_of_each"] = {
                 name: sum(held["records"] for held in audited["held"] if held["replica"] == name)
                 for name in sorted({held["replica"] for held in audited["held"]})
             }

@@ -6,12 +6,12 @@ Two producers write batches of a hundred records to four partitions in turn, in 
 Every fault is planted where it does not touch another one:
 
     lost        at the offset of an acknowledged record lies, on every replica, one that was reported as failed
-    doubled     at an offset of which no producer was told a record lies a second time
+    doubled     an offset that was not acknowledged has a second copy of a record
     swapped     two neighbours have changed places on every replica
     flipped     one byte in one replica's segment
-    phantom     a member was handed a record that never was there
+    phantom     a member got a record that never was there
     diverging   one replica has another value at one offset, and its checksum is right
-    cut         a batch is missing on every replica, of which nobody was told
+    cut         a batch is missing on every replica, and no response reported it
 """
 
 import json
@@ -57,7 +57,7 @@ class Who(NamedTuple):
 
 
 class History:
-    """Where the records lie, and what was told of them."""
+    """The records of the replicas, and the responses about them."""
 
     def __init__(self, directory: pathlib.Path, records: int, faults: Collection[str] = ()) -> None:
         assert not set(faults) - FAULTS.keys(), f"faults are {', '.join(FAULTS)}"
@@ -67,7 +67,7 @@ class History:
         self.batches = records // PARTITIONS // BATCH_RECORDS
         self.replicas = [directory / f"broker-{broker}" for broker in REPLICAS]
         self.moved: dict[tuple[int, int], Who] = {}  # partition, offset: what lies there instead
-        self.untold: set[tuple[int, int]] = set()  # nobody was told that something lies there
+        self.unacknowledged: set[tuple[int, int]] = set()  # partition, offset
         self._plant_in_place()
 
     def place(self, share: float) -> int:
@@ -80,7 +80,7 @@ class History:
         if "doubled" in self.faults:
             at = self.place(0.5) + 9
             self.moved[1, at] = self.sent(1, self.place(0.2) + 3)
-            self.untold.add((1, at))
+            self.unacknowledged.add((1, at))
         if "swapped" in self.faults:
             at = self.place(0.6) + 40
             self.moved |= {(2, at): self.sent(2, at + 1), (2, at + 1): self.sent(2, at)}
@@ -141,7 +141,7 @@ class History:
                 f'"partition":{partition},"offset":{offset},"producer":"{there.producer}",'
                 f'"sequence":{there.sequence},"digest":"{digest}"}}\n'
             )
-            if (partition, offset) in self.untold:
+            if (partition, offset) in self.unacknowledged:
                 continue
             if sent != there:
                 digest = digest_of(sent.value())

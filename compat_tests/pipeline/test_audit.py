@@ -63,15 +63,15 @@ def moved_and_read_in_part(history: History) -> None:
     (history.directory / "ledger-c1.jsonl").write_text("".join(again[:7003]))
 
 
-def told_of_in_two_partitions(history: History) -> None:
-    """A record lies in two partitions, and was acknowledged in both."""
+def acknowledged_in_two_partitions(history: History) -> None:
+    """A record is in two partitions, and was acknowledged in both."""
     at = history.place(0.5)
     history.moved[0, at] = history.sent(1, at)
     history.write()
-    told = history.directory / f"ledger-{history.sent(0, at).producer}.jsonl"
+    ledger = history.directory / f"ledger-{history.sent(0, at).producer}.jsonl"
     was, now = (f'"sequence":{history.sent(partition, at).sequence},' for partition in (0, 1))
     stamps = [digest_of(history.sent(partition, at).value()) for partition in (0, 1)]
-    told.write_text(told.read_text().replace(was, now).replace(*stamps))
+    ledger.write_text(ledger.read_text().replace(was, now).replace(*stamps))
 
 
 CASES: dict[str, tuple[Collection[str], Callable[[History], object], dict[str, int]]] = {
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Collection[str], Callable[[History], object], dict[str, i
     "everything": (FAULTS, History.write, expected(FAULTS)),
     "retention": ((), altered_by_retention, {"lost": RECORDS // 4, "phantom": RECORDS // 4}),
     "moved and read in part": ((), moved_and_read_in_part, {}),
-    "two partitions": ((), told_of_in_two_partitions, {"duplicated": 1}),
+    "two partitions": ((), acknowledged_in_two_partitions, {"duplicated": 1}),
 }
 
 

@@ -137,8 +137,8 @@ def as_dumped(row: dict) -> dict:
     """A row of ours in the tool's terms."""
     key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
     names = [header["key"] for header in row["headers"] or []]
-    told = {name: row[name] for name in row if name not in ("replica", "topic", "partition", "headers", "problem")}
-    told |= {
+    fields = {name: row[name] for name in row if name not in ("replica", "topic", "partition", "headers", "problem")}
+    fields |= {
         "key_size": -1 if key is None else len(key),
         "value_size": -1 if value is None else len(value),
         "header_keys": ",".join(names),
@@ -146,8 +146,8 @@ def as_dumped(row: dict) -> dict:
         "value": None if value is None else value.decode(),
     }
     if row["control"]:
-        del told["key"], told["value"]
-    return told
+        del fields["key"], fields["value"]
+    return fields
 
 
 @pytest.mark.parametrize("topic", ["codecs", "compacted", "append-time", "transactions"])

@@ -166,8 +166,8 @@ class Place:
 
     def leader(self, topic: str, partition: int = 0) -> str:
         """The address of the leader."""
-        told = self.admin.list_topics(topic, timeout=30)
-        broker = told.brokers[told.topics[topic].partitions[partition].leader]
+        metadata = self.admin.list_topics(topic, timeout=30)
+        broker = metadata.brokers[metadata.topics[topic].partitions[partition].leader]
         return f"{broker.host}:{broker.port}"
 
     def kill(self, address: str) -> None:
@@ -284,9 +284,9 @@ def _asker(bootstrap: str) -> AdminClient:
 
 
 def partitions_of(admin: AdminClient, topic: str) -> list[int]:
-    """The partitions that a broker tells of, all of which have leaders."""
-    told = admin.list_topics(timeout=30).topics.get(topic)
-    return [] if told is None else [number for number, found in told.partitions.items() if found.leader >= 0]
+    """The partitions with a leader, in a broker's Metadata response."""
+    known = admin.list_topics(timeout=30).topics.get(topic)
+    return [] if known is None else [number for number, found in known.partitions.items() if found.leader >= 0]
 
 
 def failure(action: Callable[[], object]) -> list[str]:

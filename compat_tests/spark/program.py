@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("scripts", nargs="+")
     options = parser.parse_args()
     spark = open_session(options.work)
-    spark.range(1).count()  # what a first job costs is nobody's
+    spark.range(1).count()  # so that no script is charged with the cost of a first job
     for name in options.scripts:
         script = {**SCRIPTS, **CLUSTER_SCRIPTS}[name]
         directory = options.work / name
@@ -70,21 +70,21 @@ def open_session(work: pathlib.Path) -> "SparkSession":
 
 
 def run(script: Script, place: Place) -> dict[str, Any]:
-    """Run one script; what is told of it."""
+    """Run one script; return its result or error, and its cost."""
     faulthandler.dump_traceback_later(SCRIPT_SECONDS, exit=True)
     began, spent = time.monotonic(), cpu_seconds(place)
-    told: dict[str, Any]
+    outcome: dict[str, Any]
     try:
-        told = {"result": script(place)}
-    except Exception as error:  # of a script: told, and the next one runs
+        outcome = {"result": script(place)}
+    except Exception as error:  # of a script: it is returned, and the next script runs
         traceback.print_exc()
-        told = {"error": f"{type(error).__name__}: {error}"[:4000]}
+        outcome = {"error": f"{type(error).__name__}: {error}"[:4000]}
     finally:
         faulthandler.cancel_dump_traceback_later()
         for query in place.spark.streams.active:
             query.stop()
     seconds = time.monotonic() - began
-    return {"seconds": round(seconds, 2), "broker_cpu_seconds": round(cpu_seconds(place) - spent, 2), **told}
+    return {"seconds": round(seconds, 2), "broker_cpu_seconds": round(cpu_seconds(place) - spent, 2), **outcome}
 
 
 def cpu_seconds(place: Place) -> float:

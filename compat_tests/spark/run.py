@@ -45,8 +45,8 @@ def run_site(site: Site, scripts: Iterable[str]) -> dict[str, Outcome]:
     outcomes = {name: Outcome(name, error=never) for name in wanted}
     for line in (kept / PRINTED).read_text().splitlines():
         if line.startswith('{"script"') and line.endswith("}"):  # not one that was being written at the end
-            told = Outcome(**json.loads(line))
-            outcomes[told.script] = told
+            outcome = Outcome(**json.loads(line))
+            outcomes[outcome.script] = outcome
     _keep(site, {**last_outcomes(site), **outcomes})
     return outcomes
 

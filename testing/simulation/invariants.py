@@ -180,7 +180,7 @@ class Checks:
                 if partition.high_watermark != shadow.high_watermark:
                     self._check_high_watermark(truth, shadow, partition)
 
-    def log_lost(self, node: WatchedNode, partition: "Partition") -> None:
+    def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker, while it runs, has let go of this replica: its log may be deleted."""
         for truth in self._by_name.get(partition.topic_partition, ()):
             shadow = truth.shadows.get(node.broker_id)

@@ -49,7 +49,7 @@ class Looker(Protocol):
     def look(self, node: WatchedNode, partition: "Partition") -> None:
         """Something about this replica may have changed."""
 
-    def log_lost(self, node: WatchedNode, partition: "Partition") -> None:
+    def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker, while it runs, has let go of this replica."""
 
 
@@ -91,7 +91,7 @@ class _Process:
             if partition not in now:
                 partition.waiters.pop(self.watch, None)
                 changed.pop(partition, None)
-                looker.log_lost(self.node, partition)
+                looker.replica_removed(self.node, partition)
         for partition in now:
             if partition not in self.hosted:
                 self.watch.register([partition])

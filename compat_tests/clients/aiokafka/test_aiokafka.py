@@ -41,7 +41,7 @@ class Clients:
         return client
 
     async def producer(self, **options):
-        options = {"acks": "all", **options}  # what fewer have is not at once what consumers are told of
+        options = {"acks": "all", **options}  # with fewer acks a record may be above the high watermark for a moment
         return await self._started(AIOKafkaProducer(bootstrap_servers=self._bootstrap, **options))
 
     async def consumer(self, *topics, **options):

@@ -201,7 +201,7 @@ def ten(producer, new_topic):
 
 @pytest.mark.parametrize(("start", "count"), [(OFFSET_BEGINNING, 10), (7, 3), (1000, 10), (OFFSET_INVALID, 10)])
 def test_an_assigned_partition_is_read_from_its_start(consumer, ten, start, count):
-    """1000 is out of range, and there is no committed offset: both begin anew."""
+    """1000 is out of range, and there is no committed offset: in both cases reading begins at the first offset."""
     made = assigned(consumer(), TopicPartition(ten[0], 0, start))
     assert values(read(made, count)) == numbered(10)[-count:]
     assert made.position([TopicPartition(ten[0], 0)])[0].offset == 10

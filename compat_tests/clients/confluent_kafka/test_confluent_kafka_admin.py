@@ -253,7 +253,7 @@ def test_without_an_authorizer_acls_are_refused(client):
     chosen = AclBindingFilter(*topic, AclOperation.ANY, AclPermissionType.ANY)
     assert refusal(client.create_acls([binding])) == KafkaError.SECURITY_DISABLED
     assert refusal(client.delete_acls([chosen])) == KafkaError.SECURITY_DISABLED
-    assert client.describe_acls(chosen).result(SECONDS) == []  # which error the broker names is not told on
+    assert client.describe_acls(chosen).result(SECONDS) == []  # the client does not pass the broker's error on
 
 
 def credentials(client, user):

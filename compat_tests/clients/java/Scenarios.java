@@ -1,5 +1,6 @@
-// The Java clients against the broker named on the command line. Every scenario is announced in a line `plan NAME`, and
-// its end told in another, `ok NAME` or `not ok NAME: why`. Java runs this file from its source, with the jars of Kafka 3.9 or of Kafka 4 beside it.
+// The Java clients against the broker named on the command line. Every scenario prints a line `plan NAME` before it
+// begins, and `ok NAME` or `not ok NAME: why` at its end. Java runs this file from its source, with the jars of Kafka 3.9
+// or of Kafka 4 on the class path.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -209,7 +210,7 @@ public class Scenarios {
         static void add() {
             scenario("a consumer seeks and finds offsets", Consuming::seeking);
             scenario("a paused partition is silent", Consuming::pausing);
-            scenario("an offset out of range is told", () -> {
+            scenario("an offset out of range is reported", () -> {
                 String topic = newTopic(1);
                 TopicPartition partition = new TopicPartition(topic, 0);
                 try (var consumer = consumer("auto.offset.reset", "none")) {
@@ -432,10 +433,10 @@ public class Scenarios {
                 equal(4, described.activeProducers().get(0).lastSequence());
             });
             scenario("there are no transactions", () -> {
-                String nobody = "nobody-" + UUID.randomUUID();
-                equal(false, admin.listTransactions().all().get().stream().anyMatch(t -> t.transactionalId().equals(nobody)));
+                String unknown = "unknown-" + UUID.randomUUID();
+                equal(false, admin.listTransactions().all().get().stream().anyMatch(t -> t.transactionalId().equals(unknown)));
                 refused(TransactionalIdNotFoundException.class,
-                    () -> admin.describeTransactions(Set.of(nobody)).description(nobody).get());
+                    () -> admin.describeTransactions(Set.of(unknown)).description(unknown).get());
             });
             scenario("what only KRaft has is refused", () -> {
                 refused(UnsupportedVersionException.class, () -> admin.describeMetadataQuorum().quorumInfo().get());
@@ -455,7 +456,7 @@ public class Scenarios {
         static void until(Callable<Boolean> look) throws Exception {
             long deadline = System.nanoTime() + Duration.ofSeconds(20).toNanos();
             while (!holds(look)) {
-                if (System.nanoTime() > deadline) throw new AssertionError("waited in vain");
+                if (System.nanoTime() > deadline) throw new AssertionError("timed out");
                 Thread.sleep(20);
             }
         }

@@ -26,8 +26,8 @@ def run_scenarios(session: Session, versions: Iterable[str] = POMS) -> list[Outc
         command = java_command(str(session.folder / SCENARIOS), session.bootstrap, session.only or "", version=name)
         printed = session.execute(*command, timeout=240).output
         found = re.findall(r"^(plan|ok|not ok) ([^:\n]+)", printed, re.MULTILINE)
-        told = {test: PASSED if word == "ok" else FAILED for word, test in found}  # the last word counts
-        outcomes += [Outcome(f"{version} {test}", status) for test, status in told.items()]
+        statuses = {test: PASSED if word == "ok" else FAILED for word, test in found}  # the last word counts
+        outcomes += [Outcome(f"{version} {test}", status) for test, status in statuses.items()]
     return outcomes
 
 

@@ -49,7 +49,7 @@ async function until(look) {
   for (;;) {
     const seen = await look()
     if (seen) return seen
-    assert.ok(Date.now() < deadline, `waited in vain for ${look}`)
+    assert.ok(Date.now() < deadline, `timed out waiting for ${look}`)
     await pause(20)
   }
 }
@@ -77,7 +77,7 @@ const produce = (topic, messages, options = {}) =>
 function awaited(what) {
   let keep
   const kept = new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error(`waited in vain for ${what}`)), DEADLINE_MS)
+    const timer = setTimeout(() => reject(new Error(`timed out waiting for ${what}`)), DEADLINE_MS)
     keep = value => {
       clearTimeout(timer)
       resolve(value)

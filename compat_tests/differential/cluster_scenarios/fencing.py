@@ -97,10 +97,10 @@ def requests_to_those_who_do_not_coordinate(side):
     rows = [Request.OffsetDeleteRequestTopic(name=topic, partitions=[Request.OffsetDeleteRequestPartition()])]
     cases = {
         "join": (range(10), join(group)),
-        "join as somebody": (range(10), join(group, "somebody")),
-        "sync": (range(6), sync(group, 1, "somebody")),
-        "beat": (range(5), beat(group, 1, "somebody")),
-        "leave": (range(6), leave(group, "somebody")),
+        "join as a member": (range(10), join(group, "member")),
+        "sync": (range(6), sync(group, 1, "member")),
+        "beat": (range(5), beat(group, 1, "member")),
+        "leave": (range(6), leave(group, "member")),
         "commit": (range(1, 10), commit(group, [(topic, [(0, 1)])])),
         "offsets": (range(1, 10), offsets_of(group, [(topic, [0])])),
         "all offsets": (range(2, 10), offsets_of(group, None)),

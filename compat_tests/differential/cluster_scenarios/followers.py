@@ -39,7 +39,7 @@ def reads_from_followers(side):
 
 @cluster_scenario
 def sessions_of_consumers_that_should_read_from_a_follower(side):
-    """The replica to read from is told again and again, although nothing else is new, until the consumer goes there."""
+    """Every response has the preferred read replica, although nothing else is new, until the consumer reads there."""
     two, quiet = _filled(side, "one", [1, 2]), _filled(side, "quiet", [1, 3])
     side.wait(lambda: _high_watermark(side, 2, two) == 3)
     ids = side.topic_id(two), side.topic_id(quiet)
@@ -68,7 +68,7 @@ def sessions_of_consumers_that_should_read_from_a_follower(side):
 
 @cluster_scenario
 def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
-    """A consumer works through a topic that nobody writes to; then a replica in its rack comes into sync."""
+    """A consumer reads a topic without writers; then a replica in its rack joins the ISR."""
     topic = _filled(side, "one", [1])
     topic_id = side.topic_id(topic)
     sessions = {}

@@ -55,9 +55,9 @@ def a_log_directory_is_lost(side):
             for leader_epoch in (0, 1, 9):
                 for is_new in (True, False):
                     if name != "kept" or leader_epoch == 0:
-                        told = role(topic, ids[name], replicas[name], leader_epoch=leader_epoch, is_new=is_new)
+                        request = role(topic, ids[name], replicas[name], leader_epoch=leader_epoch, is_new=is_new)
                         case = f"role of {name}, epoch {leader_epoch}{', new' if is_new else ''}"
-                        yield case, side.tell(LOSER, told)
+                        yield case, side.tell(LOSER, request)
         yield "where what lies", side.ask_at(LOSER, log_dirs({name: [0] for name in topics.values()}), 4)
     finally:
         side.cluster.stop(LOSER)

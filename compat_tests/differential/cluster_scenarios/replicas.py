@@ -138,7 +138,7 @@ def preferred_leaders_are_elected(side):
 
 @cluster_scenario
 def replicas_move_between_directories(side):
-    """Each broker is told of its own directories; the others' replicas stay where they are."""
+    """Each broker gets the request with its own directories; the others' replicas stay where they are."""
     topic = side.name("one")
     for broker in BROKERS:
         own = side.cluster.directory_of(broker)

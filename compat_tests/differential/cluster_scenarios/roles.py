@@ -1,4 +1,4 @@
-"""What controllers and leaders say to each other, from somebody who knows their epochs."""
+"""Requests of controllers and leaders, sent by a client with their epochs."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import NO_ID, PAST_MS, batch, fetch, list_offsets, produce_one
@@ -38,9 +38,9 @@ def a_log_of_an_earlier_topic_of_that_name(side):
     for leader_epoch in (6, 7, 8):
         for asked in (OTHER_ID, EARLIER_ID, NO_ID):
             for is_new in (True, False):
-                told = role(topic, asked, [3], leader_epoch=leader_epoch, partition_epoch=1, is_new=is_new)
+                request = role(topic, asked, [3], leader_epoch=leader_epoch, partition_epoch=1, is_new=is_new)
                 case = f"epoch {leader_epoch}, {names[asked]}{', new' if is_new else ''}"
-                yield case, side.tell(3, told)
+                yield case, side.tell(3, request)
     yield "for others", side.tell(3, role(topic, EARLIER_ID, [1, 2], leader_epoch=9, partition_epoch=2))
     yield "the records are there", side.ask_at(3, fetch([(topic, [(0, 0)])]), 12)
     yield "the topic's id", side.tell(3, role(topic, topic_id, [3], leader_epoch=10, partition_epoch=3))

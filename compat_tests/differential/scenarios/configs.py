@@ -49,7 +49,7 @@ VALUES = (
         "9.9",
     ),
 )
-# What would change the broker under test for whoever comes next, or belongs to the machine.
+# Properties that would disturb the scenarios after this one, or that depend on the machine.
 NOT_DESCRIBED = {"log.dirs", "log.dir", "zookeeper.connect", "zookeeper.connection.timeout.ms"}
 
 
@@ -165,7 +165,7 @@ def odd_questions_about_configs(side):
 
 
 def _own(answer, *names):
-    """The described rows that were set by somebody."""
+    """The described rows of these names: value, source, whether it is a default."""
     (result,) = answer.results
     return {row.name: [row.value, row.config_source, row.is_default] for row in result.configs if row.name in names}
 
@@ -289,7 +289,7 @@ def broker_configs_are_refused(side):
 
 @scenario
 def broker_configs_are_changed(side):
-    """A change that concerns nobody else, undone at the end; Kafka hears of it a moment after it has answered."""
+    """A change without effect on other scenarios, undone at the end; Kafka applies it a moment after its response."""
     name = "log.cleaner.backoff.ms"
 
     def described(broker):

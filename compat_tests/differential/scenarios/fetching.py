@@ -199,7 +199,7 @@ def fetch_waits(side):
 
 @scenario
 def a_topic_is_deleted_and_created_again(side):
-    """What is told to a fetch that waits, to sessions, to producers, and to groups with offsets."""
+    """Responses to a waiting fetch, to fetch sessions, to producers, and to groups with offsets."""
     topic = side.create_topic("one", 2)
     first_id = side.topic_id(topic)
     with side.connect() as client, side.connect() as waiting, side.connect() as waiting_by_id:
@@ -212,7 +212,7 @@ def a_topic_is_deleted_and_created_again(side):
         yield "delete", client.ask(m.DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)
         yield "a waiting fetch", waiting.receive()
         yield "a waiting fetch by id", waiting_by_id.receive()
-        time.sleep(0.5)  # the picture of the cluster follows the deletion
+        time.sleep(0.5)  # until the metadata cache has the deletion
         cases = {"produce": (9, produce_one(topic, batch(b"x"))), "fetch": (12, fetch([(topic, [(0, 0)])]))}
         cases |= {"fetch by id": (13, fetch([(first_id, [(0, 0)])]))}
         cases |= {

@@ -35,8 +35,8 @@ def joins_that_are_refused(side):
         group = side.name(str(version))
         cases = {
             "empty group": join(""),
-            "unknown member": join(group, "nobody"),
-            "unknown member, short session": join(group, "nobody", session_ms=1),
+            "unknown member": join(group, "unknown"),
+            "unknown member, short session": join(group, "unknown", session_ms=1),
             "no protocols": join(group, protocols=()),
             "no type": join(group, protocol_type=""),
             "no type and no protocols": join(group, protocol_type="", protocols=()),
@@ -55,7 +55,7 @@ def joins_in_every_state(side):
             joined = client.ask(join(group), version)
             yield f"v{version} first", joined
             if joined.error_code:  # it must come again under the id that it was given
-                yield f"v{version} unknown beside a pending one", client.ask(join(group, "nobody"), version)
+                yield f"v{version} unknown beside a pending one", client.ask(join(group, "unknown"), version)
                 joined = client.ask(join(group, joined.member_id), version)
                 yield f"v{version} second", joined
             member = joined.member_id
@@ -71,12 +71,12 @@ def joins_in_every_state(side):
                 "no protocols": join(group, protocols=()),
                 "member of another type": join(group, member, protocol_type="connect"),
                 "member without a common protocol": join(group, member, protocols=(("sticky", b""),)),
-                "unknown member": join(group, "nobody"),
+                "unknown member": join(group, "unknown"),
                 "member with a short session": join(group, member, session_ms=1),
             }
             if version >= 5:
                 stable |= {
-                    "unknown member with an instance": join(group, "nobody", group_instance_id="i1"),
+                    "unknown member with an instance": join(group, "unknown", group_instance_id="i1"),
                     "member with an instance": join(group, member, group_instance_id="i1"),
                 }
             for name, request in stable.items():
@@ -118,7 +118,7 @@ def a_round_of_two(side):
             yield f"v{version} one beats beside a pending one", first.ask(beat(group, 1, one), min(version, 4))
             second.send(join(group, two, protocols=second_protocols), version)
             side.wait(lambda: first.ask(beat(group, 1, one), 3).error_code)  # noqa: B023  # called at once
-            yield f"v{version} one is told to join", first.ask(beat(group, 1, one), min(version, 4))
+            yield f"v{version} one must join again", first.ask(beat(group, 1, one), min(version, 4))
             yield f"v{version} one syncs too late", first.ask(sync(group, 1, one, **chosen), min(version, 5))
             yield f"v{version} preparing", describe(side, group)
             first.send(join(group, one, protocols=first_protocols), version)
@@ -142,7 +142,7 @@ def a_round_of_two(side):
             }
             for name, (request, of_version) in cases.items():
                 yield f"v{version} the follower {name}", second.ask(request, of_version)
-            yield f"v{version} the leader is told", first.ask(beat(group, 2, one), min(version, 4))
+            yield f"v{version} the leader must join again", first.ask(beat(group, 2, one), min(version, 4))
             yield f"v{version} alone", first.ask(join(group, one, protocols=first_protocols), version)
             yield f"v{version} leaves before it synced", first.ask(leave(group, one), 1)
             yield f"v{version} empty", describe(side, group)
@@ -150,7 +150,7 @@ def a_round_of_two(side):
 
 @scenario
 def strangers(side):
-    """Sync, Heartbeat and LeaveGroup of members and groups that nobody knows."""
+    """Sync, Heartbeat and LeaveGroup of unknown members and groups."""
     side.await_coordinator()
     unknown = side.name("none")
     with side.connect() as client:
@@ -168,7 +168,7 @@ def strangers(side):
             cases = {"empty group": leave("", "x"), "unknown group": leave(unknown, "x")}
             cases |= {"empty member": leave(unknown, ""), "two": leave(unknown, "x", ("y", "i"))}
             if version >= 3:
-                cases |= {"nobody": leave(unknown), "nobody of an empty group": leave("")}
+                cases |= {"no member": leave(unknown), "no member of an empty group": leave("")}
             yield from client.ask_all(version, {f"leave, {name}": request for name, request in cases.items()})
 
 

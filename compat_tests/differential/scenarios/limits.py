@@ -64,7 +64,7 @@ def records_with_many_headers(side):
 
 @scenario
 def requests_with_many_tags(side):
-    """Tags that nobody knows, in the header and in the body."""
+    """Unknown tags, in the header and in the body."""
     head = struct.pack(">hhih", METADATA, 9, 1, 2) + b"ab"
     for count in (TAGS_MAX, TAGS_MAX + 1, 1000):
         tags = varint(count) + b"".join(varint(number) + b"\x01z" for number in range(count))
@@ -111,7 +111,7 @@ def members_that_bring_much(side):
 
 @scenario
 def requests_for_many_partitions(side):
-    """What is asked for is unknown, so an answer names it all; only how many rows have which error is told."""
+    """The partitions are unknown, so an answer has a row for each; only the number of rows per error is compared."""
     topic, own = side.create_topic("one"), []
     for name, count in {"50,000": 50_000, "40,000 more": 40_000, "and 40,000 more": 40_000, "100,000": 100_000}.items():
         asked = fetch([(topic, [(1 + number, 0) for number in range(count)])], session=FRESH)

@@ -43,7 +43,7 @@ def quotas_are_altered(side):
         "unknown kind": [("nope", "x")],
         "user twice": [("user", user), ("user", user)],
         "empty user": [("user", "")],
-        "nobody": [],
+        "empty entity": [],
     }
     changes = {
         "rate": [RATE],

@@ -45,7 +45,7 @@ def members_that_are_late(side):
         yield "the late one beats", first.ask(beat(group, 1, one), 3)
         yield "the late one joins", first.ask(join(group, one), 3)
         started = time.monotonic()
-        yield "nobody synced", described_as(side, group, "Empty")
+        yield "no member synced", described_as(side, group, "Empty")
         yield "empty only after its time", _waited(started)
         yield "who did not sync beats", second.ask(beat(group, joined.generation_id, joined.member_id), 3)
 
@@ -152,7 +152,7 @@ def protocols_are_chosen(side):
         joined = first.ask(join(group, one, protocols=protocols[0]), 3)
         yield "chosen", joined.protocol_name
         yield (
-            "everybody is told the same",
+            "the same for all members",
             {client.receive().protocol_name for client in clients} == {joined.protocol_name},
         )
 

@@ -169,7 +169,7 @@ def sessions_of_topics_that_come_later(side):
 
 @scenario
 def a_session_whose_consumer_has_gone(side):
-    """It stays, and is told of what came meanwhile, by whichever connection goes on with it."""
+    """It stays, and any connection that continues it gets the records that came meanwhile."""
     topic = side.create_topic("one", 2)
     own = side.ask(fetch([(topic, [(0, 0), (1, 0)])], session=FRESH), 12).session_id
     for number in range(3):
@@ -204,11 +204,11 @@ def sessions_by_id_of_topics_that_are_created_again(side):
             client.ask(produce_one(topic, batch(b"new", at=PAST_MS)), 9)
             yield f"v{version} created again", ask([], (own, 3))
             yield f"v{version} created again, had nothing new", ask([], (quiet, 2))
-            yield f"v{version} the old id anew", ask([(first_id, [(0, 0)])], FRESH)
-            yield f"v{version} both ids anew", ask([(first_id, [(0, 0)]), (new_id, [(0, 0)])], FRESH)
+            yield f"v{version} the old id in a new session", ask([(first_id, [(0, 0)])], FRESH)
+            yield f"v{version} both ids in a new session", ask([(first_id, [(0, 0)]), (new_id, [(0, 0)])], FRESH)
             yield f"v{version} the new id beside it", ask([(new_id, [(0, 0)])], (own, 4))
             yield f"v{version} both stay", ask([], (own, 5))
             yield f"v{version} the old one forgotten", ask([], (own, 6), forgotten=[(first_id, [0])])
             yield f"v{version} the new one goes on", ask([(new_id, [(0, 1)])], (own, 7))
             client.ask(produce_one(topic, batch(b"newer", at=PAST_MS)), 9)
-            yield f"v{version} and is told of records", ask([], (own, 8))
+            yield f"v{version} and returns records", ask([], (own, 8))

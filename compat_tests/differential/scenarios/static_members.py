@@ -76,7 +76,7 @@ def two_static_members(side):
             two = joined.member_id
             third.send(join(group, group_instance_id="I1"), version)
             side.wait(lambda: second.ask(beat(group, 2, two, "I2"), 3).error_code)  # noqa: B023  # called at once
-            yield f"v{version} I2 is told while completing", second.ask(beat(group, 2, two, "I2"), 3)
+            yield f"v{version} I2 beats while completing", second.ask(beat(group, 2, two, "I2"), 3)
             second.send(join(group, two, group_instance_id="I2"), version)
             back, joined = third.receive(), second.receive()
             yield f"v{version} I1 came back while completing", back

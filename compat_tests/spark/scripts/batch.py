@@ -19,7 +19,7 @@ def batch_is_written_and_read(place: Place) -> Any:
 
 
 def batch_of_every_codec(place: Place) -> Any:
-    """Spark's sink compresses, a broker compresses anew, librdkafka compresses: all of it is read."""
+    """Spark's sink compresses, a broker recompresses, librdkafka compresses: all of it is read."""
     count = 2000
     numbers = place.spark.range(count).selectExpr("CAST(id AS STRING) AS key", "repeat(CAST(id AS STRING), 9) AS value")
     topics = []

@@ -13,7 +13,7 @@ Loss = Callable[[Place, str], None]
 
 
 def _resumed_after(place: Place, topic: str, lose: Loss) -> dict[str, Any]:
-    """What two queries that had read the first ten records do after this loss, of which only one is told to go on."""
+    """What two queries that had read the first ten records do after this loss; only one has failOnDataLoss=false."""
     place.send(topic, numbered(range(10)))
     tables: dict[str, Table] = {}
     for fails in ("true", "false"):
@@ -79,7 +79,7 @@ def loss_of_the_topic(place: Place) -> Any:
 
 
 def loss_of_the_topic_for_good(place: Place) -> Any:
-    """Deleted, and not made again: then a query fails, whatever it was told."""
+    """Deleted, and not created again: then a query fails, whatever `failOnDataLoss` is."""
     topic = place.topic("numbers")
     place.send(topic, numbered(range(10)))
     table = place.table(place.stream(subscribe=topic, startingOffsets="earliest", failOnDataLoss="false"))
@@ -107,9 +107,9 @@ def loss_of_the_topic_unnoticed(place: Place) -> Any:
 
 
 def loss_while_it_runs(place: Place) -> Any:
-    """The topic of a running query is deleted and made again; the query that is told to go on reads what comes.
+    """The topic of a running query is deleted and recreated; the query with failOnDataLoss=false reads new records.
 
-    Whether it reads the new topic from its beginning depends on when it looks; what comes later is read in any case.
+    Whether it reads the new topic from its beginning depends on when it looks; later records are read in any case.
     """
     topic = place.topic("numbers")
     options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": "false"}

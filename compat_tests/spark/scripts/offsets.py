@@ -110,7 +110,7 @@ def offsets_of_a_stream(place: Place) -> Any:
 
 
 def offsets_from_now_on(place: Place) -> Any:
-    """A stream begins at the end unless it is told otherwise."""
+    """A stream begins at the end by default."""
     topic = place.topic("numbers", 2)
     place.send(topic, numbered(range(10), 2))
     table = place.table(place.stream(subscribe=topic))

@@ -1,7 +1,7 @@
-"""A broker that dies in the midst of compaction: `python -m compat_tests.doomed_cleaner DATA_DIR STEP`.
+"""A broker that is killed in the middle of a compaction: `python -m compat_tests.killed_cleaner DATA_DIR STEP`.
 
-It is the real broker on the real disk, but that SIGKILL comes right before the change number STEP (from 0) that
-compaction makes in a directory: a file that it begins, a sync, a renaming.
+It is the real broker on the real disk. It sends itself a SIGKILL right before change number STEP (from 0) of compaction
+in a directory: the creation of a file, a sync, a rename.
 """
 
 import os
