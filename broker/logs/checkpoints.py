@@ -1,7 +1,7 @@
 """The checkpoint files of the log directories: recovery points, log starts, high watermarks, clean offsets (D.7).
 
-Each is written from time to time, and at once where a promise depends on it: before a truncated log is appended to, and
-before DeleteRecords is answered. A file is written only if it has news, so that an idle broker writes nothing.
+Each file is written periodically, and at once where correctness needs it: before the first append after a truncation,
+and before the response to DeleteRecords.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,7 +37,9 @@ class Checkpoints:
         self.high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict  # of the hosted partitions
 
     def note_loaded(self, directory: "LogDirectory", high_watermarks: "Mapping[TopicPartition, int]") -> None:
-        """The logs of this directory are open; the file said this of their high watermarks."""
+        """Take over the high watermarks that this directory's checkpoint file had at the start."""
+        # Not those of logs in other directories: after a move the old directory's file may still have the partition,
+        # with an older high watermark.
         self._loaded_high_watermarks |= {key: high_watermarks.get(key, 0) for key in directory.logs}
 
     def loaded_high_watermark(self, key: "TopicPartition") -> int:
@@ -49,20 +51,21 @@ class Checkpoints:
         self._loaded_high_watermarks.pop(key, None)
 
     async def write_all_of(self, log: "PartitionLog") -> None:
-        """Write every checkpoint of the directory of this log: after a truncation, before anything is appended.
-
-        Above all the recovery point may not stay where it was: the next start would take records that are written below
-        it later, and not synced, for synced.
-        """
+        """Write every checkpoint of the directory of this log: after a truncation, before anything is appended."""
+        # The recovery point must fall with the log. With the old one, a start after a crash would skip the check of
+        # records that were appended below it after the truncation and never synced.
         for name in OFFSET_CHECKPOINTS:
             await self.write(self._directories.directory_of(log), name)
 
     async def write_log_starts(self, directory: "LogDirectory") -> None:
         """Make the log start offsets of a directory durable, for DeleteRecords."""
+        # Once a client has the response, a crash must not bring the records back: they may be deleted for a legal
+        # reason.
         await self.write(directory, LOG_START_CHECKPOINT)
 
     async def write_clean_offsets(self, log: "PartitionLog") -> None:
         """Write how far the logs in the directory of this log are compacted."""
+        # No correctness depends on this one: an old offset only makes the next pass read more.
         await self.write(self._directories.directory_of(log), CLEANER_CHECKPOINT)
 
     async def write_everywhere(self, name: str) -> None:
@@ -71,20 +74,29 @@ class Checkpoints:
             try:
                 await self.write(directory, name)
             except StorageError:
-                continue  # it is offline now; the others go on
+                continue  # it is offline now, or lacked a descriptor; the other directories are written
 
     async def write(self, directory: "LogDirectory", name: str) -> None:
-        """Write this checkpoint of a directory, if it has news."""
+        """Write this checkpoint of a directory, if its content has changed."""
+        # The lock keeps an older content from replacing a newer one: a caller that needs its offset on disk waits for
+        # the writer before it, and then collects again.
         async with directory.writing:
+            # A partition without a role has no high watermark in memory, and the file must not lose its entry.
             high_watermarks: dict[TopicPartition, int] = {}
             if name == HIGH_WATERMARK_CHECKPOINT:
                 high_watermarks = {**self._loaded_high_watermarks, **self.high_watermarks()}
+            # The offsets of two logs may be from different steps, for logs do not depend on each other. A recovery
+            # point may have risen since: an older one only makes recovery read more. It falls only in a truncation,
+            # which writes this file itself before the next append.
             offsets: dict[TopicPartition, int] = {}
             for some in portions([*directory.logs, *directory.future_logs], LOGS_AT_A_TIME):
                 offsets |= directory.offsets(name, some, high_watermarks)
                 await pause_after(len(some))
+            # The directory may have failed at a checkpoint above, which emptied its tables: `offsets` lacks logs that
+            # are still on the disk, and without their entries the next start would read them from the beginning.
             if directory.failure is not None:
                 raise directory.failure
+            # An idle broker writes nothing. `written` is set after the write: after a failed one the file is old.
             if directory.written.get(name) != offsets:
                 path = join(directory.path, name)
                 await self._directories.run(directory, write_checkpoint, self._world.disk, path, offsets)

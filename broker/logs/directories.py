@@ -1,9 +1,9 @@
 """The log directories of this broker, each online until it fails (KIP-112).
 
-A `StorageError` takes its directory offline, for good: its logs are given up and `on_failed` is called. A
-shortage of descriptors or memory fails only what needed them. So after a `StorageError` the directory may be
-online with the work undone, and each caller decides: do it again later, do it again until it is done (`insist`), or do
-not start (`at_start`).
+A `StorageError` takes its directory offline until the restart: its logs are closed and `on_failed` is called. If the
+process lacks descriptors or memory, only the operation fails. So after a `StorageError` the directory may be online
+with the work undone, and each caller decides: retry later, retry until it succeeds (`insist`), or end the start
+(`at_start`).
 """
 
 import logging
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class AllDirectoriesOffline(Exception):
-    """The last log directory failed; there is nothing left to serve."""
+    """The last log directory failed: the broker has no log left."""
 
 
 class LogDirectories:
@@ -48,7 +48,7 @@ class LogDirectories:
         return len(self._all)
 
     def live(self) -> list[LogDirectory]:
-        """The directories that did not fail."""
+        """The directories that did not fail. A copy: more may fail while the caller iterates over it."""
         return [directory for directory in self._all if directory.failure is None]
 
     @property
@@ -57,7 +57,7 @@ class LogDirectories:
         return {directory.path: directory.failure for directory in self._all if directory.failure is not None}
 
     def require_one(self) -> None:
-        """AllDirectoriesOffline if none can be used."""
+        """Raise AllDirectoriesOffline if no directory is online."""
         if not self.live():
             reasons = "; ".join(f"{path} ({error})" for path, error in self.failures.items())
             raise AllDirectoriesOffline(f"no log directory can be used: {reasons}")
@@ -71,17 +71,20 @@ class LogDirectories:
         return None
 
     def logs(self) -> "Iterator[PartitionLog]":
-        """All logs but the future ones, as they are now: others may come and go meanwhile."""
+        """All logs but the future ones, as they are now."""
+        # A copy: callers have checkpoints between two logs, and other tasks create and delete logs meanwhile.
         return iter([log for directory in self._all for log in directory.logs.values()])
 
     def refuse_if_offline(self, key: "TopicPartition", operation: str) -> None:
-        """StorageError if a directory is offline: a log of this partition may be in it."""
+        """Raise StorageError if a directory is offline, because a log of this partition may be in it."""
         for path, error in self.failures.items():
             raise StorageError(join(path, str(key)), operation, error.cause)
 
     def fail_directory_of(self, log: "PartitionLog", error: StorageError) -> None:
         """An operation on this log failed: its directory goes offline, unless the log was deleted meanwhile."""
         directory = self.directory_of(log)
+        # A deleted log's files are removed while a reader or a pass may still use them: an error there says nothing
+        # about the disk. A failed sync does, whatever file it was.
         if directory.holds(log) or directory.failure is not None or error.is_failed_sync:
             self.fail(directory, error)
 
@@ -94,17 +97,19 @@ class LogDirectories:
         raise InvariantBroken(f"{log} lies in {path}, which is no log directory")
 
     def fail(self, directory: LogDirectory, error: StorageError) -> None:
-        """An operation in this directory failed: it goes offline, unless the process was only short of something."""
-        # A lack of file descriptors or memory says nothing about the disk. The operation failed, and nothing else.
+        """An operation in this directory failed: take it offline, unless it only lacked descriptors or memory."""
+        # Such a lack says nothing about the disk. The operation failed, and nothing else.
         if error.is_shortage and directory.failure is None:
             logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
             return
         # Before the return below: a sync that was under way may fail after something else has failed the directory.
-        # After a failed sync the kernel takes unsynced pages for clean, so the next start has to know of it.
+        # After a failed sync the kernel takes unsynced pages for clean, so the next start has to know of it. A full
+        # disk endangers nothing: the bytes were refused, and there is no room for a rewrite.
         if error.endangers_unsynced:
             mark_failed(self._world.disk, directory.path)
         if directory.failure is not None:
             return
+        # From here on no step awaits: other tasks see the directory either online with its logs or offline without.
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
         # Requests that wait for a flush get the error. Then the logs leave the table, so that no request finds them,
@@ -119,6 +124,7 @@ class LogDirectories:
 
     async def run(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
         """Run this in a thread; a StorageError takes the directory offline, and is raised again."""
+        # A cancelled caller still waits for the thread (`World.in_thread`), so no thread is left behind with the files.
         try:
             with directory.in_use():
                 return await self._world.in_thread(function, *args)
@@ -127,18 +133,20 @@ class LogDirectories:
             raise
 
     async def insist(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result:
-        """`run`, again and again while the process is short of something: for what must not be left half done."""
+        """`run`, repeated while the process lacks descriptors or memory: for work that must not stay half done."""
         while True:
             try:
                 return await self.run(directory, function, *args)
             except StorageError as error:
                 if not error.is_shortage:
                     raise
+            # Other tasks close files meanwhile.
             await trio.sleep(SHORTAGE_PAUSE_SECONDS)
 
     async def at_start(self, directory: LogDirectory, function: Callable[..., Result], *args: object) -> Result | None:
-        """`run`; None if the directory is offline. A shortage is raised: better no start than one that has not read
-        what the directory holds."""
+        """`run`; None if the directory is offline. Raises if the process lacks descriptors or memory."""
+        # The broker must not start without having read a directory that is online: it would take the partitions in it
+        # for new ones.
         try:
             return await self.run(directory, function, *args)
         except StorageError:
@@ -147,7 +155,7 @@ class LogDirectories:
             return None
 
     async def attempt(self, directory: LogDirectory, function: Callable[..., object], *args: object) -> bool:
-        """`run`; whether it succeeded."""
+        """`run`; returns whether it succeeded."""
         try:
             await self.run(directory, function, *args)
         except StorageError:

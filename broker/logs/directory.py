@@ -1,17 +1,15 @@
-"""What a log directory must hold before its logs may be opened: lock, owner, names, marker (reference D.1).
+"""A log directory, and what is checked before its logs are opened: lock, owner, names, markers (reference D.1).
 
-`<topic>-<partition>` is a log. `<topic>-<partition>.<32 hex>-delete` is one that waits for its removal, also from an
-earlier run; `-future` one that is to take the place of the partition's log in another directory (`future_logs.py`). A
-future log without that other one was about to be renamed when the broker ended, and is now. Other directories are
-refused before anything is touched, for this may be the wrong disk; plain files are ignored.
+    <topic>-<partition>                     a log
+    <topic>-<partition>.<32 hex>-delete     a deleted log that is not removed yet, perhaps from an earlier run
+    <topic>-<partition>.<32 hex>-future     the copy that a move between directories fills (`future_logs.py`)
+    <topic>-<partition>.<32 hex>-stray      a log that no partition uses and no request deleted; it is left alone
 
-A clean shutdown leaves a marker file, written last: with it the logs are believed as they are. It is removed, durably,
-before any log is opened, so that a crash from then on is an unclean shutdown.
+Any other directory ends the start before anything is changed. Plain files are ignored.
 
-A directory in which a sync failed, or the device, gets a `.failed` marker. After a failed sync the kernel marks dirty
-pages clean, so that a later sync of the same files succeeds although they are not on the disk. So the next start first
-rewrites everything from the recovery points on, and removes the marker. The marker need not be durable: a machine that
-was restarted has no such pages. A full disk leaves no marker: nothing is lost, and there is no room to rewrite it.
+The last write of a clean shutdown is a marker file. If the marker exists, the next start opens the logs without a
+check. A directory with a failed sync or a failing device gets a `.failed` marker instead: the next start first rewrites
+everything from the recovery points on.
 
 Every function here but `mark_failed` blocks long: it runs in a worker thread.
 """
@@ -52,8 +50,10 @@ FAILURE_MARK = ".failed"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 NOT_PARTITIONS = frozenset({"remote-log-index-cache", "__cluster_metadata-0"})  # a Java broker may have left them
-DIRECTORY_NAME_BYTES_MAX = 255
+DIRECTORY_NAME_BYTES_MAX = 255  # of Linux file systems
 
+# Greedy, because a topic name may itself contain "-<digits>": the last one is the partition. A log's directory ends in
+# digits, so none of the other patterns matches it, whatever its topic is called.
 _PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
 _DELETED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
 _FUTURE_NAME = re.compile(r"(\S+)-(\d+)\.\S+-future\Z")
@@ -61,12 +61,12 @@ _STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")
 
 
 class LogDirectoryRefused(Exception):
-    """A log directory is in use, belongs to another broker, or holds unknown files: an administrator must look."""
+    """A log directory is in use, belongs to another broker, or has unknown files: an administrator must decide."""
 
 
 @dataclass(eq=False, slots=True)
 class LogDirectory:
-    """One log directory, as `Logs` keeps it; others only look."""
+    """The state of one log directory. Only `LogDirectories` and the files of this folder change it."""
 
     path: str  # as it is configured
     absolute_path: str  # in responses and requests
@@ -74,9 +74,9 @@ class LogDirectory:
     meta: MetaProperties | None = None
     failure: StorageError | None = None  # it is offline
     logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)
-    future_logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)  # none that is in `logs`, too
-    creating: int = 0
-    written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # what each checkpoint file holds
+    future_logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)  # no key is also in `logs`
+    creating: int = 0  # logs that are being created here: `placement` counts them like existing ones
+    written: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)  # the content of each checkpoint file
     writing: trio.Lock = field(default_factory=trio.Lock)  # one writer of checkpoints at a time: they share a .tmp
 
     def holds(self, log: "PartitionLog") -> bool:
@@ -85,20 +85,21 @@ class LogDirectory:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """`with directory.in_use():` its files are used while time passes.
+        """`with directory.in_use():` the block uses files of the directory across awaits.
 
-        When the directory fails meanwhile, its files are closed at once, and a thread that uses them meets closed
-        files. That is the failure of the directory, and is raised as such.
+        If the directory fails meanwhile, the block raises the directory's StorageError.
         """
         try:
             yield
         except InvariantBroken as error:
+            # A failure closes the files at once, without waiting for threads. A thread that still uses one gets
+            # InvariantBroken for a closed file; that is no bug if the directory has failed, and one otherwise.
             if self.failure is None:
                 raise
             raise self.failure from error
 
     def take_all(self) -> "list[PartitionLog]":
-        """All logs, future ones as well; from now on none is in use here."""
+        """Remove and return all logs, future ones included."""
         taken = [*self.logs.values(), *self.future_logs.values()]
         self.logs.clear()
         self.future_logs.clear()
@@ -107,29 +108,35 @@ class LogDirectory:
     def offsets(
         self, name: str, keys: Iterable[TopicPartition], high_watermarks: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """What this checkpoint file should say now of those of these partitions that have a log here."""
+        """The content of this checkpoint file for those of `keys` that have a log in this directory."""
+        # Looked up here, in the caller's step: a log that was deleted since `keys` was collected gets no entry.
         found = ((key, self.future_logs.get(key, self.logs.get(key))) for key in keys)
         logs = {key: log for key, log in found if log is not None}
         if name == RECOVERY_POINT_CHECKPOINT:
             return {key: log.recovery_point for key, log in logs.items()}
+        # As in Kafka only the entries that the names of the segments do not give: for most logs none.
         if name == LOG_START_CHECKPOINT:
             starts = {key: log.log_start_offset for key, log in logs.items()}
-            return {key: start for key, start in starts.items() if _must_be_written_down(logs[key], start)}
+            return {key: start for key, start in starts.items() if _needs_checkpoint(logs[key], start)}
+        # A log without an entry was never compacted: all of it is dirty.
         if name == CLEANER_CHECKPOINT:
             return {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset is not None}
+        # The high watermark is that of the partition. A future log may be behind it, and the file of its directory must
+        # not call offsets committed that the log does not have.
         known = {key: high_watermarks[key] for key in logs if key in high_watermarks}
         return {key: known[key] if key in self.logs else min(known[key], logs[key].log_end_offset) for key in known}
 
     def give_up(self, logs: "Sequence[PartitionLog]") -> None:
-        """Let go of the files of these logs and of the lock."""
+        """Close the files of these logs and release the lock."""
         for log in logs:
             log.abandon()
+        # The lock goes last: without it another process may open the same logs.
         if self.lock is not None:
             self.lock.release()
 
 
 class StoredIdentity(NamedTuple):
-    """Whom the log directories belong to."""
+    """The cluster id and broker id in `meta.properties`."""
 
     broker_id: int
     cluster_id: str
@@ -143,7 +150,7 @@ class Contents(NamedTuple):
     futures: dict[TopicPartition, str]
 
     def renamed(self, key: TopicPartition, name: str, deleted: str) -> None:
-        """A log of this partition, or a future one, has this name of a deleted one now."""
+        """Note that the log of this partition (current or future) was renamed to this -delete name."""
         if self.futures.get(key) == name:
             del self.futures[key]
         else:
@@ -152,40 +159,43 @@ class Contents(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What was known of a log directory's logs when it was last used."""
+    """What the checkpoint files and the marker say about the last run."""
 
-    clean: bool
-    checkpoints: dict[str, dict[TopicPartition, int]]  # file name -> what it holds
+    clean: bool  # the marker of a clean shutdown was there
+    checkpoints: dict[str, dict[TopicPartition, int]]  # file name -> its offsets
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:
-    """The partition that a directory's name stands for; None if it is no such name."""
+    """The partition of a log directory's name; None for other names."""
     match = _PARTITION_NAME.match(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
 def deleted_name(key: TopicPartition, unique: bytes) -> str:
-    """What the directory of a deleted log is called; the topic is shortened where the name would be too long."""
+    """The directory name of a deleted log; a long topic name is shortened."""
     return _shortened(key, unique, "delete")
 
 
 def stray_name(key: TopicPartition, unique: bytes) -> str:
-    """What the directory of a stray log is called: no role asks for it, and no request deleted it."""
+    """The directory name of a stray log: no partition of this broker uses it, and no request deleted it."""
     return _shortened(key, unique, "stray")
 
 
 def _shortened(key: TopicPartition, unique: bytes, fate: str) -> str:
     suffix = f"-{key.partition}.{unique.hex()}-{fate}"
+    # A topic name of 249 bytes, the longest that Kafka allows, leaves no room for the suffix. The start reads no topic
+    # from these names, and `unique` keeps two of them apart.
     return key.topic[: DIRECTORY_NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def future_name(key: TopicPartition, unique: bytes) -> str:
-    """What the directory of a log is called while it is copied from another one."""
+    """The directory name of a future log."""
+    # Not shortened, unlike the names above: a start reads the partition from it, to continue the move.
     return f"{key}.{unique.hex()}-future"
 
 
 def take(disk: Disk, path: str) -> tuple[Lock, MetaProperties | None]:
-    """Lock a directory, made if need be, and read whose it is. DirectoryLocked if it is in use."""
+    """Create the directory if it is missing, lock it, read its meta.properties. DirectoryLocked if it is in use."""
     make_durable_directory(disk, path)
     lock = disk.lock(join(path, LOCK_FILE))
     try:
@@ -196,7 +206,7 @@ def take(disk: Disk, path: str) -> tuple[Lock, MetaProperties | None]:
 
 
 def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentity | None:
-    """Whom all these directories belong to, as far as they say. LogDirectoryRefused if they disagree."""
+    """The ids in the meta.properties of these directories; None if none has any. LogDirectoryRefused if they differ."""
     stored: dict[StoredIdentity, str] = {}
     for path, meta in metas.items():
         if meta is not None:
@@ -210,23 +220,32 @@ def agreed_identity(metas: Mapping[str, MetaProperties | None]) -> StoredIdentit
 
 
 def read_contents(disk: Disk, path: str) -> Contents:
-    """What is in a log directory. LogDirectoryRefused for a directory that is not ours."""
+    """The directories in a log directory. LogDirectoryRefused for a directory name that is not a log's.
+
+    Changes nothing.
+    """
     partitions, deleted = [], []
     futures: dict[TopicPartition, str] = {}
     for name in disk.list(path):
+        # Plain files are ignored: checkpoints, markers, the embedded store.
         if name in NOT_PARTITIONS or not disk.is_directory(join(path, name)):
             continue
         key = parse_partition_name(name)
         if key is not None:
             partitions.append(key)
+        # Its removal was interrupted; the caller schedules it again.
         elif _DELETED_NAME.match(name):
             deleted.append(name)
+        # The name is the only record of the move: the move continues when the partition gets a role.
         elif future := _FUTURE_NAME.match(name):
             key = TopicPartition(future[1], int(future[2]))
             _refuse_twin(key, join(path, name), futures.get(key))
             futures[key] = name
+        # Never deleted here: its records may be the last copy, and only an administrator can decide that.
         elif _STRAY_NAME.match(name):
             logger.warning("%s is left alone: a broker put it aside", join(path, name))
+        # It may be the wrong disk, for example after a change of mount points. The broker would begin with empty logs
+        # beside foreign data.
         else:
             raise LogDirectoryRefused(
                 f"{join(path, name)} is not named <topic>-<partition>: a log directory may hold nothing else"
@@ -236,7 +255,7 @@ def read_contents(disk: Disk, path: str) -> Contents:
 
 
 def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
-    """LogDirectoryRefused if a partition lies in two directories, or is moving to two, or to where it is."""
+    """LogDirectoryRefused if a partition has two logs or two future logs, or both in the same directory."""
     seen: dict[TopicPartition, str] = {}
     moving: dict[TopicPartition, str] = {}
     for path, found in contents.items():
@@ -244,6 +263,7 @@ def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
             _refuse_twin(key, path, seen.setdefault(key, path))
         for key, name in found.futures.items():
             _refuse_twin(key, join(path, name), moving.setdefault(key, join(path, name)))
+    # A move always goes to another directory, so a future log beside its current log comes from elsewhere.
     for key, future in moving.items():
         if seen.get(key) == parent_of(future):
             _refuse_twin(key, future, seen[key])
@@ -255,7 +275,12 @@ def _refuse_twin(key: TopicPartition, path: str, other: str | None) -> None:
 
 
 def promote_orphans(disk: Disk, contents: Mapping[str, Contents], path: str) -> None:
-    """Give the future logs in a directory that are alone the name of the log whose place they were about to take."""
+    """Complete interrupted swaps: rename each future log that has no current log to the partition's name.
+
+    Changes `contents`.
+    """
+    # A swap renames the current log to -delete before it renames the future log. A crash between the two renames leaves
+    # the future log alone, and it was synced as far as the current log before (`FutureLogs.swap`).
     there = {key for found in contents.values() for key in found.partitions}
     found = contents[path]
     for key in [key for key in found.futures if key not in there]:
@@ -266,23 +291,29 @@ def promote_orphans(disk: Disk, contents: Mapping[str, Contents], path: str) -> 
 
 
 def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
-    """Read the checkpoints and take the marks away; write whose directory it is now, if `identity` says so."""
+    """Read the checkpoints, remove the markers, and write meta.properties if `identity` is given."""
     if identity is not None:
         write_meta_properties(disk, join(path, META_PROPERTIES), MetaProperties(*identity))
     checkpoints = {name: read_checkpoint(disk, join(path, name)) for name in OFFSET_CHECKPOINTS}
+    # After a failed sync the kernel marks dirty pages clean: a later sync of the same files succeeds although the bytes
+    # are not on the disk. Recovery would read them from memory, sync them, and trust them. The marker is removed only
+    # after the rewrite, so a crash in between repeats the rewrite.
     if disk.exists(mark := join(path, FAILURE_MARK)):
         _renew_logs(disk, path, checkpoints[RECOVERY_POINT_CHECKPOINT])
         disk.remove(mark)
+    # The removal is synced before any log is opened. Otherwise the marker could come back after a power failure, and
+    # the start after it would skip the check of records that were appended from now on.
     marker = join(path, CLEAN_SHUTDOWN_MARKER)
     clean = disk.exists(marker)
     if clean:
         disk.remove(marker)
-    disk.sync_directory(path)  # also for the names of logs that a process made which was killed
+    disk.sync_directory(path)  # also makes durable the names of logs that a killed process created
     return Prepared(clean, checkpoints)
 
 
 def mark_failed(disk: Disk, path: str) -> None:
-    """Say that what is unsynced in this directory cannot be relied on. Blocking: short. Durable: no."""
+    """Write the `.failed` marker: unsynced data of this directory may be lost. Blocking: short. Durable: no."""
+    # It need not be durable: after a restart of the machine no page is left in memory that differs from the disk.
     try:
         disk.open(join(path, FAILURE_MARK), create=True).release()
     except StorageError as error:
@@ -300,32 +331,36 @@ def _renew_logs(disk: Disk, path: str, recovery_points: Mapping[TopicPartition, 
 
 
 def mark_clean(disk: Disk, path: str) -> None:
-    """Say that all logs were closed and all checkpoints written."""
+    """Write the clean shutdown marker."""
     disk.replace_file(join(path, CLEAN_SHUTDOWN_MARKER), CLEAN_SHUTDOWN_CONTENT)
 
 
 def rename_durably(disk: Disk, old: str, new: str) -> None:
-    """Rename the directory of a log."""
+    """Rename the directory of a log, durably."""
     disk.rename(old, new)
     disk.sync_directory(parent_of(new))
 
 
 def remove_durably(disk: Disk, path: str) -> None:
-    """Remove the directory of a log, with all it holds."""
-    if disk.exists(path):  # it may be the second try
+    """Remove the directory of a log and everything in it, durably."""
+    # A retry may find that the first attempt removed the tree and failed in the sync below.
+    if disk.exists(path):
         disk.remove_tree(path)
     disk.sync_directory(parent_of(path))
 
 
 def remove_half_made(disk: Disk, path: str) -> bool:
-    """Remove what is left of a log that could not be made; False if it holds records, which must stay."""
+    """Remove what is left of a log that could not be created; False if it has records, which must stay."""
     if disk.exists(path):
+        # A new log is empty, so records here are those of an older log of this name.
         if any(name.endswith(LOG) and disk.size(join(path, name)) for name in disk.list(path)):
             return False
         remove_durably(disk, path)
     return True
 
 
-def _must_be_written_down(log: "PartitionLog", start_offset: int) -> bool:
-    """Whether the segments alone do not say where the log starts, or would not after a power failure."""
+def _needs_checkpoint(log: "PartitionLog", start_offset: int) -> bool:
+    """Whether the log start offset differs from the first segment's base offset, or may after a power failure."""
+    # The renames of deleted segments to .deleted are not synced: a power failure may bring the segments back, and
+    # without the entry their records as well.
     return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.has_deleted_files)

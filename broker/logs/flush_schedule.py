@@ -1,7 +1,7 @@
-"""`flush.ms`: have a log flushed when it has held unflushed records for so long.
+"""`flush.ms`: flush a log that has had unflushed records for this time.
 
-As in Kafka the topic's setting acts only as often as `log.flush.scheduler.interval.ms` has the logs looked at, which by
-default is never: what is written is left to the operating system, and to `flush.messages` where that is set.
+As in Kafka, logs are checked every `log.flush.scheduler.interval.ms`, by default never. Then records are synced only
+when `flush.messages` is reached or a segment is rolled, or when the operating system writes them.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
 
 
 class FlushSchedule:
-    """Remembers since when each log lags, and hands it to the flusher when that was too long ago."""
+    """Remembers since when each log has unflushed records, and requests a flush after `flush.ms`."""
 
     def __init__(self, logs: "Callable[[], Iterable[PartitionLog]]", flusher: "Flusher") -> None:
         self._logs = logs
         self._flusher = flusher
-        self._since: dict[PartitionLog, tuple[int, float]] = {}  # recovery point, and when it was first seen to lag
+        self._since: dict[PartitionLog, tuple[int, float]] = {}  # recovery point; when it was first seen behind
 
     async def step(self) -> None:
-        """Look at every log once."""
+        """Check every log once."""
         now = trio.current_time()
+        # A new table each time: deleted logs drop out of it.
         before, self._since = self._since, {}
         for log in self._logs():
             if log.recovery_point == log.log_end_offset:
                 continue
             recovery_point, since = before.get(log, (-1, now))
+            # Something was flushed since the last check, for another reason. The unflushed records are younger than
+            # that, but their exact age is unknown: the time begins again, so a flush is late by one interval at most.
             if recovery_point != log.recovery_point:
                 since = now
             self._since[log] = log.recovery_point, since

@@ -9,13 +9,12 @@
     3   the future log's directory gets the partition's name, and the target log directory is synced
     4   the checkpoints of both directories are written
 
-Kafka renames in the other order; after a crash between its two renames the partition lies in two directories, and the
+Kafka renames in the other order; after a crash between its two renames the partition is in two directories, and the
 broker does not start. Here such a crash leaves a future log without a current one, which the next start renames. There
 are never two logs under the name of one partition.
 
-No acknowledged record is lost in a swap. The future log is flushed as far as the current one before step 1, and from
-step 1 to the end of step 3 neither is flushed: nothing more is acknowledged as synced until the renames are durable.
-Flushes, searches by time, compaction and retention open files by name, so they are kept away from both logs.
+No acknowledged record is lost in a swap: at any moment, the log that a start would find has everything that was synced.
+Flushes, searches, compaction and retention open files by name, so they are kept away from both logs.
 """
 
 import math
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
 
-TAIL_BYTES_MAX = 1 << 16  # copied in the step of the swap: less than a millisecond
+TAIL_BYTES_MAX = 1 << 16  # that the step of the swap may copy: it takes less than a millisecond
 
 
 class FutureLogs:
@@ -76,17 +75,19 @@ class FutureLogs:
     async def create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
         """Create an empty future log. StorageError if that fails, or while a directory is offline."""
         key = current.topic_partition
-        # The directory that is offline may hold another future log of this partition.
+        # A directory that is offline may have another future log of this partition: the start that finds both refuses.
         self._directories.refuse_if_offline(key, "move a log that may be")
         name = future_name(key, self._world.rng.randbytes(16))
         return await self._opener.create_in(directory, key, current.topic_id or ZERO_TOPIC_ID, current.config, name)
 
     async def delete(self, key: TopicPartition) -> None:
-        """Delete the future log, if there is one, as `Logs.delete` does. Its fetcher has ended. StorageError."""
+        """Delete the future log, if there is one, as `Logs.delete` does. Its fetcher has ended. Raises StorageError."""
         log = self.get(key)
         if log is None:
             return
         directory = self._directories.directory_of(log)
+        # Shielded, in the order of `Logs.delete`: first the table, then threads that use the log, its open files, its
+        # name. A crash before the rename leaves the -future name, and the next start finds the move again.
         with trio.CancelScope(shield=True):
             del directory.future_logs[key]
             await self._gate.deleted(log)
@@ -99,16 +100,18 @@ class FutureLogs:
     async def swap(
         self, current: "PartitionLog", future: "PartitionLog", step: Callable[[Callable[[], bool]], bool]
     ) -> bool:
-        """Make the future log the current one. False if too much is missing, or a truncation is under way.
+        """Make the future log the current one. False if too much is missing, or a truncation is running.
 
-        Compaction is paused. `step(act)` calls `act` in one synchronous step in which nothing else
-        appends to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError
-        takes a directory offline.
+        The caller has paused compaction. `step(act)` calls `act` in one synchronous step in which nothing else appends
+        to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError takes a
+        directory offline.
         """
         if not self._is_moment(current, future):
             return False
         has_flipped = False
 
+        # The result is kept here and not taken from `step`: if something fails after the flip, the future log is
+        # nevertheless the partition's.
         def flip() -> bool:
             nonlocal has_flipped
             has_flipped = self._flip(current, future, deleted)
@@ -119,12 +122,16 @@ class FutureLogs:
             if await self._prepare(current, future, step):
                 # Searches open files by their names, which change now.
                 async with self._gate.without_searches(current):
-                    # Time has passed since `_is_moment`: the log may have grown, or its role may have changed.
+                    # Time has passed since the first check: the log may have grown, or a truncation may have begun.
+                    # From here to the end of `flip` there is no await.
                     if self._is_moment(current, future) and step(flip):
+                        # The swap has happened in memory, and the disk must follow even if the move is cancelled.
                         with trio.CancelScope(shield=True):
                             await self._settle(current, future, deleted)
         except StorageError:
             pass  # one of the two directories is offline now
+        # Also after a failed or late attempt, or requests with `flush.messages` would wait for ever. A log that left
+        # its table is abandoned, and a flush would open its files again.
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
@@ -135,25 +142,32 @@ class FutureLogs:
     ) -> bool:
         """Do everything slow before the step. True if the future log is durable as far as the current one.
 
-        Flushes of the current log are held from here on, and requests that wait for one go on waiting.
+        Then flushes of both logs are held, and requests that wait for one continue to wait.
         """
+        # The topic may have got its id after the future log was created (KIP-516). Without this line the partition
+        # would lose the id in the swap.
         if future.topic_id is None and current.topic_id is not None:
             await self._opener.assign_topic_id(future, current.topic_id)
+        # DeleteRecords and retention have raised the log start of the current log only. It is durable before the swap:
+        # after a crash deleted records must not be back.
         future.raise_log_start(min(current.log_start_offset, future.log_end_offset))
         await self._checkpoints.write_all_of(future)
         # From now on the current log's recovery point stays where it is, so the future log can reach it.
         await self._gate.hold_flushes(current)
-        # The fetcher may be behind what was just flushed.
+        # The fetcher may be behind what was just flushed. `and False`: copying is no flip.
         if future.log_end_offset < current.recovery_point and self._is_moment(current, future):
             step(lambda: self._copy_tail(current, future) and False)
         if future.recovery_point < current.recovery_point:
             await self._flusher.flush([future])
-        # Held in turn: what it acknowledges as synced must not depend on renames that are not durable yet.
+        # From the flip to the end of step 3, neither log is flushed: a power failure may undo the renames, so no record
+        # may be acknowledged as synced that is only in one of the two logs.
         await self._gate.hold_flushes(future)
+        # Checked after the last await. The log start may have been raised again meanwhile; then the next attempt writes
+        # its checkpoint.
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
-        """Whether both logs are in use, no truncation is under way, and at most TAIL_BYTES_MAX are missing."""
+        """Whether both logs are in use, no truncation is running, and at most TAIL_BYTES_MAX are missing."""
         directory_of = self._directories.directory_of
         return (
             all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
@@ -168,6 +182,7 @@ class FutureLogs:
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
+        # In one step with the rename: a record that is appended between the two would be lost.
         if not self._copy_tail(current, future):
             return False
         # The rename decides: before it the current log is served on, after it no start finds the current log any more.
@@ -191,10 +206,13 @@ class FutureLogs:
             # Nothing to copy, or the offset was deleted from the current log meanwhile.
             if isinstance(read, ErrorCode) or read.slice is None:
                 return offset == end_offset
+            # On the event loop, although the disk may have to be read: these records were appended a moment ago, so
+            # they are in the page cache.
             try:
                 records = read.slice.read()
             finally:
                 read.slice.release()
+        # Two blocks, because each error takes the directory of its own log offline.
         except StorageError as error:
             self._directories.fail_directory_of(current, error)
             return False
@@ -209,11 +227,16 @@ class FutureLogs:
         """Steps 2 to 4. The future log is served already."""
         directories = self._directories
         source, target = directories.directory_of(current), directories.directory_of(future)
+        # First the old name goes durably, then the new one comes. In the other order a power failure could leave two
+        # logs of the partition, and the next start would refuse.
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
-            # The source directory is offline. The move goes on: a log that is served must not keep a future log's name.
+            # The source directory is offline. The move continues: a log that is served must not keep a future log's
+            # name.
             deleted = ""
+        # On the event loop, the rename and the new path in memory in one step: a roll between the two would create its
+        # files under the old path.
         try:
             async with self._gate.without_searches(future):
                 future.rename_directory(join(target.path, str(future.topic_partition)))
@@ -221,6 +244,7 @@ class FutureLogs:
             directories.fail_directory_of(future, error)
             raise
         await directories.insist(target, self._world.disk.sync_directory, target.path)
+        # The target's checkpoints first: those of the source only lose the entry of a log that is gone.
         await self._checkpoints.write_all_of(future)
         if deleted:
             self._deletion.directory(source, deleted)
@@ -230,6 +254,7 @@ class FutureLogs:
 
 def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:
     """Whether the future log is a prefix of the current one, as far as leader epochs show (KIP-101)."""
+    # The current log may have been truncated, and the fetcher of the future log may not have noticed it yet.
     latest = future.epochs.latest_epoch
     if future.log_end_offset > current.log_end_offset:
         return False
@@ -242,6 +267,7 @@ def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:
 
 def _tail_bytes(current: "PartitionLog", future: "PartitionLog") -> float:
     """How many bytes of the current log the future one lacks; infinite if they begin before the active segment."""
+    # A read returns records of one segment only, so a tail over two segments could not be copied in one step.
     active, offset = current.segments.active, future.log_end_offset
     if offset >= current.log_end_offset:
         return 0

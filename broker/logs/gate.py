@@ -1,25 +1,24 @@
-"""Who may use a log at the same time: the one file that says it.
+"""Mutual exclusion on a log: which operations may run at the same time. This file has all the rules.
 
     while a log is   appends          reads     searches           flushes            compaction         retention
     compacted        go on            go on     begin again        go on              one pass at most   waits
     truncated        none: the        refused   refused; the       none begins; the   none begins; the   waits
                      fetcher waits              running step is    running one is     running pass is
-                                                waited for         waited for         given up
+                                                waited for         waited for         aborted
     moved            go on            go on     as above, during   wait, from the     as above           waits
                                                 the renames        last flush on
     deleted          none             of open   end by themselves  as above           as above           none
                                       files
 
-Appends, reads and retention are steps of the event loop, so that each looks at the log's own flags (`is_being_cut`,
-`is_being_cleaned`, `is_being_renamed`) and needs no more. Searches, flushes and compaction run in threads beside the
-loop: who must not meet them waits for them here.
+Appends, reads and retention run in one step on the event loop, so checking the log's flags (`is_being_cut`,
+`is_being_cleaned`, `is_being_renamed`) is enough for them. Searches, flushes and compaction run in threads beside the
+loop; an operation that excludes them waits for them here.
 
-A client may ask for a search (ListOffsets by time, the retry of a forgotten batch) that reads much of a log. A search
-is a generator of short steps (`pacing.py`) and opens files by their names. When retention or compaction changes the
-files, `LogSegments.generation` changes, and the search begins again. A truncation and the renames of a move close the
-log to searches: new searches are refused, waiting ones end before they touch the log, and the running step, about a
-millisecond, is waited for. Refused is NOT_LEADER_OR_FOLLOWER, as for reads of a log that is being truncated; clients
-ask again.
+A client request may search much of a log (ListOffsets by time; a retried batch that the producer state no longer has).
+A search is a generator of short steps (`pacing.py`) and opens files by their names. When retention or compaction
+changes the files, `LogSegments.generation` changes, and the search begins again. A truncation and the renames of a move
+close the log to searches: new searches are refused, waiting ones end at their next step. A refused search returns
+NOT_LEADER_OR_FOLLOWER, as reads do during a truncation; clients retry.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable
@@ -44,11 +43,12 @@ Result = TypeVar("Result")
 Sliced = TypeVar("Sliced")
 Arguments = TypeVarTuple("Arguments")
 
-FRUITLESS_REMEMBERED = 256  # some clients ask the same again and again: 16 MiB of log each time
+# Searches without a result that are remembered: some clients repeat one without end, at 16 MiB of log each time.
+FRUITLESS_REMEMBERED = 256
 
 
 class _Search:
-    """One that was asked for and has not ended."""
+    """A search in progress."""
 
     __slots__ = ("is_stepping",)
 
@@ -66,22 +66,26 @@ class Searched(Protocol):
 
 
 class Gate:
-    """Closes logs to those who must not use them now."""
+    """Keeps operations that exclude each other apart (see the table above)."""
 
     def __init__(self, flusher: "Flusher", cleaner: "LogCleaner", in_request_thread: "InThread") -> None:
         self._flusher = flusher
         self._cleaner = cleaner
         self._in_request_thread = in_request_thread
         self._searches: dict[PartitionLog, dict[_Search, None]] = {}
-        self._closed: dict[PartitionLog, int] = {}  # how many keep searches out
+        self._closed: dict[PartitionLog, int] = {}  # the number of `without_searches` blocks per log
         self._slice_ended = trio.lowlevel.ParkingLot()
         self._fruitless: dict[Hashable, None] = {}  # oldest first
 
     async def search(self, partition: Searched, log: "PartitionLog", steps: "Steps[Result]") -> "Result | ErrorCode":
-        """What these steps find in the partition's log. NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
+        """Run a search in the partition's log and return its result.
+
+        Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
         if log in self._closed:
             steps.close()
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # Entered in the same step as the check of `_closed`, so `without_searches` finds every search that it let pass.
         search = _Search()
         self._searches.setdefault(log, {})[search] = None
         try:
@@ -89,7 +93,7 @@ class Gate:
         except SearchDisturbed:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         except StorageError as error:
-            # The partition may have another log by now, whose directory works.
+            # The partition may have moved to another log; its directory must not be failed for this error.
             return partition.fail_storage(error) if partition.log is log else ErrorCode.NOT_LEADER_OR_FOLLOWER
         finally:
             del self._searches[log][search]
@@ -97,36 +101,45 @@ class Gate:
                 del self._searches[log]
 
     def was_fruitless(self, question: Hashable) -> bool:
-        """Whether a search for this found nothing, and will find nothing; of old ones it is not known any more."""
+        """Whether a search for this question has found nothing before. Only the last FRUITLESS_REMEMBERED are known."""
         return question in self._fruitless
 
     def note_fruitless(self, question: Hashable) -> None:
-        """A search for this found nothing, and another one would not either."""
+        """Remember that a search for this question found nothing."""
+        # Appends do not change the answer, so entries do not expire. A question has the leader epoch in it, because a
+        # new leader may bring other records.
         self._fruitless[question] = None
         if len(self._fruitless) > FRUITLESS_REMEMBERED:
             del self._fruitless[next(iter(self._fruitless))]
 
-    # -- who has a log to himself
+    # -- exclusive use
 
     @asynccontextmanager
     async def truncating(self, log: "PartitionLog") -> AsyncIterator[None]:
-        """`async with gate.truncating(log):` files and what memory says of them may be changed in a thread."""
+        """`async with gate.truncating(log):` the block may change the log, its files included, in a thread."""
+        # First: from now on reads, retention and flush plans are refused, so what is waited for below can only end.
         log.is_being_cut = True
         try:
             async with self.without_searches(log), self.without_compaction(log):
+                # A sync under way has a plan with offsets above the cut; `forget` drops its result.
                 await self._flusher.forget(log)
                 yield
         finally:
             log.is_being_cut = False
 
     async def deleted(self, log: "PartitionLog") -> None:
-        """The log has left its directory's table: return when no flush and no compaction of it goes on."""
+        """Return when no flush and no compaction of a log that has left its directory's table is running."""
+        # No pass can begin meanwhile, because the cleaner takes its logs from the tables. Searches need no wait: they
+        # read through handles of their own, and end at the first missing file.
         await self._flusher.forget(log)
         await self._cleaner.leave(log)
 
     @asynccontextmanager
     async def without_compaction(self, *logs: "PartitionLog") -> AsyncIterator[None]:
-        """`async with gate.without_compaction(log):` a pass under way is given up, and none begins."""
+        """`async with gate.without_compaction(log):` within the block no compaction of the logs runs.
+
+        A running pass is aborted.
+        """
         async with AsyncExitStack() as stack:
             for log in logs:
                 await stack.enter_async_context(self._cleaner.paused(log))
@@ -134,9 +147,15 @@ class Gate:
 
     @asynccontextmanager
     async def without_searches(self, log: "PartitionLog") -> AsyncIterator[None]:
-        """`async with gate.without_searches(log):` no search touches this log; entered in a step in which none does."""
+        """`async with gate.without_searches(log):` within the block no search reads this log.
+
+        No search step is running when the block begins.
+        """
+        # Closed before the check of the steps: see `_guarded`. A count, because two of these blocks may overlap.
         self._closed[log] = self._closed.get(log, 0) + 1
         try:
+            # A step takes about a millisecond. Checked again after each slice: another search of this log may be in the
+            # middle of a step.
             while any(search.is_stepping for search in self._searches.get(log, ())):
                 await self._slice_ended.park()
             yield
@@ -146,11 +165,11 @@ class Gate:
                 del self._closed[log]
 
     async def hold_flushes(self, log: "PartitionLog") -> None:
-        """Return when no flush of this log goes on; none begins before `release_flushes`, who wants one waits."""
+        """Return when no flush of this log is running. None begins before `release_flushes`; its callers wait."""
         await self._flusher.hold(log)
 
     def release_flushes(self, log: "PartitionLog", *, is_gone: bool) -> None:
-        """The end of `hold_flushes`, if there was one. A log that `is_gone` is never flushed again."""
+        """End `hold_flushes`; does nothing if the log is not held. A log that `is_gone` is never flushed again."""
         self._flusher.release(log, is_gone=is_gone)
 
     def _guarded(self, log: "PartitionLog", search: _Search, steps: "Steps[Result]") -> "Steps[Result]":
@@ -158,22 +177,29 @@ class Gate:
         held_bytes = None
         try:
             while True:
-                yield held_bytes  # the first step is empty: it is the event loop's, and others may wait for the disk
-                search.is_stepping = True  # before the look at `_closed`: `without_searches` does it in the other order
+                # The first step is empty: `complete` runs it on the event loop, and later steps may block on the disk.
+                yield held_bytes
+                # This runs in a thread, beside the event loop. The flag is set before `_closed` is read, and
+                # `without_searches` writes `_closed` before it reads the flag. So at least one of the two sees the
+                # other: either this step ends here, or the block waits for its end.
+                search.is_stepping = True
                 try:
                     if log in self._closed:
                         raise SearchDisturbed
+                    # Within the flag, so the files that this step opens by name stay in place until it ends.
                     held_bytes = next(steps)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]  # what `steps` returned
                 finally:
                     search.is_stepping = False
+        # Also when the caller is cancelled or the log was closed: the steps may hold an open file.
         finally:
             steps.close()
 
     async def _slice(self, function: Callable[[*Arguments], Sliced], /, *args: *Arguments) -> Sliced:
-        """Run a slice of a search in a request thread; then those who wait in `without_searches` look again."""
+        """Run a slice of a search in a request thread; then wake the tasks that wait in `without_searches`."""
         try:
             return await self._in_request_thread(function, *args)
+        # On the event loop: the thread itself must not wake tasks. Also after an error, which ends the step as well.
         finally:
             self._slice_ended.unpark_all()

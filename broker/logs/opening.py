@@ -1,4 +1,4 @@
-"""Opens and creates the log of a partition in one of the log directories."""
+"""Opens and creates the log of a partition in a log directory."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class LogOpener:
-    """Opens logs; all share one bound on open files."""
+    """Opens logs. All of them share one limit of open files."""
 
     def __init__(self, directories: "LogDirectories", checkpoints: "Checkpoints", world: "World") -> None:
         self._directories = directories
@@ -34,7 +34,8 @@ class LogOpener:
     def opener(
         self, directory: "LogDirectory", key: TopicPartition, config: LogConfig, clean: bool, name: str
     ) -> Callable[[], PartitionLog]:
-        """A function that opens the log called `name` with its offsets in the checkpoints; for a worker thread."""
+        """A function for a worker thread that opens the log called `name`, with its offsets from the checkpoints."""
+        # Read here, on the event loop: a writer of checkpoints may replace the tables while the thread runs.
         recovery_point, log_start_offset, first_dirty_offset = (
             directory.written.get(file, {}).get(key)
             for file in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
@@ -45,7 +46,9 @@ class LogOpener:
             join(directory.path, name),
             key,
             config,
+            # Without an entry nothing is known to be synced: after a crash all of the log is checked.
             recovery_point=recovery_point or 0,
+            # Without an entry the log starts at its first segment, and all of it is dirty.
             log_start_offset=log_start_offset,
             first_dirty_offset=first_dirty_offset,
             clean=clean,
@@ -55,6 +58,8 @@ class LogOpener:
 
     def add(self, directory: "LogDirectory", log: PartitionLog) -> PartitionLog:
         """Add a log that a thread opened to its directory's table. StorageError if the directory failed meanwhile."""
+        # The failure has closed the logs in the tables, and this one was in none. Its files would stay open, and it
+        # would be served from a directory that is offline.
         if directory.failure is not None:
             log.abandon()
             raise directory.failure
@@ -71,13 +76,17 @@ class LogOpener:
         for checkpoint in OFFSET_CHECKPOINTS:
             if key in directory.written.get(checkpoint, {}):
                 await self._checkpoints.write(directory, checkpoint)
+        # `clean`: there is nothing to recover in an empty directory.
         opened = self.opener(directory, key, config, clean=True, name=name)
 
+        # The topic id is durable before the log is in the table and gets records. After a crash it must be known to
+        # which topic the records belong: the topic may be deleted and created again.
         def make() -> PartitionLog:
             log = opened()
             try:
                 if topic_id != ZERO_TOPIC_ID:
                     log.assign_topic_id(topic_id)
+            # The log is in no table yet, so nothing else would close its files.
             except StorageError:
                 log.abandon()
                 raise

@@ -1,18 +1,17 @@
 """The partition logs of this broker, in one or several log directories: reference D.6, D.7, KIP-112.
 
-*Start.* `open` locks the directories and reads whose they are; the broker settles its identity; `load` opens the logs,
-after an unclean shutdown checking each from its recovery point on (`directory.py`, `storage/recovery.py`).
+*Start.* `open` locks the directories and reads their owner; the broker settles its identity; `load` opens the logs, and
+after an unclean shutdown checks each from its recovery point on (`directory.py`, `storage/recovery.py`).
 
-*Run.* Retention, compaction, `flush.ms`, checkpoints, removal of what was deleted and expiry of producers are loops of
-`run`. A checkpoint is written only when it has news: an idle broker writes nothing.
+*Run.* `run` has the periodic tasks: retention, compaction, `flush.ms`, checkpoints, removal of deleted files, expiry of
+producers.
 
-*Failure.* A `StorageError` takes its directory offline until the next start: its logs are given up, their partitions
-lose their roles, and the other directories go on. `run` ends with `AllDirectoriesOffline` after the last one. Two
-errors take no directory offline: one in a log that was deleted meanwhile, whose files are gone, and a shortage of
-descriptors or memory, which fails only the operation that needed them.
+*Failure.* A `StorageError` takes its directory offline until the next start: its logs are closed, their partitions lose
+their roles, and the other directories stay online (`directories.py`). `run` ends with `AllDirectoriesOffline` after the
+last one.
 
-*Stop.* `close` closes the logs, writes the checkpoints, and last the marker that saves the next start from checking.
-`abandon` does nothing of this: it is a crash.
+*Stop.* `close` closes the logs, writes the checkpoints, and last the clean shutdown marker, so that the next start does
+not check the logs. `abandon` writes nothing, as in a crash.
 """
 
 import logging
@@ -104,6 +103,7 @@ class Logs:
         self.directories = directories = LogDirectories(config.log_directories, world, flusher)
         self.placement = LogPlacement(directories)
         self.checkpoints = checkpoints = Checkpoints(directories, world)
+        # In the order in which they need each other; nothing runs before `run`.
         self._deletion = deletion = DelayedDeletion(config, directories, world)
         self._retention = retention = Retention(directories, deletion, world)
         self.cleaner = LogCleaner(config, world, directories, checkpoints, deletion, retention)
@@ -113,7 +113,7 @@ class Logs:
         self.futures = FutureLogs(world, directories, checkpoints, deletion, opener, gate, flusher)
         self._loaded = False
 
-    # -- what there is
+    # -- look-up
 
     def get(self, key: TopicPartition) -> PartitionLog | None:
         """The log of this partition; None if it does not exist here or its directory is offline."""
@@ -145,6 +145,8 @@ class Logs:
         Raises LogDirectoryRefused, and AllDirectoriesOffline if none can be used. Then nothing stays locked.
         """
         try:
+            # One after the other, in the configured order: two brokers with the same directories then contend for the
+            # first lock, and the loser holds none.
             for directory in self.directories:
                 await self._open_directory(directory)
             self.directories.require_one()
@@ -164,9 +166,12 @@ class Logs:
         try:
             # All directories are read before the first log is opened: a partition may lie in two of them.
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
+            # Logs of deleted topics go first: the start would be refused for them, and a future log beside one of them
+            # would not be promoted.
             await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
             await self._promote_orphans(contents)
+            # At the same time: a directory is one device, so the start takes as long as the slowest of them.
             async with trio.open_nursery() as nursery:
                 for directory in self.directories.live():
                     found = contents[directory.path]
@@ -185,12 +190,13 @@ class Logs:
             raise LogDirectoryRefused(str(error)) from error
         except StorageError as error:
             self.directories.fail(directory, error)
-            # A shortage of the process (file descriptors) fails no directory. The start ends with it instead.
+            # A lack of file descriptors fails no directory. It ends the start instead.
             if directory.failure is None:
                 raise
 
     async def _look(self, directory: LogDirectory) -> Contents:
         found = await self.directories.at_start(directory, read_contents, self._world.disk, directory.path)
+        # Offline by now: it counts as empty, and `refuse_if_offline` protects the partitions that may be in it.
         return found or Contents([], [], {})
 
     async def _load_directory(
@@ -206,6 +212,7 @@ class Logs:
         prepared = await self.directories.at_start(directory, prepare, self._world.disk, directory.path, missing)
         if prepared is None:
             return
+        # From now on `written` is what the files have, so a checkpoint that has not changed is not written again.
         directory.written = prepared.checkpoints
         # One iterator for all tasks: each takes the next log when it has opened one.
         todo = iter([*((key, str(key)) for key in found.partitions), *found.futures.items()])
@@ -213,7 +220,7 @@ class Logs:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
         self.checkpoints.note_loaded(directory, prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT])
-        # Topics whose deletion the last process began: their directories are renamed already, and only have to go.
+        # Deletions that the last process began. The delay begins again: the time of the rename is not stored.
         for name in found.deleted:
             self._deletion.directory(directory, join(directory.path, name))
         seconds = trio.current_time() - started
@@ -235,11 +242,12 @@ class Logs:
             # The directory went offline, with all its logs.
             if log is None:
                 return
-            with suppress(StorageError):  # the directory may have failed meanwhile
+            # The directory may have failed while the thread ran; the loop then ends at its next check.
+            with suppress(StorageError):
                 self._opener.add(directory, log)
 
     async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
-        """Make each future log without a current log the current log: a move ended between deletion and rename."""
+        """Make each future log without a current log the current log: a crash interrupted a swap."""
         # With a directory offline nothing is promoted: the current log may be there, with records that the copy lacks.
         for directory in () if self.offline_directories else self.directories:
             await self.directories.at_start(directory, promote_orphans, self._world.disk, contents, directory.path)
@@ -248,15 +256,15 @@ class Logs:
 
     # -- create and delete
     #
-    # Control requests (LeaderAndIsr, StopReplica) are handled one after the other, so no two of these calls concern the
-    # same partition at the same time.
+    # Control requests (LeaderAndIsr, StopReplica) are handled one after the other, so no two of these calls are about
+    # the same partition at the same time.
 
     async def create(
         self, key: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True
     ) -> PartitionLog:
         """Create the log of a partition in a directory that `placement` chooses. StorageError if that fails in all."""
-        # A partition that is not new may lie in a directory that is offline. An empty log elsewhere would lose its
-        # records, and be a second one when the directory comes back.
+        # A partition that is not new may be in a directory that is offline. An empty log elsewhere would hide its
+        # records, and be a duplicate when the directory is back.
         if not is_new:
             self.directories.refuse_if_offline(key, "create a log that may be")
         error: StorageError | None = None
@@ -280,7 +288,7 @@ class Logs:
 
         If something is left, the log is created in no other directory: the next start would find it twice and refuse.
         """
-        # Also where the directory is offline by now: a failed write does not mean that a removal fails.
+        # Tried also if the directory is offline by now: after a failed write a removal may still succeed.
         try:
             path = join(directory.path, str(key))
             return await self._world.in_thread(remove_half_made, self._world.disk, path)
@@ -300,28 +308,30 @@ class Logs:
         if log is None:
             self.directories.refuse_if_offline(key, "delete a log that may be")
             return
+        # A crash after the rename and before the removal leaves the -delete name, which the next start finds.
         self._deletion.directory(self.directory_of(log), await self._forget(log, deleted_name))
 
     async def put_aside(self, log: PartitionLog) -> None:
-        """Stop serving a log whose topic is gone, and keep its files: as Kafka's strays, the directory is renamed.
+        """Stop serving the log of a deleted topic and keep its files: the directory is renamed, as Kafka's strays are.
 
         StorageError if that fails.
         """
         stray = await self._forget(log, stray_name)
-        logger.warning("%s was of a topic that is no more; it is put aside as %s", log, stray)
+        logger.warning("%s belonged to a deleted topic; it is put aside as %s", log, stray)
 
     async def _forget(self, log: PartitionLog, name: Callable[[TopicPartition, bytes], str]) -> str:
         directory = self.directory_of(log)
         # Shielded: half done, it would leave a directory that a new topic of this name would find.
         with trio.CancelScope(shield=True):
-            # First of all, so that no request gets the log any more.
+            # First, so that no request gets the log any more and no pass over it begins.
             del directory.logs[log.topic_partition]
             # Otherwise a topic that is created again would get the high watermark of the last start.
             self.checkpoints.forget(log.topic_partition)
-            # Returns when no flush and no compaction of the log goes on.
+            # Before the files are closed: a flush or a pass in a thread may still use them.
             await self.gate.deleted(log)
             log.abandon()
             path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
+            # `insist`, because the log has left the table: nothing else would try the deletion again.
             await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
             # Without the sync a power failure could bring the old name back, and with it the deleted records.
             await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
@@ -343,6 +353,7 @@ class Logs:
         `high_watermarks` returns those of the hosted partitions. `on_directory_failed` is called with the path and the
         error of each directory that fails from now on.
         """
+        # Before the first task: a directory that fails in it must take the roles of its partitions with it.
         self.checkpoints.high_watermarks = high_watermarks
         self.directories.on_failed = on_directory_failed
         async with trio.open_nursery() as nursery:
@@ -351,11 +362,14 @@ class Logs:
             nursery.start_soon(self._deletion.run)
             nursery.start_soon(self.cleaner.run, high_watermarks)
             task_status.started()
+            # The event only wakes this task. `fail` itself must not raise: its callers are requests and background
+            # tasks, which would take the error for their own.
             await self.directories.last_failed.wait()
             self.directories.require_one()
 
     def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
         """The periodic tasks: (interval, ms; one run)."""
+        # Not the cleaner's checkpoint, which is written after each pass.
         config, write = self._config, self.checkpoints.write_everywhere
         return [
             (config.log_retention_check_interval_ms, self._delete_old_segments),
@@ -367,13 +381,14 @@ class Logs:
         ]
 
     async def _every(self, interval_ms: int, step: Callable[[], Awaitable[None]]) -> None:
+        # Java's Long.MAX_VALUE, the default of `log.flush.scheduler.interval.ms`.
         if interval_ms >= NEVER_MS:
             return
         # As in Kafka: the first run comes soon after the start, whatever the interval is.
         await trio.sleep(min(interval_ms, self._config.log_initial_task_delay_ms) / 1000)
         while True:
             # A bug that one log provokes must not end the task for all logs, nor the broker.
-            with contained(logger, "what is done every %d ms was left out this time", interval_ms):
+            with contained(logger, "a task that runs every %d ms was skipped this time", interval_ms):
                 await step()
             await trio.sleep(interval_ms / 1000)
 
@@ -397,7 +412,9 @@ class Logs:
 
     async def close(self) -> None:
         """Close all logs and write the marker of a clean shutdown. `run` has ended, and no log is in use."""
+        # The tasks that would handle a failure have ended.
         self.directories.on_failed = None
+        # Some logs may not have been opened, so their recovery points are unknown: no marker may be written.
         if not self._loaded:
             self.abandon()
             return
@@ -407,14 +424,15 @@ class Logs:
 
     def abandon(self) -> None:
         """Release files and locks and write nothing, as in a crash: the next start checks every log."""
+        # No await: a start that is cancelled must release its locks as well.
         for directory in self.directories:
             directory.give_up(directory.take_all())
 
     async def _close_directory(self, directory: LogDirectory) -> None:
         """Close the logs of a directory and write the marker of a clean shutdown."""
-        # A log may fail to close because the process lacks file descriptors. It is tried again, for the logs that did
-        # close have released theirs. If one stays open there is no marker: with it the next start would believe that
-        # unsynced records are on disk.
+        # A log may fail to close because the process lacks file descriptors. It is tried again, because the logs that
+        # did close have released theirs. If one stays open, no marker is written: with it the next start would take
+        # unsynced records for synced ones.
         left = [*directory.logs.values(), *directory.future_logs.values()]
         for _ in range(CLOSING_ROUNDS_MAX):
             left = await self._close_logs(directory, left)
@@ -427,6 +445,7 @@ class Logs:
 
     async def _close_logs(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Close these logs; returns those that are still open because of a shortage."""
+        # One iterator for all tasks: each takes the next log when it has closed one.
         todo, left = iter(logs), list[PartitionLog]()
 
         async def close_next() -> None:
@@ -444,9 +463,11 @@ class Logs:
     async def _mark_closed(self, directory: LogDirectory, left: Sequence[PartitionLog]) -> bool:
         """Write the checkpoints and, if no log is left open, the marker. True if it was written."""
         try:
-            # The marker comes last: it says that the recovery points in the checkpoints are the ends of the logs.
+            # The marker comes last: it means that the recovery points in the checkpoints are the ends of the logs. A
+            # crash before it only costs the next start a check.
             for name in OFFSET_CHECKPOINTS:
                 await self.checkpoints.write(directory, name)
+            # The checkpoints are written even if a log is left: they save the check of those that are closed.
             if not left:
                 await self.directories.run(directory, mark_clean, self._world.disk, directory.path)
         except StorageError:

@@ -31,7 +31,8 @@ class Retention:
         self._world = world
 
     async def delete_old_segments(self, high_watermarks: "Mapping[TopicPartition, int]") -> None:
-        """Delete old segments of all logs but the compacted ones, whose segments the cleaner deletes between passes."""
+        """Delete old segments of all logs but the compacted ones."""
+        # The cleaner does that for compacted logs, between two passes: a pass and retention both remove segments.
         for log in self._directories.logs():
             await trio.lowlevel.checkpoint()
             # Without a role the partition has no high watermark, and only committed records may be deleted.
@@ -40,7 +41,7 @@ class Retention:
                 await self.delete_old_segments_of(log, high_watermark)
 
     async def delete_old_segments_of(self, log: "PartitionLog", high_watermark: int) -> None:
-        """Delete the old segments of one log, some in each step."""
+        """Delete the old segments of one log, a few in each step."""
         key = log.topic_partition
         # The log may be deleted, or replaced by a move to another directory, at each checkpoint.
         while self._directories.get(key) is log and self._delete_some_of(log, high_watermark):
@@ -48,6 +49,7 @@ class Retention:
 
     def _delete_some_of(self, log: "PartitionLog", high_watermark: int) -> bool:
         """Delete some segments. False if there are none to delete, or if that failed."""
+        # One synchronous step: the flags that `delete_old_segments` checks cannot change before the renames.
         deleted = 0
         with contained(logger, "%s: its old segments stay for now", log):
             try:
@@ -63,7 +65,8 @@ class Retention:
         """Remove the state of producers that have written nothing for `expiration_ms`."""
         for log in self._directories.logs():
             for some in portions(log.producers.ids(), PRODUCERS_AT_A_TIME):
-                # A truncation builds the producers' state again, in a thread.
+                # A truncation loads the producers again in a thread, so nothing may change them meanwhile. What is
+                # skipped here expires in the next run.
                 if not log.is_being_cut:
                     log.producers.expire(self._world.now_ms(), expiration_ms, some)
                 await trio.lowlevel.checkpoint()

@@ -1,8 +1,7 @@
-"""Truncation of a log, and what belongs to it (reference C.3).
+"""Truncates logs, together with their checkpoints (reference C.3).
 
-A truncation removes files and rewrites what memory says of them, in a worker thread beside the event loop, so the log
-is closed to all others (`gate.py`). Only followers' logs are truncated, by their fetcher, which is also the only one
-that appends to them; a role changes only after the fetcher has left (`replication/replicas.py`).
+A truncation removes files and changes the log's state in memory, in a worker thread. So no other operation may use the
+log meanwhile (`gate.py`). Only logs of followers and future logs are truncated, by their fetcher.
 """
 
 from collections.abc import Callable
@@ -30,23 +29,28 @@ class Truncation:
         self._world = world
 
     async def truncate(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
-        """Let the log end at `offset`, or before the batch that holds it; `on_cut` is called when it does.
+        """Truncate the log to `offset`, or to the start of the batch that contains it; then call `on_cut`.
 
-        StorageError takes its directory offline. Cancellation waits for the end.
+        A StorageError takes the directory offline. A cancellation takes effect after the truncation.
         """
         if offset < log.log_end_offset:
             await self._cut(log, log.truncate_to, offset, on_cut)
+        # No record goes, so this needs no thread and `on_cut` is not called. It may remove a leader epoch without
+        # records, which only changes memory.
         else:
             log.truncate_to(offset)
 
     async def start_over(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
-        """Delete all records of the log, and let it begin again at `offset`. As `truncate` otherwise."""
+        """Delete all records of the log and restart it at `offset`. As `truncate` otherwise."""
         await self._cut(log, log.truncate_fully_and_start_at, offset, on_cut)
 
     async def _cut(
         self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
     ) -> None:
+        # Shielded: no append may come between the cut and its checkpoints. A cancelled fetcher leaves after both, and
+        # only then may the partition's role change (`replication/replicas.py`).
         with trio.CancelScope(shield=True):
+            # The log's fetcher is its only writer, and it waits here. So no append needs to be kept out.
             async with self._gate.truncating(log):
                 await self._carry_out(log, cut, offset, on_cut)
 
@@ -56,11 +60,13 @@ class Truncation:
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(cut, offset)
+            # Before the checkpoints: the high watermark must fall to the new log end before it is written.
             on_cut()
             await self._checkpoints.write_all_of(log)
         except StorageError as error:
-            # A log that is truncated by half may not be used, not even if only a descriptor was lacking: the directory
-            # goes offline, and the next start finds out how far the truncation came.
+            # A half truncated log must not be used, even if only a descriptor was missing: the directory goes offline,
+            # and the next start recovers the log. That includes checkpoints that could not be written: a later append
+            # would be below the old recovery point.
             half_done = error if isinstance(error, HalfDone) else HalfDone(error, "the log half truncated")
             self._directories.fail_directory_of(log, half_done)
             raise half_done from error
