@@ -40,7 +40,8 @@ ROLE_WAIT_SECONDS = 30.0  # a newly elected controller may need so long to send 
 BY_NAME_VERSION_MAX = 1  # of AlterPartition; later versions name topics by id only
 SHORTEST_INTERVAL_SECONDS = 0.01  # between two checks of the followers, whatever replica.lag.time.max.ms is
 
-# With these errors the change was certainly not made.
+# With these errors the change was certainly not made, so the high watermark need not wait for the requested members.
+# After any other error the controller may have made it, and may elect one of them.
 NOT_DONE = (ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA)
 
 # With these errors the controller's state is not the one that the change was based on.
@@ -84,7 +85,9 @@ class AlterPartition:
         self._config = config
         self._metadata = metadata
         self._clock = clock
-        self._asking: dict[Partition, None] = {}  # registered for the next request
+        # Registered for the next request. The change itself is in the partition (`asked_isr`): a partition that is
+        # registered twice is named once, with its latest change.
+        self._asking: dict[Partition, None] = {}
         self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # requested ISR, time of the repetition (s)
         self._wake = trio.Event()
 
@@ -111,6 +114,7 @@ class AlterPartition:
 
     async def watch(self, partitions: Iterable[Partition]) -> None:
         """Check for stuck and slow followers, and for overdue roles, every `replica.lag.time.max.ms` / 2; for ever."""
+        # Half of the limit, as in Kafka: a stuck follower delays acks=all for about one and a half times the limit.
         while True:
             # The property is read each time: it can change at run time.
             await trio.sleep(max(self._config.replica_lag_time_max_ms / 2000, SHORTEST_INTERVAL_SECONDS))
@@ -134,6 +138,7 @@ class AlterPartition:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+            # Emptied before the request: changes that are registered meanwhile wait for the next one.
             partitions, self._asking = self._asking, {}
             # A partition that got another role since its registration has dropped its change.
             asked = {each: each.asked_isr for each in partitions if each.asked_isr is not None and each.log is not None}
@@ -158,6 +163,8 @@ class AlterPartition:
         request = alter_partition_request(self._broker_id, broker_epoch(), asked)
         try:
             response = await ask(request, version_max=version_max)
+        # The controller may have made the changes. It compares epochs and finds its state as asked, so a repetition
+        # succeeds.
         except PeerLost as error:
             logger.warning("the ISRs of %d partitions are not changed yet: %s", len(asked), error)
             self._asking.update(dict.fromkeys(asked))
@@ -179,7 +186,7 @@ class AlterPartition:
 
 
 def _split(asked: Mapping[Partition, AskedIsr]) -> Iterator[tuple[dict[Partition, AskedIsr], int | None]]:
-    """One request's partitions and its highest version, for topics with and without an id."""
+    """The requests to send, as (partitions, highest version): one for topics with an id, one for those without."""
     # From version 2 on AlterPartition has topic ids only. During an upgrade a leader of `inter.broker.protocol.version`
     # 2.8 or later leads topics without ids, until the controller has reached that level and has given them ids. Their
     # changes go in a request of version 1.
@@ -241,6 +248,7 @@ def _rows(response: m.AlterPartitionResponse) -> dict[Key, m.AlterPartitionRespo
 def _row_of(
     partition: Partition, rows: Mapping[Key, m.AlterPartitionResponse.PartitionData]
 ) -> m.AlterPartitionResponse.PartitionData | None:
+    # Names or ids: that depends on the version, which is negotiated with the controller and not known here.
     name, index = partition.topic_partition
     return rows.get((name, index)) or rows.get((_topic_id(partition), index))
 
@@ -250,6 +258,7 @@ def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse
     # A role that arrived meanwhile has replaced the state, and the partition has dropped the change.
     if partition.asked_isr is not asked:
         return Settled.DONE
+    # Whether the change was made is unknown, so the high watermark must go on waiting for the maximal ISR.
     if row is None:
         logger.warning("%s: the answer about its ISR does not name it", partition.topic_partition)
         return Settled.AWAIT_ROLE

@@ -40,7 +40,7 @@ class AlterPartitionZk:
         self._store = store
         self._replicas = replicas
         self._changed: dict[TopicPartition, None] = {}  # written, and not announced yet
-        self._changed_at = self._told_at = -math.inf  # trio's clock: the last write, and the last announcement
+        self._changed_at = self._announced_at = -math.inf  # trio's clock: the last write, and the last announcement
 
     async def ask(self, request: m.Message, *, version_max: int | None = None) -> m.AlterPartitionResponse:
         """Write the states that an AlterPartition requests. PeerLost if the store cannot be reached.
@@ -61,17 +61,20 @@ class AlterPartitionZk:
 
     async def run(self) -> None:
         """Announce the written changes to the controller; for ever."""
-        self._told_at = trio.current_time()
+        # As if there had been an announcement: otherwise the first change would not wait for others.
+        self._announced_at = trio.current_time()
         while True:
             await trio.sleep(LOOK_SECONDS)
             now = trio.current_time()
-            if self._changed and (now - self._changed_at > QUIET_SECONDS or now - self._told_at > LATEST_SECONDS):
+            if self._changed and (now - self._changed_at > QUIET_SECONDS or now - self._announced_at > LATEST_SECONDS):
                 # Changes during the `create` below belong to the next notification.
                 changed, self._changed = self._changed, {}
                 note = PartitionList(tuple(changed)).encode()
                 try:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, note, sequential=True)
-                    self._told_at = now
+                    self._announced_at = now
+                # If only the response was lost, the node exists. A second announcement does no harm: the controller
+                # reads the same states again.
                 except StoreError as error:
                     logger.warning("%d changed ISRs are not announced to the controller yet: %s", len(changed), error)
                     self._changed = changed | self._changed
@@ -79,6 +82,7 @@ class AlterPartitionZk:
     async def _write(self, topic: str, asked: m.AlterPartitionRequest.PartitionData) -> Row:
         key = TopicPartition(topic, asked.partition_index)
         partition = self._replicas.get(*key)
+        # The role may have ended since the change was registered. Only the leader may write the ISR.
         if not isinstance(partition, Partition) or not partition.is_leader:
             return Row(partition_index=key.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         wanted = PartitionState(

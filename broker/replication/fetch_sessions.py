@@ -67,6 +67,7 @@ class Wanted:
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
+        # No partition has these offsets, so its first row always counts as news.
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
         self.follower: Follower | None = None  # if a follower fetches: its state at the leader's partition
@@ -84,6 +85,7 @@ class FetchSession:
 
     def __init__(self, session_id: int, now: float, *, of_follower: bool) -> None:
         self.session_id = session_id
+        # The request that creates the session has epoch 0, and the client's next one has 1.
         self.epoch = 1
         self.made_at = self.used_at = now
         self.of_follower = of_follower
@@ -95,6 +97,7 @@ class FetchSession:
         self.pulse = Pulse()
         self.due: dict[Wanted, None] = {}  # planned by the next request even if they did not change
         self._is_closed = False  # a request of the session may still be under way
+        # The waiter reports changed partitions; a plan needs the `Wanted` of each.
         self._by_partition: dict[Partition, Wanted] = {}
 
     @property
@@ -144,7 +147,7 @@ class FetchSession:
             self.watch(wanted, None)
 
     def watch(self, wanted: Wanted, partition: "Partition | None") -> None:
-        """Watch `partition`, as which `wanted` was just planned, for changes; None: it is not hosted here.
+        """Watch `partition`, which the plan of `wanted` has just found, for changes; None if it is not hosted here.
 
         The caller does not await between the plan and this call.
         """
@@ -155,6 +158,8 @@ class FetchSession:
                 self.waiter.dirty.pop(partition, None)
                 self.waiter.register([partition])
             return
+        # The partition is not hosted any more, or is another object: its topic was created again, or the replica came
+        # back.
         if wanted.watched is not None:
             self.waiter.unregister([wanted.watched])
             self._by_partition.pop(wanted.watched, None)
@@ -214,6 +219,7 @@ class FetchSessions:
         while len(self._sessions) >= slots or self.partition_count + partition_count > slots * PARTITIONS_PER_SLOT:
             if not self._evict(now, value):
                 return None
+        # A random id, as in Kafka: after a restart of the broker, a client's old id hardly names a new session.
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._rng.randrange(1, EPOCH_MAX)
@@ -240,6 +246,8 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        # A request or a response was lost: both sides may differ in what the session holds. The error makes the client
+        # send a full request.
         if session.epoch != epoch:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids != uses_topic_ids:
@@ -253,6 +261,7 @@ class FetchSessions:
     def close(self, session_id: int) -> None:
         """End a session. Unknown ids are ignored: the client only wants the session to be gone."""
         session = self._sessions.pop(session_id, None)
+        # Freed later, in steps: callers close a session without an await, and it may have many partitions.
         if session is not None:
             session.close()
             self._closed.append(session)
@@ -286,6 +295,7 @@ class FetchSessions:
             if not exposed:
                 return False
             victim = min(exposed, key=lambda each: each.value)
+            # Also at the same value: two clients would otherwise evict each other again and again.
             if victim.value >= value:
                 return False
         self.close(victim.session_id)

@@ -118,6 +118,7 @@ def decide_high_watermark(
     """
     candidate = acknowledgeable_offset
     for follower in followers:
+        # The cheap comparison comes first, as this runs after each append: `is_awaited` takes clock and metadata.
         if follower.log_end_offset < candidate and is_awaited(follower):
             candidate = follower.log_end_offset
     # A follower that has not fetched in this leader epoch has UNKNOWN_OFFSET (-1): it keeps the high watermark where it
@@ -153,6 +154,7 @@ def decide_low_watermark(
 
     -1 (unknown) while a live follower has not fetched in this leader epoch.
     """
+    # UNKNOWN_OFFSET is below every offset, so one unknown start makes the result unknown.
     return min(
         [leader_start_offset, *(followers[each].log_start_offset for each in live_replicas if each in followers)]
     )

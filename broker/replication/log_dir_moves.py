@@ -62,10 +62,12 @@ class FutureReplica:
     ) -> None:
         self.partition = partition
         self.topic_partition = partition.topic_partition
+        # The log that is copied. If a role or a failure gives the partition another one, `_flip` refuses the swap.
         self.current = current
         self.log = log
         self.leader_id = broker_id
         self.leader_epoch = partition.leader_epoch
+        # Requests to `LocalLeader` are not encoded, so they carry the name in any case.
         self.fetched_by_id = True
         self.waiters: dict[Waiter, None] = {}
         self.scope = trio.CancelScope()  # of the move's task
@@ -74,6 +76,7 @@ class FutureReplica:
 
     @property
     def high_watermark(self) -> int:
+        # The partition's, as far as the copy reaches: a truncation without comparable epochs keeps committed records.
         return min(self.partition.high_watermark, self.log.log_end_offset)
 
     def follow_to(self, leader_high_watermark: int) -> None:
@@ -106,6 +109,7 @@ class Moves:
         self._fetchers = FetcherPool(deps, _Myself(deps.broker_id))
         self._moving: dict[TopicPartition, FutureReplica] = {}
         self._nursery: trio.Nursery | None = None
+        # `run` replaces it by the lock of the control requests: `Replicas`, which has that lock, is created later.
         self._turn = trio.Lock()
 
     async def run(self, turn: trio.Lock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -145,6 +149,7 @@ class Moves:
         future = self._logs.futures.get(key)
         if future is None or self._logs.directory_of(future) is directory:
             return ErrorCode.NONE
+        # The fetcher leaves first: it appends to the files that are deleted.
         await self.leave([key])
         try:
             await self._logs.futures.delete(key)
@@ -228,6 +233,7 @@ class Moves:
             if self._moving.get(key) is move:
                 self._fetchers.follow(move)
             return False
+        # In the step of the exchange: no request finds the partition with its old log, which is renamed by now.
         del self._moving[key]
         move.partition.log_moved(move.log)
         return True

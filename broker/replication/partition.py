@@ -48,7 +48,7 @@ TO_HIGH_WATERMARK = -1  # the offset in a DeleteRecords request that means the h
 
 
 class Deletion(NamedTuple):
-    """What a deletion of records came to: an error, or an offset (log start offset or low watermark)."""
+    """The result of a deletion of records: an error, or an offset (log start offset or low watermark)."""
 
     error_code: ErrorCode
     offset: int = UNKNOWN_OFFSET

@@ -72,6 +72,7 @@ class RefusedBatches:
     def _note_refused(self, key: tuple[TopicPartition, int], header: "BatchHeader", code: ErrorCode) -> None:
         # Popped even if it is set again: the dict is ordered by the last refusal.
         known = self._refused.pop(key, None)
+        # The first refused batch stays the mark: a batch between it and this one is behind it, but not behind this one.
         first = known.base_sequence if known is not None and _is_behind(header, known) else header.base_sequence
         self._refused[key] = _Refused(header.producer_epoch, first, code, BEHIND_MAX)
         if len(self._refused) > REFUSED_MAX:

@@ -1,9 +1,9 @@
 """The partitions that this broker hosts, and the control requests that give them their roles (reference B.8, C.1).
 
-LeaderAndIsr is handled in two halves. The first half awaits: it creates missing logs in threads and stops the fetchers
-of the partitions whose roles change. The second half takes each role in one synchronous step. Control requests are
-handled one at a time (`turn`), so the second half may rely on what the first half checked, except that a log directory
-may fail in between.
+LeaderAndIsr is handled in two halves. The first half creates missing logs in threads (`_prepare`). The second half
+stops the fetchers of the partitions whose roles change, and takes each role in one synchronous step (`_take_roles`).
+Control requests are handled one at a time (`turn`), so the second half may rely on what the first half checked, except
+that a log directory may fail in between.
 
 A `StorageError` anywhere takes its whole log directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR; partitions in other directories go on.
@@ -220,9 +220,9 @@ class Replicas:
         ]
 
     async def _deleted_before(self, asked: Iterable[AskedState]) -> list[Partition]:
-        """The hosted partitions of deleted topics for whose successors, topics of the same names, roles arrived.
+        """The hosted partitions whose topic was deleted: a role has arrived for a new topic of the same name.
 
-        This broker got no StopReplica for the old topics.
+        This broker got no StopReplica for the old topic.
         """
         others = {
             partition: topic_id
@@ -239,6 +239,7 @@ class Replicas:
         return [each for each, topic_id in others.items() if existing.get(each.topic_partition.topic) == topic_id]
 
     async def _dismiss(self, partitions: list[Partition]) -> None:
+        """Stop hosting these partitions. Their logs stay on disk."""
         keys = [each.topic_partition for each in partitions]
         await self._leave(keys)
         for partition in partitions:
@@ -285,6 +286,7 @@ class Replicas:
     def directory_failed(self, directory: str, error: StorageError) -> None:
         """A log directory went offline: end the roles of its partitions. `LogDirectories` has logged the reason."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
+        # Each is contained alone: after a bug in one, the others must not go on as leaders without a log.
         for partition in lost:
             with contained(logger, "%s cannot be given up", partition.topic_partition):
                 self._resign(partition)
@@ -362,6 +364,7 @@ class Replicas:
 
     async def _prepare(self, wanted: list[AskedState]) -> dict[TopicPartition, PartitionLog | ErrorCode]:
         """The first half: the logs of these partitions, created where missing. KAFKA_STORAGE_ERROR where that fails."""
+        # A log needs its topic's configuration when it is created. Known partitions cost no read of the store.
         topics = {
             key.topic: None
             for key, topic_id, _ in wanted
@@ -450,6 +453,7 @@ class Replicas:
             return ErrorCode.KAFKA_STORAGE_ERROR
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
+        # After `become`: both take over the new leader epoch.
         if not partition.is_leader:
             self._fetchers.follow(partition)
         self._moves.begin(partition)
@@ -491,6 +495,7 @@ class Replicas:
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._leave([key])
+        # Only now: the directory may have failed during the await.
         log = self.logs.get(key)
         # A follower that stops without deletion stays in the table: its leader epoch fences delayed requests. A leader
         # is removed, or clients would go on using it.
@@ -512,6 +517,8 @@ class Replicas:
 
     def _resign(self, partition: Partition) -> None:
         led, epoch = partition.is_leader, partition.leader_epoch
+        # No wait for a running truncation: callers that go on using the log have called `_leave` before, and the log of
+        # a failed directory is not used any more.
         self._fetchers.forget(partition.topic_partition)
         self._moves.forget(partition.topic_partition)
         partition.resign()

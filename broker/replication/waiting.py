@@ -70,6 +70,7 @@ class Waiter:
     def touch(self, changed: Watched) -> None:
         """Note that this partition changed, and wake the task if it waits."""
         self.dirty[changed] = None
+        # The first change wakes the task. Those before it runs only join the list.
         if self._wake is not None:
             self._wake.set()
             self._wake = None
@@ -85,6 +86,7 @@ class Waiter:
 
     async def wait(self, deadline: float) -> bool:
         """Sleep until something is dirty (True) or `deadline`, on trio's clock, has passed (False)."""
+        # A change since `take_dirty`, during another await of the caller, found no event to set.
         if self.dirty:
             return True
         wake = self._wake = trio.Event()
@@ -113,6 +115,7 @@ def wake(changed: Watched, *, log_grew: bool = True) -> None:
     waiters = changed.waiters
     if not waiters:
         return
+    # A new dict, because the loop puts some waiters back while it iterates over the old one.
     changed.waiters = {}
     for waiter in waiters:
         if log_grew or not waiter.sleeps_through_commits:
@@ -143,6 +146,8 @@ class Decisions(Generic[Outcome]):
 
     def look(self) -> bool:
         """Ask for the open outcomes. True if none is left open."""
+        # A decided one stays: records that were committed are acknowledged even if the role ends during the wait for
+        # the others.
         self.decided = [self._outcome_of(i) if known is None else known for i, known in enumerate(self.decided)]
         return self.are_made
 
@@ -153,6 +158,7 @@ class Decisions(Generic[Outcome]):
         # No await between `look` and `register`, so no change is missed.
         waiter = Waiter()
         waiter.register(self.watched)
+        # `take_dirty` registers again only after `look`, but without an await in between.
         try:
             while await waiter.wait(deadline) and not self.look():
                 waiter.take_dirty()
