@@ -36,7 +36,7 @@ SEALED_SLICES_MAX = 64
 # In one response to a client before 0.11: the records are held in memory before and after the conversion (a first batch
 # or message may be larger). Kafka converts up to the requested bytes.
 CONVERTED_BYTES_MAX = 1 << 21
-WARM_STEP_BYTES = 1 << 18
+WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
 NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -77,7 +77,9 @@ class FetchPlan:
         self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
-        self.has_waited = False  # set by the handler before it plans changed partitions again
+        # Set by the handler before it plans changed partitions again. From then on the request's fetch offsets are old:
+        # they say nothing of the records that were appended during the wait.
+        self.has_waited = False
 
     def plan(self, wanted: Wanted) -> Partition | None:
         """Plan one partition, or plan it again. Returns it if this broker hosts it, for the caller to watch it."""
@@ -157,6 +159,7 @@ class FetchPlan:
             data = await world.in_thread(records.read)
         elif isinstance(records, (bytes, bytearray, memoryview)):
             data = bytes(records)
+        # In steps: records of a client's choice are decompressed, whose cost is not known before.
         converting = down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
         return await complete(converting, world.in_request_thread)
 
@@ -282,6 +285,7 @@ class FetchPlan:
         row.high_watermark, row.last_stable_offset = partition.high_watermark, partition.last_stable_offset
 
     def _preferred_replica(self, partition: Partition, wanted: Wanted) -> int | None:
+        # ISR members only: a follower that falls behind would keep its consumers behind as well.
         brokers = self.broker.metadata.brokers
         return choose_replica(
             self.rack,
@@ -297,6 +301,7 @@ class FetchPlan:
 
         It diverges if its last fetched epoch ends here below its fetch offset.
         """
+        # Compared with the log end offset, as a follower has uncommitted records of this leader, too.
         parted = log.epochs.divergence(wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset)
         if parted is None:
             return False
@@ -381,6 +386,7 @@ def _row_at(partition: Partition, log: PartitionLog, wanted: Wanted, read_commit
 
 
 def failed_row(wanted: Wanted, code: ErrorCode) -> Row:
+    """A row with this error, without offsets and records."""
     return Row(
         partition_index=wanted.partition_index,
         error_code=code,
@@ -407,6 +413,7 @@ def _read_through(piece: FileSlice) -> None:
 
 
 def records_bytes(row: Row) -> int:
+    """The size of a row's records, in memory or as a file slice; 0 without records."""
     records = row.records
     if records is None:
         return 0

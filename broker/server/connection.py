@@ -89,6 +89,8 @@ class Connection:
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""
+        # Never waits: this may run in the middle of the next request, which must not depend on a slow client. What
+        # the network does not take leaves with the next response.
         if self.unsent:
             try:
                 sent_bytes = self.stream.send_now(self.unsent)
@@ -119,7 +121,7 @@ class Connection:
         return self.scope.cancel_called
 
     def is_hoarding(self, now: float) -> bool:
-        """Whether its decoded request is large and has only waited for STALLED_SECONDS."""
+        """Whether its decoded request is large and has done nothing but wait for STALLED_SECONDS."""
         return self.decoded_bytes > 0 and self.rests > 0 and self.progress_at < now - STALLED_SECONDS
 
     def is_stalled(self, now: float) -> bool:
@@ -192,7 +194,7 @@ class Connections:
             quietest.scope.cancel()
 
     def leave(self, connection: Connection) -> None:
-        """Remove a connection that ended, and release all that it held."""
+        """Remove a connection that has ended, and release all the memory that it held."""
         self.hold(connection, 0)
         self.decoded.hold(connection, 0)
         self.hold_answer(connection, 0)
@@ -227,6 +229,8 @@ class Connections:
             self._close_laggards()
 
     def _close_laggards(self) -> None:
+        # A cancelled connection releases its memory when its task ends. `laggards` counts that as released, so further
+        # calls before do not close more connections than necessary.
         for connection in list(laggards(self._open, trio.current_time())):
             logger.warning(
                 "closing the connection of %s, which does not read %d bytes of its answer: memory for answers is used"
@@ -404,6 +408,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while pipelined and (len(pipelined) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
+        # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
         connection.busy = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
@@ -467,6 +472,7 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
     ready = await connection.pipelined.take_ready()
     if ready:
         await _send(connections, connection, ready)
+    # The wait may be long, so earlier responses that were to leave with the next one leave now.
     else:
         connection.send_unsent()
         await connection.pipelined.wait_for_ready()
@@ -478,8 +484,10 @@ async def _answer_frame(
     """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request."""
     try:
         header = read_request_header(frame)
+    # Raised again unless it is an ApiVersions, with which a client of any version begins.
     except UnsupportedRequest as unsupported:
         return answer_unsupported(unsupported)
+    # For `finish`: a Fetch that waits is not answered.
     connection.api_key = header.api_key
     call = Call(
         api_key=header.api_key,
@@ -503,6 +511,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
         else:
             pieces = [connection.unsent + small]
         connection.unsent = b""
+    # Not empty: callers pass no pieces only if there is `unsent`.
     first = pieces[0]
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):
@@ -531,6 +540,7 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
         for left in pieces:
             if isinstance(left, FileSlice):
                 left.release()
+    # Not in `finally`: after an error the connection ends, and until then the sweep may close it.
     connection.sending = False
 
 

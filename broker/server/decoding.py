@@ -6,7 +6,7 @@ An element of two bytes becomes an object of 60 to 200 bytes, so the length of a
 Limits: one request may become DECODED_BYTES_MAX of objects (CONTROLLER_BYTES_MAX from the controller). Large requests
 are decoded one after the other, and the next one begins while all together hold less than DECODED_BYTES_ALL; so the
 total is DECODED_BYTES_ALL and one request. While another request waits for room, `Connections.sweep` closes a
-connection whose large request has only waited for STALLED_SECONDS.
+connection whose large request has done nothing but wait for STALLED_SECONDS.
 """
 
 from collections.abc import AsyncIterator
@@ -47,6 +47,7 @@ class DecodedMemory:
 
     def __init__(self) -> None:
         self._held_bytes = 0
+        # Strict: a connection that sends large requests one after the other must not pass those that wait.
         self._one_by_one = trio.StrictFIFOLock()
         self._released = trio.Event()
         self.is_awaited = False  # a request waits until others release memory
@@ -97,11 +98,14 @@ class _Decoding:
 
     def advance(self, count: int) -> None:
         """Do at most `count` steps; ProtocolViolation when the objects exceed the limit."""
+        # Runs in a thread, too, so it changes nothing but this object and its message. `decoded` charges the shared
+        # memory afterwards, on the event loop.
         try:
             for _ in range(count):
                 self.decoded_bytes = next(self._steps)
         except StopIteration as stop:
             self.is_whole, self.decoded_bytes = True, stop.value
+        # One check for all steps: each step is bounded, so they cannot exceed the limit by much.
         if self.decoded_bytes > self._bytes_max:
             raise ProtocolViolation(f"a request becomes more than {self._bytes_max} bytes of objects")
 

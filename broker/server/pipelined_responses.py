@@ -99,6 +99,7 @@ class PipelinedResponses(Waiter):
         with trio.CancelScope(deadline=self._deadline) as receiving:
             self._receiving = receiving
             try:
+                # The delayed requests have made their changes, so the connection may be closed if the client has gone.
                 with resting():
                     return await stream.receive_some(max_bytes)
             finally:

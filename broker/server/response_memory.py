@@ -16,7 +16,7 @@ SLOW_SECONDS = 30.0  # a client that has not read a whole response in this time 
 
 
 class Sender(Protocol):
-    """A connection, as far as its answer is concerned."""
+    """A connection, as far as the memory of its response is concerned."""
 
     @property
     def is_leaving(self) -> bool: ...
@@ -49,4 +49,5 @@ def laggards(senders: Iterable[Each], now: float) -> Iterator[Each]:
 
 
 def _reads_nothing(sender: Sender, now: float) -> bool:
+    # MOVED_BYTES at least: a client that reads a byte now and then frees no memory.
     return sender.moved_at <= now - UNREAD_SECONDS
