@@ -102,7 +102,7 @@ class FetchSession:
 
     @property
     def value(self) -> tuple[bool, int]:
-        """The order of eviction, the lowest value first."""
+        """What the session is worth: the one with the lowest value is evicted first."""
         # As in Kafka: followers' sessions are worth more than consumers', then sessions with more partitions.
         return self.of_follower, self.partition_count
 

@@ -404,7 +404,7 @@ class Fetcher:
             self._unsynced[followed] = None
 
     async def _sync(self) -> None:
-        """Wait until all logs are flushed as far as `flush.messages` demands before the leader may count on them."""
+        """Wait for the flushes that `flush.messages` demands before the log ends may be reported to the leader."""
         while self._unsynced:
             # Built again after each flush: partitions join, leave and grow meanwhile.
             logs = [

@@ -37,7 +37,7 @@ EpochEnd = m.OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def fetcher_index(key: TopicPartition, fetchers: int) -> int:
-    """The index of the fetcher, of `fetchers` for one leader, that follows this partition. The same as in Kafka."""
+    """The index of the fetcher that follows this partition, if its leader has `fetchers` of them. As in Kafka."""
     # Java's int arithmetic wraps, and Kafka's Utils.abs maps the smallest int to 0.
     number = (31 * java_string_hash(key.topic) + key.partition) & 0xFFFFFFFF
     number = number - (1 << 32) if number >= 1 << 31 else number

@@ -2,7 +2,7 @@
 
 While a partition moves to another log directory, a future log there copies the partition's current log
 (`log_dir_moves.py`). `LocalLeader.ask` serves the fetcher from the current log, whichever role the partition has, up to
-the log end offset. If the current log is truncated, the leader epochs make the future log truncate too (reference C.3).
+the log end offset.
 
 `replica.alter.log.dirs.io.max.bytes.per.second` limits the reads of all these fetchers together (`Pace`).
 """
@@ -161,6 +161,8 @@ class LocalLeader:
         partition, log = found
         # The offsets are taken before the read, which awaits.
         row.high_watermark, row.log_start_offset = partition.high_watermark, log.log_start_offset
+        # A follower may have truncated its current log. The future log then has to truncate, too, which its last epoch
+        # shows, as in any replica (reference C.3).
         parted = _parted(log, asked.last_fetched_epoch, asked.fetch_offset)
         if parted is not None:
             row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=parted[0], end_offset=parted[1])

@@ -244,7 +244,8 @@ class Partition:
             wake(self)
 
     def truncated(self) -> None:
-        """The log was truncated, or emptied to start at another offset. Only here may the high watermark fall."""
+        """The log was truncated, or emptied to start at another offset. As long as a replica keeps its log, its high
+        watermark falls only here."""
         log = self.log
         if log is not None:
             self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)

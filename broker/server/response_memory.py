@@ -2,8 +2,7 @@
 
 A response is sent in pieces, and each piece is freed when it is sent; file slices take no memory. All pieces in memory
 together may take ANSWER_BYTES_ALL. Above that, `laggards` names the connections to close: first those whose clients
-read nothing, then slow ones, in each group the largest response first. So many clients that do not read lose their own
-connections, and do not delay or end the response of an ordinary client.
+read nothing, then slow ones.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +38,8 @@ def laggards(senders: Iterable[Each], now: float) -> Iterator[Each]:
     # The memory of a connection that is being closed is about to be free.
     held = [each for each in senders if each.answer_bytes and not each.is_leaving]
     excess = sum(each.answer_bytes for each in held) - ANSWER_BYTES_ALL
-    # False sorts first: the clients that read nothing. The largest responses first, to close few connections.
+    # False sorts first: the clients that read nothing. However many they are, they lose their own connections, and end
+    # no response of a client that reads. The largest responses come first, to close few.
     for each in sorted(held, key=lambda each: (not _reads_nothing(each, now), -each.answer_bytes)):
         if excess <= 0:
             return
