@@ -118,7 +118,7 @@ class Fetcher:
         self._touched[key] = None
         self._resting.pop(followed, None)
         self._truncating.pop(followed, None)
-        # In `_unsynced` it may stay: `_sync` skips partitions that have left.
+        # It may stay in `_unsynced`: `_sync` skips partitions that have left.
         # Without partitions the task ends. Otherwise the Fetch under way goes on: rows of this partition are ignored.
         if not self._followed:
             self.interrupt()
@@ -203,7 +203,7 @@ class Fetcher:
         self._touched.clear()
 
     async def _sleep(self) -> None:
-        # Rests alone end with time. A failed partition needs its next role, whose `add` interrupts.
+        # Only a rest ends with time. A failed partition waits for its next role, whose `add` interrupts.
         with trio.move_on_at(min((each.rests_until for each in self._resting), default=math.inf)):
             await self._wake.wait()
 
@@ -539,10 +539,10 @@ class Fetcher:
             await self._cut(followed, end_offset)
             return
         start_offset = await self._leader_offset(followed, EARLIEST)
-        # If it is not None the partition has not left, and only this task changes its log's end.
         if start_offset is None:
             return
-        # The leader's retention removed records that this log lacks: the copy starts over.
+        # The leader's retention removed records that this log lacks: the copy starts over. The log is still the one that
+        # was compared above, as `_leader_offset` returns None if the partition has left.
         if start_offset > log.log_end_offset:
             await self._cut(followed, start_offset, start_over=True)
         # The leader's log includes the offset by now. A pause keeps a repeated error from looping.
