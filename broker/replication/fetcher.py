@@ -541,8 +541,8 @@ class Fetcher:
         start_offset = await self._leader_offset(followed, EARLIEST)
         if start_offset is None:
             return
-        # The leader's retention removed records that this log lacks: the copy starts over. The log is still the one that
-        # was compared above, as `_leader_offset` returns None if the partition has left.
+        # The leader's retention removed records that this log lacks: the copy starts over. `log` is still the current
+        # one, as `_leader_offset` returns None if the partition has left.
         if start_offset > log.log_end_offset:
             await self._cut(followed, start_offset, start_over=True)
         # The leader's log includes the offset by now. A pause keeps a repeated error from looping.
