@@ -1,8 +1,8 @@
-"""The administrator of the simulated cluster: topics come, grow and go; partitions move; records are deleted.
+"""The administrator of the simulated cluster: creates, extends and deletes topics, moves partitions, deletes records.
 
-One `Admin` does one thing at a time, drawn by weight, and does not mind being refused or not being answered: whatever
-it asked for may then have happened or not. What the invariants must know beforehand (records that may be deleted from
-now on, topics that may vanish) is noted in `Permissions` *before* the request leaves.
+One `Admin` does one thing at a time, drawn by weight. It ignores refusals and missing responses: the change may then
+have happened or not. The invariants must permit a change before it happens (records that may be deleted from now on,
+topics that may disappear), so it is noted in `Permissions` *before* the request is sent.
 """
 
 from collections.abc import Mapping, Sequence

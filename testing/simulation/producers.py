@@ -77,7 +77,7 @@ class WriterPlan(NamedTuple):
     pause_seconds: float = 0.5  # on average, between bursts
     records_max: int = 3
     value_bytes: int = 40
-    writes_on: bool = False  # to a new leader, while the old one owes answers
+    writes_on: bool = False  # to a new leader, while requests to the old one are unanswered
 
 
 @dataclass(slots=True)

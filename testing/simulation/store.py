@@ -1,13 +1,13 @@
-"""The metadata store of the simulated world, as a server: ZooKeeper, as a party of the simulated network.
+"""The metadata store of the simulated world: a ZooKeeper server, as a party of the simulated network.
 
 Theory of operation
 -------------------
-`StoreServer` holds the tree and the sessions. It carries a request out when it arrives, in the order of arrival, and
-answers a little later; a session of which nothing was heard for its timeout is over, its ephemeral nodes vanish, and
-its broker learns of it only when it reaches the server again. While the server is down (`stop`) the sessions' time
-stands still, as when a quorum of ZooKeeper was lost.
+`StoreServer` has the tree and the sessions. It carries out requests in the order of arrival, and responds a little
+later. A session without a message for its timeout is over: its ephemeral nodes are deleted, and its broker finds out
+when it next connects to the server. While the server is down (`stop`) session timeouts do not run, as in a ZooKeeper
+without a quorum.
 
-What a broker holds is a `StoreSession` (`session.py`).
+A broker uses a `StoreSession` (`session.py`).
 """
 
 from collections.abc import Callable, Sequence

@@ -102,7 +102,7 @@ async def create_topic(client: Client, name: str, *partitions: Sequence[int], **
 
 
 async def leader_of(machines: Sequence[Machine], topic: str, partition: int = 0) -> Machine:
-    """The machine that leads a partition, as soon as one of those that are given does, in everybody's picture."""
+    """The machine that leads a partition, as soon as the metadata caches of all machines agree on one of them."""
     by_id = {machine.serving.broker_id: machine for machine in machines}
 
     def leaders() -> set[int | None]:

@@ -177,7 +177,7 @@ class Machine:
         return stat.czxid
 
     def session(self):
-        """Somebody else's session with the store."""
+        """Another session with the store."""
         return self._database.session()
 
     async def depose(self) -> None:
@@ -189,7 +189,7 @@ class Machine:
         await trio.sleep(1)
 
     async def join(self, broker_id: int):
-        """Another broker registers, and what it is told this one hears; it dies with the session that is returned."""
+        """Register another broker, at an address where none listens; return its session, whose end removes it."""
         store = self._database.session()
         registration = paths.BrokerRegistration(
             (paths.Endpoint("PLAINTEXT", "127.0.0.1", 9999),), {"PLAINTEXT": "PLAINTEXT"}, now_ms()
@@ -263,7 +263,7 @@ def dotted(properties: dict[str, str]) -> dict[str, str]:
 
 
 class Client:
-    """A client that says what it is told to; the highest version that is served when none is said."""
+    """A client that sends any request; by default in the highest version that is served."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

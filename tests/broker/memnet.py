@@ -18,8 +18,8 @@ class Pipe:
     def __init__(self) -> None:
         self.data = bytearray()
         self.ended = False  # no more will be written
-        self.abandoned = False  # nobody will read
-        self.held = False  # nobody reads now: the process that should is stopped
+        self.abandoned = False  # the reader is gone
+        self.held = False  # the reader's process is stopped
         self.changed = trio.Event()
 
     def note(self) -> None:
@@ -148,7 +148,7 @@ class MemNet:
         await trio.lowlevel.checkpoint()
         listener = self.listeners.get(port)
         if listener is None:
-            raise ConnectionLost(f"{host}:{port}: nobody listens")
+            raise ConnectionLost(f"{host}:{port}: no listener")
         self.connected.append(port)
         there, back = Pipe(), Pipe()
         there.held = port in self._stopped
@@ -157,7 +157,7 @@ class MemNet:
         return MemStream(back, there, host)
 
     def stop_reading(self, port: int) -> None:
-        """Whoever listens there reads nothing any more, as a stopped process: what is sent waits in its buffers."""
+        """The listener's process stops reading, as after SIGSTOP: sent bytes wait in its buffers."""
         self._stopped.add(port)
         for pipe in self._pipes.get(port, ()):
             pipe.held = True

@@ -97,7 +97,7 @@ class Group:
         return await self.machines[1].controller_epoch()
 
     def topic(self, name: str = "t", *, replicas=(1, 2, 3), with_id: bool = True) -> "Topic":
-        """A topic of one partition, which exists as soon as somebody is told that he leads it."""
+        """A topic of one partition; its node is created with its first leader."""
         self._topics += 1
         return Topic(self, name, list(replicas), bytes([self._topics]) * 16 if with_id else bytes(16))
 
@@ -119,7 +119,7 @@ class Topic:
     # -- roles
 
     async def led_by(self, leader: int, *, isr=None, to=None) -> None:
-        """A new leader epoch: everybody who lives is told, or only some."""
+        """Send LeaderAndIsr with a new leader epoch to all running brokers, or to `to`."""
         if self.epoch < 0:
             await self._exist()
         self.leader, self.epoch = leader, self.epoch + 1
@@ -127,7 +127,7 @@ class Topic:
         await self.tell(*(self.replicas if to is None else to))
 
     async def _exist(self) -> None:
-        """Have a node in the store, lest brokers take the topic for deleted; it says nothing, so nobody controls it."""
+        """Create the topic's node, so that brokers keep the topic; it is empty, so no controller manages the topic."""
         store = self.group.machines[1].session()
         await store.create(paths.topic(self.name))
         await store.close()

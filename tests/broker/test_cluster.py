@@ -56,7 +56,7 @@ async def test_a_leader_that_stops_has_handed_over_when_it_ends(autojump_clock, 
         began = trio.current_time()
         await two.stop()
         assert [one.broker.metadata.leader_of("t", index) for index in range(2)] == [3, 3]
-        assert trio.current_time() - began < 1  # what nobody else has is not waited for
+        assert trio.current_time() - began < 1  # it does not wait for a partition without another replica
 
 
 async def test_a_controller_that_stops_hands_over_to_the_others(autojump_clock, nursery):

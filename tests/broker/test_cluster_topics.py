@@ -140,7 +140,7 @@ async def test_a_leader_without_session_whose_partition_was_given_away_leads_no_
         await until(lambda: three.broker.metadata.partition("letters", 0).replicas == [1, 2])
         assert three.broker.replicas.get("letters", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await (await three.connect()).produce("letters", b"lost")).error_code == 6
-        assert three.disk.exists("/data/letters-0"), "nobody said that it is to be deleted"
+        assert three.disk.exists("/data/letters-0"), "no request deleted it"
 
 
 async def test_of_three_brokers_one_loses_a_disk_and_leads_what_is_on_the_other(autojump_clock, nursery):

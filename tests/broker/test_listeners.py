@@ -1,6 +1,6 @@
-"""Brokers with several listeners: who is told which address, and at which one brokers reach each other.
+"""Brokers with several listeners: the addresses in responses, and the listener between brokers.
 
-The codes were asked of a running Apache Kafka 3.9.1, two brokers of which one lacks a listener.
+The error codes are those of a running Apache Kafka 3.9.1, two brokers of which one lacks a listener.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The picture of the cluster is what UpdateMetadata said, nothing else."""
+"""The metadata cache has exactly what UpdateMetadata requests contained."""
 
 import trio
 import trio.testing
@@ -77,7 +77,7 @@ async def test_a_task_that_waits_for_a_change_is_woken(autojump_clock: object) -
 
 
 async def test_who_has_just_gone_is_named_for_a_short_while(autojump_clock: object) -> None:
-    """librdkafka first drops a broker that is not told of, then moves its partitions, and stands still for a second."""
+    """If Metadata lacks a broker, librdkafka first drops it, then moves its partitions, and waits for a second."""
     metadata = ClusterMetadata()
     metadata.apply(update(brokers=(1, 2)))
     metadata.apply(update(brokers=(1,)))

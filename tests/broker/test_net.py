@@ -162,9 +162,9 @@ async def test_a_slice_is_sent_whole_and_one_that_is_short_is_a_lost_connection(
 
 
 @pytest.mark.parametrize(
-    ("cause", "told"), [(errno.EIO, StorageError), (errno.EPIPE, ConnectionLost), (errno.ECONNRESET, ConnectionLost)]
+    ("cause", "raised"), [(errno.EIO, StorageError), (errno.EPIPE, ConnectionLost), (errno.ECONNRESET, ConnectionLost)]
 )
-async def test_a_disk_that_refuses_a_slice_differs_from_a_lost_connection(tmp_path, monkeypatch, cause, told):
+async def test_a_disk_that_refuses_a_slice_differs_from_a_lost_connection(tmp_path, monkeypatch, cause, raised):
     def refusing(*_):
         raise OSError(cause, os.strerror(cause))
 
@@ -172,7 +172,7 @@ async def test_a_disk_that_refuses_a_slice_differs_from_a_lost_connection(tmp_pa
     file = OsDisk().open(f"{tmp_path}/f", create=True)
     file.write(0, bytes(1000))
     monkeypatch.setattr(os, "sendfile", refusing)
-    with here, there, pytest.raises(told):
+    with here, there, pytest.raises(raised):
         await OsStream(here, "there").send_slice(FileSlice(file, 0, 1000))
 
 
@@ -269,7 +269,7 @@ class Names:
 
 
 V4, V4_TOO, V6 = (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2"), (socket.AF_INET6, "::1")
-ELSEWHERE = (socket.AF_INET, "192.0.2.1")  # of nobody: reserved for documentation
+ELSEWHERE = (socket.AF_INET, "192.0.2.1")  # of no machine: reserved for documentation
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 
 

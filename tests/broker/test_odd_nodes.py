@@ -256,7 +256,7 @@ async def test_brokers_go_on_whatever_is_written_to_the_store(nursery, autojump_
 
 @pytest.mark.parametrize("epoch", [None, b"", b"abc", b"-1", str(INT32_MAX + 1).encode(), b"9" * 5000])
 async def test_brokers_go_on_without_a_controller_while_its_epoch_is_unknown(nursery, autojump_clock, epoch):
-    """In Kafka nobody is elected either. When a person has restored the epoch, somebody is."""
+    """As in Kafka no controller is elected until an administrator has restored the epoch."""
     machines = await machines_of_cluster(nursery, 2)
     await put(machines[0], [(paths.CONTROLLER_EPOCH, epoch)])
     for machine in machines:

@@ -197,7 +197,7 @@ async def test_what_was_never_committed_is_no_error(nursery, autojump_clock):
     client = await (await Machine(nursery).start()).connect()
     await client.create_topic("t")
     await coordinated(client)
-    assert await committed(client, "nobody") == (0, -1, "")
+    assert await committed(client, "unknown") == (0, -1, "")
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])

@@ -50,8 +50,8 @@ def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed:
         found.append((checks, list(lines)))
 
     simulate(seed, main)
-    checks, told = found[0]
-    assert checks.violations == [], "\n".join(told[-60:])
+    checks, lines = found[0]
+    assert checks.violations == [], "\n".join(lines[-60:])
     return checks
 
 
@@ -182,7 +182,7 @@ class Stage:
                     return -row.error_code if row.error_code else row.base_offset
             except Lost:
                 pass
-            assert self.now - began < PATIENCE_SECONDS, "nobody takes the records"
+            assert self.now - began < PATIENCE_SECONDS, "no broker accepts the records"
             self.client.mistrust(self.topic, 0)
             await trio.sleep(0.05)
 
@@ -193,7 +193,7 @@ class Stage:
             try:
                 return await self._read_once(offset)
             except Lost:
-                assert self.now - began < PATIENCE_SECONDS, "nobody serves it"
+                assert self.now - began < PATIENCE_SECONDS, "no broker serves it"
                 self.client.mistrust(self.topic, 0)
                 await trio.sleep(0.05)
 

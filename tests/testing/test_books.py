@@ -1,4 +1,4 @@
-"""What the rules hear of brokers and clients, where the two are easily misread."""
+"""Checks of responses to clients, in cases that are easily misjudged."""
 
 import trio
 
@@ -11,8 +11,8 @@ from tests.testing.stage import ACKS_ALL, play
 CHECKPOINT_SECONDS = 6.0
 
 
-def told(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0):
-    """What a producer says that was answered."""
+def response(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0):
+    """Report a response to a producer to the checks."""
     digest = read_batch_header(data).crc
     event = Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, -1, leader_epoch=leader_epoch)
     stage.checks.answered(event)
@@ -36,7 +36,7 @@ def test_a_leader_may_acknowledge_a_batch_and_lose_its_disk_in_the_same_step():
         await link.send(produce(second))
         answers = [await link.receive(m.ProduceResponse) for _ in range(2)]
         assert [answer.responses[0].partition_responses[0].error_code == 0 for answer in answers] == [True, False]
-        told(stage, ACKED, first, offset=0)
+        response(stage, ACKED, first, offset=0)
 
     play(story, brokers=2)
 
@@ -48,9 +48,9 @@ def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_or
         stage.kill(1)
         await stage.until(lambda: stage.state.leader == 2 and stage.leads(2))
         data = bytes(build_batch([(None, b"b")], timestamp_ms=stage.cluster.now_ms()).data)
-        told(stage, OUT_OF_ORDER, data, leader_epoch=0)
+        response(stage, OUT_OF_ORDER, data, leader_epoch=0)
         assert stage.checks.violations == []
-        told(stage, OUT_OF_ORDER, data, leader_epoch=stage.replica(2).leader_epoch)
+        response(stage, OUT_OF_ORDER, data, leader_epoch=stage.replica(2).leader_epoch)
         assert [violation.rule for violation in stage.checks.violations] == ["I7"]
         stage.checks.violations.clear()
 
@@ -67,9 +67,9 @@ def test_the_first_sequence_is_refused_where_it_is_not_and_later_ones_have_come(
         link = await stage.client.leader_of("t", 0)
         await link.send(produce(there))
         assert not (await link.receive(m.ProduceResponse)).responses[0].partition_responses[0].error_code
-        told(stage, OUT_OF_ORDER, gone, sequence=0)
+        response(stage, OUT_OF_ORDER, gone, sequence=0)
         assert stage.checks.violations == []
-        told(stage, OUT_OF_ORDER, there, sequence=0)
+        response(stage, OUT_OF_ORDER, there, sequence=0)
         assert [violation.rule for violation in stage.checks.violations] == ["I7"]
         stage.checks.violations.clear()
 

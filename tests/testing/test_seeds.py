@@ -24,8 +24,8 @@ BITES = Path(__file__).with_name("bites.json")
 
 
 def explain(report) -> str:
-    told = "\n".join(report.story[-80:])
-    return f"{told}\n\n{report.violations[0]}\nagain: python -m barnabas.testing.simulation --seed {report.seed}"
+    story = "\n".join(report.story[-80:])
+    return f"{story}\n\n{report.violations[0]}\nagain: python -m barnabas.testing.simulation --seed {report.seed}"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_a_follower_that_pauses_for_100_ms_stays_in_sync_and_delays_commits():
             assert stage.high_watermark(1) == 0, "but it is not committed: an in-sync replica lacks it"
             stage.cluster.nodes[3].resume()
         assert 0.1 <= stage.now - began < 0.3, "the writer waited for the follower, and for no longer"
-        assert stage.isr_history() == [[1, 2, 3]], "nobody was thrown out for that"
+        assert stage.isr_history() == [[1, 2, 3]], "no replica was removed from the ISR for that"
 
     play(story, replica_lag_time_max_ms=LAG_MS)
 
@@ -77,7 +77,7 @@ def test_a_new_replica_copies_everything_before_it_counts():
         await stage.reassign([1, 2, 3])
         await stage.until(lambda: stage.replica(3) is not None and stage.end(3) > 0)
         began = stage.now
-        await stage.write("nobody waits for the new one")
+        await stage.write("the new one is not waited for")
         assert stage.now - began < 0.2
         assert stage.in_sync == [1, 2]
         assert stage.end(3) < 50

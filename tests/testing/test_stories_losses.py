@@ -21,7 +21,7 @@ def test_what_is_committed_need_not_be_flushed_and_survives_on_the_other_replica
         await stage.open("t", replicas=[1, 2, 3])
         assert await stage.write("committed") == 0
         assert stage.high_watermark(1) == 1
-        assert flushed(stage, 1) == flushed(stage, 2) == flushed(stage, 3) == 0, "nobody has synced it"
+        assert flushed(stage, 1) == flushed(stage, 2) == flushed(stage, 3) == 0, "no replica has synced it"
         stage.cut_power(1)
         await stage.until(lambda: stage.state.leader not in (1, -1))
         assert await stage.read() == ["committed"], "a leader that did not lose its power has it"
@@ -158,7 +158,7 @@ def test_of_two_that_returned_without_a_controller_the_one_with_all_leads():
 
 
 def _last_in_sync_replica_dies(stage_of_it, **configs):
-    """Broker 1 falls behind and is thrown out, 2 goes on alone and dies: nobody in sync is left."""
+    """Broker 1 falls behind and leaves the ISR, 2 continues alone and dies: no in-sync replica is left."""
 
     async def story(stage):
         await stage.open("t", replicas=[2, 1], min_insync_replicas="1", **configs)

@@ -122,7 +122,7 @@ async def test_what_may_be_lost_is_not_vouched_for(nursery, autojump_clock, happ
 async def test_marks_that_do_not_hold_are_gone_before_anything_else_is_done(nursery, autojump_clock):
     machine = await Machine(nursery, broker_id="1").start()
     await machine_crashed(machine)
-    other = await machine.join(1)  # somebody else is registered under this id, so the start fails
+    other = await machine.join(1)  # another session has registered this id, so the start fails
     with pytest.raises(CannotRegister):
         await machine.start()
     assert not machine.disk.exists(f"/data/{BOOT_MARK}")

@@ -65,10 +65,10 @@ async def test_after_some_attempts_it_stops_anyway(autojump_clock, caplog):
 
 
 async def test_without_a_controller_it_stops_when_the_first_attempt_is_over(autojump_clock, caplog):
-    controller = Controller(PeerLost("nobody"), DONE)
+    controller = Controller(PeerLost("no node"), DONE)
     assert await stop(controller) == 0
     assert len(controller.asked) == 1
-    assert "no controller answers: nobody" in caplog.text
+    assert "no controller answers: no node" in caplog.text
 
 
 async def test_attempts_and_pauses_are_configured(autojump_clock):

@@ -1,4 +1,4 @@
-"""Topics that were deleted while a broker could not be told: it forgets them when it is in the cluster again."""
+"""Topics that are deleted while a broker is disconnected: it removes them from its metadata when it is back."""
 
 import trio
 
@@ -8,7 +8,7 @@ from tests.broker.clusters import cluster, create_topic, until
 
 
 class Away:
-    """A broker whose session with the store ends, and does not begin anew before it is let."""
+    """A broker whose session with the store ends; a new one begins only when `let` is set."""
 
     def __init__(self, machine):
         self.store = machine.broker.store

@@ -36,11 +36,22 @@ def acts(row: Property, read: set[str]) -> bool:
     return row.name in topic_defaults or DERIVED.get(row.name, attribute_name(row.name)) in read
 
 
+def with_effect(effect: Effect) -> list[Property]:
+    return [row for row in BROKER_TABLE.values() if row.effect is effect]
+
+
 def test_what_is_called_served_is_read_somewhere() -> None:
     read = words_read()
-    assert [name for name, row in BROKER_TABLE.items() if row.effect is Effect.SERVED and not acts(row, read)] == []
+    unread = [row.name for row in with_effect(Effect.SERVED) if not acts(row, read)]
+    names = [f"config.{DERIVED.get(name, attribute_name(name))}" for name in unread]
+    assert unread == [], (
+        "SERVED in broker/config/tables/, and no other file of wire/, storage/, controller/ or broker/ "
+        f"reads it: read {', '.join(names)} where the property acts. If broker/config/ makes another value of it, that "
+        "value's name goes into DERIVED of tests/broker/config/test_effects.py"
+    )
 
 
 def test_what_is_called_without_effect_is_read_nowhere() -> None:
     read = words_read()
-    assert [name for name, row in BROKER_TABLE.items() if row.effect is Effect.ACCEPTED and acts(row, read)] == []
+    acting = [row.name for row in with_effect(Effect.ACCEPTED) if acts(row, read)]
+    assert acting == [], "ACCEPTED in broker/config/tables/, but its value is read: call it SERVED there"

@@ -6,11 +6,15 @@ from barnabas.broker.config.property import format_value, parse_value
 from barnabas.broker.config.table import BROKER_TABLE, DEVIATIONS, TOPIC_TABLE
 
 ALL_ROWS = [*BROKER_TABLE.values(), *TOPIC_TABLE.values()]
+NOT_KAFKAS = {"replica.lag.max.messages"}  # names of properties that Kafka 3.9 does not have
 
 
 def test_every_property_of_kafka_3_9_has_a_row():
-    ours = {"replica.lag.max.messages"}
-    assert (len(BROKER_TABLE.keys() - ours), len(TOPIC_TABLE)) == (328, 36)
+    numbers = (len(BROKER_TABLE.keys() - NOT_KAFKAS), len(TOPIC_TABLE.keys() - NOT_KAFKAS))
+    assert numbers == (328, 36), (
+        "Kafka 3.9 has 328 properties of brokers and 36 of topics, and all are there: "
+        "another one is named in NOT_KAFKAS of tests/broker/config/test_table.py"
+    )
 
 
 @pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)

@@ -81,7 +81,7 @@ async def test_the_id_of_a_topic_whose_replica_was_given_away_is_forgotten(nurse
     given_away = await topic._update_metadata()
     deleted = await topic._update_metadata()
     deleted.topic_states[0].partition_states[0].leader = -2
-    for told in (given_away, deleted):
-        await group.clients[1].ask(told)
+    for request in (given_away, deleted):
+        await group.clients[1].ask(request)
     row = await group.clients[1].fetch(topic.topic_id, 0, version=13)
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID

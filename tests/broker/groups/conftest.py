@@ -126,10 +126,10 @@ class Scene:
         self.happen(Join(waiting, member_id, instance_id, client_id, protocols=tuple(protocols), **asked))
         return waiting
 
-    def ask_to_sync(self, member_id, shares=(), *, generation=None, instance_id=None, names=(None, None)):
+    def ask_to_sync(self, member_id, assignments=(), *, generation=None, instance_id=None, names=(None, None)):
         waiting = Waiting()
         generation = self.group.generation if generation is None else generation
-        self.happen(Sync(waiting, member_id, instance_id, generation, *names, dict(shares)))
+        self.happen(Sync(waiting, member_id, instance_id, generation, *names, dict(assignments)))
         return waiting
 
     def beat(self, member_id, *, generation=None, instance_id=None):
@@ -173,14 +173,14 @@ class Scene:
         return [waiting.answer.member_id for waiting in joins]
 
     def stable(self, *client_ids, instance_ids=None):
-        """New members join together and get "share of <client id>" each: their ids, the leader's first."""
+        """New members join together and get "assignment of <client id>" each: their ids, the leader's first."""
         members = self.joined(*client_ids, instance_ids=instance_ids)
-        shares = {
-            member_id: f"share of {client_id}".encode()
+        assignments = {
+            member_id: f"assignment of {client_id}".encode()
             for member_id, client_id in zip(members, client_ids, strict=True)
         }
         for member_id in reversed(members):
-            self.ask_to_sync(member_id, shares if member_id == self.group.leader_id else ())
+            self.ask_to_sync(member_id, assignments if member_id == self.group.leader_id else ())
         assert self.group.state is GroupState.STABLE
         return members
 

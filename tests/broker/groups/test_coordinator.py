@@ -24,8 +24,8 @@ def join(member_id="", **other):
     return m.JoinGroupRequest(member_id=member_id, protocols=PROTOCOLS, **(asked | other))
 
 
-def sync(joined, shares=()):
-    rows = [m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=who, assignment=share) for who, share in shares]
+def sync(joined, assignments=()):
+    rows = [m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=who, assignment=each) for who, each in assignments]
     return m.SyncGroupRequest(
         group_id="g",
         generation_id=joined.generation_id,
@@ -87,9 +87,9 @@ def group_of(house):
     return group
 
 
-async def alone_in_group(house, share=b"all of it"):
+async def alone_in_group(house, assignment=b"all of it"):
     joined = await member_of(house)
-    await house.ask(sync(joined, [(joined.member_id, share)]))
+    await house.ask(sync(joined, [(joined.member_id, assignment)]))
     return joined
 
 
@@ -113,8 +113,8 @@ async def all_of(*requests):
 async def test_two_members_join_sync_beat_and_leave(house, autojump_clock):
     a, b = await all_of(member_of(house), member_of(house))
     leader, follower = (a, b) if a.members else (b, a)
-    shares = [(leader.member_id, b"left"), (follower.member_id, b"right")]
-    right, left = await all_of(house.ask(sync(follower)), house.ask(sync(leader, shares)))
+    assignments = [(leader.member_id, b"left"), (follower.member_id, b"right")]
+    right, left = await all_of(house.ask(sync(follower)), house.ask(sync(leader, assignments)))
     assert (left.assignment, right.assignment) == (b"left", b"right")
     assert (await house.ask(beat(follower))).error_code == 0
     gone = await house.ask(leave(leader.member_id))
@@ -190,7 +190,7 @@ async def test_a_commit_that_is_not_replicated_in_time_times_out(open_house, aut
     assert offsets_of(await house.ask(fetch(0))) == {0: 5}
 
 
-async def test_shares_that_are_not_replicated_in_time_make_everybody_join_again(open_house, autojump_clock):
+async def test_assignments_that_are_not_replicated_in_time_cause_a_new_rebalance(open_house, autojump_clock):
     house = await open_house(replicas=(0, 1))
     joined = await member_of(house)
     answer = await house.ask(sync(joined, [(joined.member_id, b"x")]))
@@ -232,7 +232,7 @@ async def test_one_that_waits_is_answered_when_leadership_is_lost(open_house, nu
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_shares_that_wait_for_replicas_are_lost_with_leadership(open_house, nursery, autojump_clock):
+async def test_assignments_that_wait_for_replicas_are_lost_with_leadership(open_house, nursery, autojump_clock):
     house = await open_house(replicas=(0, 1))
     joined = await member_of(house)
     answers = []
@@ -256,7 +256,7 @@ async def test_offsets_and_members_survive_a_fail_over(open_house, autojump_cloc
     assert (await after.ask(sync(joined))).assignment == b"all of it"
 
 
-async def test_a_generation_whose_shares_were_not_stored_does_not_survive_a_fail_over(open_house, autojump_clock):
+async def test_a_generation_without_stored_assignments_does_not_survive_a_fail_over(open_house, autojump_clock):
     house = await open_house()
     joined = await member_of(house)
     after = await open_house(house.disk.crash_process(), leader_epoch=2)

@@ -39,11 +39,11 @@ async def joined(house, version):
 
 
 def sync(member, version, **other):
-    share = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"share")
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member.member_id, assignment=b"assignment")
     asked = {"group_id": "g", "generation_id": member.generation_id, "member_id": member.member_id}
     if version >= 5:
         asked |= {"protocol_type": "consumer", "protocol_name": "range"}
-    return m.SyncGroupRequest(assignments=[share], **(asked | other))
+    return m.SyncGroupRequest(assignments=[assignment], **(asked | other))
 
 
 async def stable(house):
@@ -107,10 +107,10 @@ async def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it(hou
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_every_version_of_sync_gives_a_share(house, version, autojump_clock):
+async def test_every_version_of_sync_returns_the_assignment(house, version, autojump_clock):
     member = await joined(house, 9)
     answer = await house.ask(sync(member, version), version)
-    assert (answer.error_code, answer.assignment) == (0, b"share")
+    assert (answer.error_code, answer.assignment) == (0, b"assignment")
     assert answer.protocol_name == ("range" if version >= 5 else None)
 
 
@@ -140,7 +140,7 @@ async def test_before_version_3_one_member_leaves_and_its_error_is_the_answers(h
 @pytest.mark.parametrize("version", range(3, 6))
 async def test_from_version_3_on_each_leaving_member_has_its_error(house, version, autojump_clock):
     member = await stable(house)
-    names = [(member.member_id, None), ("stranger", None), ("", "nobody")]
+    names = [(member.member_id, None), ("stranger", None), ("", "unknown")]
     identities = [m.LeaveGroupRequest.MemberIdentity(member_id=a, group_instance_id=b) for a, b in names]
     answer = await house.ask(m.LeaveGroupRequest(group_id="g", members=identities), version)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -177,11 +177,11 @@ async def test_every_version_describes_a_stable_group(house, version, autojump_c
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
     (row,) = group.members
     assert (row.member_id, row.client_id, row.client_host) == (member.member_id, "client", "/127.0.0.1")
-    assert (row.member_metadata, row.member_assignment) == (b"mine", b"share")
+    assert (row.member_metadata, row.member_assignment) == (b"mine", b"assignment")
     assert group.authorized_operations == NOT_ASKED
 
 
-async def test_between_the_rounds_shares_and_subscriptions_are_not_shown(house, autojump_clock):
+async def test_during_a_rebalance_assignments_and_subscriptions_are_not_shown(house, autojump_clock):
     await joined(house, 9)
     (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"]))).groups
     assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
@@ -458,8 +458,8 @@ def offset_deletion(group_id, *partitions):
 async def test_every_version_deletes_groups_each_with_its_error(house, version, autojump_clock):
     await house.ask(commit(9))
     asked = m.DeleteGroupsRequest(groups_names=["unknown", "g", "", "g"])
-    told = [(row.group_id, row.error_code) for row in (await house.ask(asked, version)).results]
-    assert told == [("unknown", 69), ("g", 0), ("", 69)]
+    rows = [(row.group_id, row.error_code) for row in (await house.ask(asked, version)).results]
+    assert rows == [("unknown", 69), ("g", 0), ("", 69)]
     assert rows_of(await house.ask(fetch(9)), 9) == []
     await stable(house)
     (row,) = (await house.ask(m.DeleteGroupsRequest(groups_names=["g"]), version)).results
@@ -469,8 +469,8 @@ async def test_every_version_deletes_groups_each_with_its_error(house, version, 
 async def test_offsets_are_deleted_partition_by_partition(house, autojump_clock):
     await house.ask(commit(9))
     answer = await house.ask(offset_deletion("g", ("t", 0), ("t", 9), ("no", 0), ("t", 1)))
-    told = {topic.name: [(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics}
-    assert (answer.error_code, told) == (0, {"t": [(9, 3), (0, 0), (1, 0)], "no": [(0, 3)]})
+    rows = {topic.name: [(row.partition_index, row.error_code) for row in topic.partitions] for topic in answer.topics}
+    assert (answer.error_code, rows) == (0, {"t": [(9, 3), (0, 0), (1, 0)], "no": [(0, 3)]})
     assert rows_of(await house.ask(fetch(9)), 9) == []
 
 

@@ -173,7 +173,7 @@ def test_a_static_member_that_comes_back_to_a_stable_group_costs_no_rebalance(sc
     assert answer.member_id != b
     assert scene.group.state is GroupState.STABLE
     assert set(scene.timers) == {member_timer(a), member_timer(answer.member_id)}
-    assert scene.ask_to_sync(answer.member_id).answer.assignment == b"share of b"
+    assert scene.ask_to_sync(answer.member_id).answer.assignment == b"assignment of b"
 
 
 def test_the_return_of_a_static_member_is_stored(scene):
@@ -181,12 +181,12 @@ def test_the_return_of_a_static_member_is_stored(scene):
     waiting = scene.ask_to_join(instance_id="j")
     stored = scene.reloaded()
     assert stored.static_members["j"] == waiting.answer.member_id
-    assert stored.members[waiting.answer.member_id].assignment == b"share of b"
+    assert stored.members[waiting.answer.member_id].assignment == b"assignment of b"
     assert stored.leader_id == a
     assert waiting.after_offset == len(scene.log) - 1
 
 
-def test_a_static_leader_that_comes_back_learns_that_it_need_not_deal_out_shares(scene):
+def test_a_static_leader_that_comes_back_need_not_compute_assignments(scene):
     scene.stable("a", "b", instance_ids=["i", "j"])
     answer = scene.ask_to_join(instance_id="i", skips_assignment=True).answer
     assert answer.skip_assignment

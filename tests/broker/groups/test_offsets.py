@@ -44,7 +44,7 @@ def test_a_member_may_commit_while_the_next_generation_is_prepared(scene):
     assert scene.commit(member_id=b, generation=1).error is ErrorCode.NONE
 
 
-def test_no_one_commits_while_shares_are_dealt(scene):
+def test_commits_are_refused_while_the_group_waits_for_assignments(scene):
     (a,) = scene.joined("a")
     assert scene.commit(member_id=a, generation=1).error is ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -85,7 +85,7 @@ def test_metadata_are_measured_as_java_does(make_scene, metadata, fits):
 
 
 @pytest.mark.parametrize(
-    ("append_error", "told"),
+    ("append_error", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
@@ -94,10 +94,10 @@ def test_metadata_are_measured_as_java_does(make_scene, metadata, fits):
         (ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_a_commit_that_cannot_be_stored_is_refused_and_changes_nothing(scene, append_error, told):
+def test_a_commit_that_cannot_be_stored_is_refused_and_changes_nothing(scene, append_error, expected):
     scene.commit(5)
     scene.append_error = append_error
-    assert scene.commit(6).error is told
+    assert scene.commit(6).error is expected
     assert read(scene, T0) == {T0: 5}
 
 

@@ -1,10 +1,10 @@
-"""Random walks of a group: whatever happens in whatever order, these things hold after each step.
+"""Random walks of a group: these invariants hold after each step, whatever the order of events.
 
-- Nobody who asks is left without an answer: a request is answered, or it waits where the group can find it.
-- Within a generation every share has one owner: a member, or the static member that took its place.
-- Nothing waits for ever: where somebody has to act, a timer runs; when all timers run out, nobody is left.
-- States follow the table (a move that is not in it raises), generations only grow, and the bookkeeping agrees.
-- Forgetting the volatile part equals loading the log anew.
+- Every request is answered, or waits in the group's table of joins or syncs.
+- Within a generation every assignment has one owner: a member, or the static member that replaced it.
+- Nothing waits for ever: while the group waits for a member, a timer runs; after all timers the group is empty.
+- States follow the table (another transition raises), generations only grow, and counters agree with the members.
+- Forgetting the volatile part equals loading the log again.
 """
 
 from functools import partial
@@ -33,11 +33,11 @@ class Walk(RuleBasedStateMachine):
         self.scene = make_scene(group_max_size=4)
         self.asked = []  # everybody who waits or waited
         self.given_up = []
-        self.ids = ["stranger"]  # every member id that was ever told
+        self.ids = ["stranger"]  # every member id that was in a response
         self.newest = 0
-        self.asked_by = {}  # waiting for a share -> (generation, member id)
-        self.owners = {}  # (generation, share) -> member id
-        self.shares = 0
+        self.asked_by = {}  # waiting for an assignment -> (generation, member id)
+        self.owners = {}  # (generation, assignment) -> member id
+        self.assignments = 0
 
     @property
     def group(self):
@@ -52,8 +52,8 @@ class Walk(RuleBasedStateMachine):
         self.collect_ids()
 
     def collect_ids(self):
-        told = [waiting.answer.member_id for waiting in self.asked if getattr(waiting.answer, "member_id", "")]
-        self.ids += [member_id for member_id in told if member_id not in self.ids]
+        given = [waiting.answer.member_id for waiting in self.asked if getattr(waiting.answer, "member_id", "")]
+        self.ids += [member_id for member_id in given if member_id not in self.ids]
 
     # -- what may happen
 
@@ -69,13 +69,13 @@ class Walk(RuleBasedStateMachine):
         self.note(self.scene.ask_to_join(member_id, instance_id=self.instance_of(member_id), protocols=protocols))
 
     @rule(number=pick, late=st.booleans())
-    def a_member_asks_for_its_share(self, number, late):
+    def a_member_syncs(self, number, late):
         member_id = self.someone(number)
-        self.shares += 1
-        shares = {who: f"{self.shares}/{index}".encode() for index, who in enumerate(self.group.members)}
+        self.assignments += 1
+        assignments = {who: f"{self.assignments}/{index}".encode() for index, who in enumerate(self.group.members)}
         generation = self.group.generation - late
         waiting = self.scene.ask_to_sync(
-            member_id, shares, generation=generation, instance_id=self.instance_of(member_id)
+            member_id, assignments, generation=generation, instance_id=self.instance_of(member_id)
         )
         self.asked_by[waiting] = (generation, member_id)
         self.note(waiting)
@@ -96,7 +96,7 @@ class Walk(RuleBasedStateMachine):
         assert len(self.scene.leave(*leaving)) == len(leaving)
 
     @rule(number=pick, simple=st.booleans())
-    def somebody_commits(self, number, simple):
+    def a_member_commits(self, number, simple):
         member = {} if simple else {"member_id": self.someone(number), "generation": self.group.generation}
         assert self.scene.commit(number, partition=number % 2, **member) is not None
 
@@ -140,7 +140,7 @@ class Walk(RuleBasedStateMachine):
     # -- what always holds
 
     @invariant()
-    def nobody_is_left_without_an_answer(self):
+    def every_request_is_answered_or_waits(self):
         waiting = [*self.group.joins.values(), *self.group.syncs.values()]
         assert all(one.answer is None for one in waiting)
         assert [one for one in self.asked if one.answer is None and one not in waiting] == []
@@ -160,7 +160,7 @@ class Walk(RuleBasedStateMachine):
         self.newest = self.group.generation
 
     @invariant()
-    def a_share_has_one_owner(self):
+    def an_assignment_has_one_owner(self):
         for waiting in self.asked:
             answer = waiting.answer
             if answer is None or not hasattr(answer, "assignment") or not answer.assignment:

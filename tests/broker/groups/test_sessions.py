@@ -38,7 +38,7 @@ def test_a_heartbeat_of_a_stranger_or_of_another_generation_is_refused(scene):
     assert scene.beat(a, instance_id="i") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_falls_silent_is_lost_and_the_others_share_out_again(scene):
+def test_a_silent_member_is_removed_and_the_others_rebalance(scene):
     a, b = scene.stable("a", "b")
     scene.time_is_over(member_timer(b))
     assert list(scene.group.members) == [a]
@@ -82,7 +82,7 @@ def test_a_member_that_leaves_makes_the_others_join_again_at_once(scene):
 
 def test_members_leave_together_each_with_its_own_code(scene):
     _, b = scene.stable("a", "b", instance_ids=["i", None])
-    assert scene.leave(b, ("", "i"), "stranger", ("", "nobody"), ("", None)) == (
+    assert scene.leave(b, ("", "i"), "stranger", ("", "unknown"), ("", None)) == (
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -144,7 +144,7 @@ def test_a_join_that_no_client_waits_for_any_more_has_not_joined(scene):
     assert list(scene.group.members) == [b]
 
 
-def test_a_sync_that_no_client_waits_for_any_more_leaves_the_member_its_share(scene):
+def test_a_sync_without_a_waiting_client_keeps_the_members_assignment(scene):
     a, b = scene.joined("a", "b")
     given_up = scene.ask_to_sync(b)
     scene.time_is_over(member_timer(b))
@@ -174,7 +174,7 @@ def test_members_of_a_loaded_group_have_a_whole_session(scene):
     assert scene.timers == {member_timer(a): 10_000, member_timer(b): 10_000}
 
 
-def test_a_group_that_is_loaded_with_too_many_members_shares_out_again(scene):
+def test_a_group_that_is_loaded_with_too_many_members_rebalances(scene):
     scene.stable("a", "b")
     forget(scene.group)
     scene.limits.group_max_size = 2
@@ -194,7 +194,7 @@ def test_one_that_waits_is_answered_when_the_group_goes_elsewhere(scene):
     assert scene.group.joins == {}
 
 
-def test_one_that_waits_for_its_share_is_answered_too(scene):
+def test_a_member_that_waits_for_its_assignment_is_answered_too(scene):
     _, b = scene.joined("a", "b")
     waiting = scene.ask_to_sync(b)
     scene.follow(apply_unloaded(scene.group, ErrorCode.NOT_COORDINATOR, scene.now_ms))

@@ -128,17 +128,17 @@ async def test_many_members_are_woken_and_may_leave_at_once(open_house, nursery,
     assert [(answer.error_code, answer.generation_id) for answer in answers] == [(0, 1)] * 500
     everybody = [answer.member_id for answer in answers]
     leaving = [m.LeaveGroupRequest.MemberIdentity(member_id=who) for who in ("stranger", *everybody, everybody[0])]
-    told = (await house.ask(m.LeaveGroupRequest(group_id="g", members=leaving))).members
+    rows = (await house.ask(m.LeaveGroupRequest(group_id="g", members=leaving))).members
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    assert [row.error_code for row in told] == [unknown, *[0] * 500, unknown]
+    assert [row.error_code for row in rows] == [unknown, *[0] * 500, unknown]
     assert await state_of(house) == "Empty"
 
 
 async def joined(house):
     """Make the group Stable with one member, which then sends nothing."""
     member_id = (await house.ask(join(), 3)).member_id
-    share = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
-    await house.ask(m.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, assignments=[share]), 3)
+    assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
+    await house.ask(m.SyncGroupRequest(group_id="g", generation_id=1, member_id=member_id, assignments=[assignment]), 3)
 
 
 async def test_a_shard_that_is_lost_while_its_groups_are_loaded_starts_no_sessions(open_house, autojump_clock):

@@ -39,11 +39,11 @@ def test_every_state_can_be_reached_and_all_but_dead_can_be_left():
 
 
 STAGES = {
-    "nobody was there": lambda scene: None,
+    "the group is new": lambda scene: None,
     "an id was handed out": lambda scene: scene.ask_to_join(requires_member_id=True),
-    "somebody joins": lambda scene: scene.ask_to_join(),
+    "a member joins": lambda scene: scene.ask_to_join(),
     "a generation begins": lambda scene: scene.joined("a", "b"),
-    "all have their shares": lambda scene: scene.stable("a", "b", instance_ids=["i", None]),
+    "all have their assignments": lambda scene: scene.stable("a", "b", instance_ids=["i", None]),
     "offsets were committed": lambda scene: scene.commit(5),
     "they join again": lambda scene: scene.ask_to_join(scene.stable("a", "b")[0]),
     "a static member came back": lambda scene: (

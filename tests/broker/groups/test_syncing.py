@@ -1,11 +1,11 @@
-"""SyncGroup: the leader brings the shares of all, everybody takes its own."""
+"""SyncGroup: the leader sends the assignments of all members, each member gets its own."""
 
 from barnabas.broker.groups.events import SYNC_TIMER, AssignmentNotReplicated, Timer, TimerKind
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
 
-def test_followers_wait_until_the_leader_brings_the_shares(scene):
+def test_followers_wait_until_the_leader_sends_the_assignments(scene):
     a, b = scene.joined("a", "b")
     follower = scene.ask_to_sync(b)
     assert follower.answer is None
@@ -15,7 +15,7 @@ def test_followers_wait_until_the_leader_brings_the_shares(scene):
     assert scene.group.state is GroupState.STABLE
 
 
-def test_shares_are_given_out_once_their_record_is_committed(scene):
+def test_assignments_are_returned_once_their_record_is_committed(scene):
     a, b = scene.joined("a", "b")
     follower = scene.ask_to_sync(b)
     leader = scene.ask_to_sync(a, {a: b"left"})
@@ -23,24 +23,24 @@ def test_shares_are_given_out_once_their_record_is_committed(scene):
     assert leader.after_offset == follower.after_offset == late.after_offset == len(scene.log) - 1
 
 
-def test_the_generation_is_stored_with_its_shares(scene):
+def test_the_generation_is_stored_with_its_assignments(scene):
     a, b = scene.stable("a", "b", instance_ids=["i", None])
     stored = scene.group.recorded.metadata
     assert (stored.generation, stored.protocol_type, stored.protocol, stored.leader) == (1, "consumer", "range", a)
     assert [(row.member_id, row.group_instance_id, row.assignment) for row in stored.members] == [
-        (a, "i", b"share of a"),
-        (b, None, b"share of b"),
+        (a, "i", b"assignment of a"),
+        (b, None, b"assignment of b"),
     ]
 
 
-def test_a_member_that_the_leader_forgot_gets_an_empty_share(scene):
+def test_a_member_that_the_leader_leaves_out_gets_an_empty_assignment(scene):
     a, b = scene.joined("a", "b")
     follower = scene.ask_to_sync(b)
     scene.ask_to_sync(a, {a: b"all of it"})
     assert (follower.answer.error, follower.answer.assignment) == (ErrorCode.NONE, b"")
 
 
-def test_a_share_for_someone_who_is_not_a_member_is_dropped(scene):
+def test_an_assignment_for_an_unknown_member_is_dropped(scene):
     (a,) = scene.joined("a")
     scene.ask_to_sync(a, {"stranger": b"x"})
     assert [row.member_id for row in scene.group.recorded.metadata.members] == [a]
@@ -56,7 +56,7 @@ def test_assignments_that_cannot_be_stored_are_dropped_and_all_join_again(scene)
     assert scene.group.recorded.metadata is None
 
 
-def test_one_that_learns_that_there_are_no_shares_has_a_whole_session_to_join_again(scene):
+def test_a_member_without_an_assignment_has_a_whole_session_to_join_again(scene):
     a, b = scene.joined("a", "b")
     scene.ask_to_sync(b)
     scene.time_is_over(Timer(TimerKind.MEMBER, b))
@@ -64,7 +64,7 @@ def test_one_that_learns_that_there_are_no_shares_has_a_whole_session_to_join_ag
     assert scene.timers[Timer(TimerKind.MEMBER, b)] == 10_000
 
 
-def test_one_that_gets_its_share_has_a_whole_session(scene):
+def test_a_member_that_gets_its_assignment_has_a_whole_session(scene):
     a, b = scene.joined("a", "b")
     timer = Timer(TimerKind.MEMBER, b)
     scene.ask_to_sync(b)
@@ -76,19 +76,19 @@ def test_one_that_gets_its_share_has_a_whole_session(scene):
     assert scene.timers[timer] == 10_000
 
 
-def test_shares_that_are_too_large_to_store_are_an_unknown_error(scene):
+def test_assignments_that_are_too_large_to_store_are_an_unknown_error(scene):
     (a,) = scene.joined("a")
     scene.append_error = ErrorCode.MESSAGE_TOO_LARGE
     assert scene.ask_to_sync(a, {a: b"x"}).answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_shares_that_were_not_replicated_in_time_make_everybody_join_again(scene):
+def test_unreplicated_assignments_make_all_members_join_again(scene):
     scene.stable("a", "b")
     scene.happen(AssignmentNotReplicated(1))
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_shares_of_an_older_generation_that_were_not_replicated_do_not_matter(scene):
+def test_unreplicated_assignments_of_an_older_generation_have_no_effect(scene):
     (a,) = scene.stable("a")
     scene.ask_to_join(a)
     scene.ask_to_sync(a, {a: b"new"})
@@ -109,7 +109,7 @@ def test_the_wrong_protocol_is_refused(scene):
     assert scene.ask_to_sync(a, names=("consumer", "range")).answer.error is ErrorCode.NONE
 
 
-def test_while_a_rebalance_is_prepared_there_are_no_shares(scene):
+def test_while_a_rebalance_is_prepared_there_are_no_assignments(scene):
     a, b = scene.stable("a", "b")
     scene.ask_to_join(a)
     assert scene.ask_to_sync(b).answer.error is ErrorCode.REBALANCE_IN_PROGRESS
@@ -123,7 +123,7 @@ def test_a_second_sync_of_a_member_takes_the_place_of_the_first(scene):
     assert second.answer.assignment == b"right"
 
 
-def test_who_does_not_ask_for_its_share_is_dropped_and_the_others_join_again(scene):
+def test_a_member_that_does_not_sync_is_removed_and_the_others_join_again(scene):
     _, b = scene.joined("a", "b")
     waiting = scene.ask_to_sync(b)
     scene.time_is_over(SYNC_TIMER)
@@ -132,7 +132,7 @@ def test_who_does_not_ask_for_its_share_is_dropped_and_the_others_join_again(sce
     assert scene.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_even_a_stable_group_drops_who_does_not_ask_for_its_share(scene):
+def test_a_stable_group_also_removes_a_member_that_does_not_sync(scene):
     a, _ = scene.joined("a", "b")
     scene.ask_to_sync(a, {})
     assert scene.group.state is GroupState.STABLE
@@ -145,7 +145,7 @@ def test_once_all_have_asked_no_one_is_dropped(scene):
     assert SYNC_TIMER not in scene.timers
 
 
-def test_when_no_one_asked_for_a_share_the_group_ends_up_empty(scene):
+def test_if_no_member_syncs_the_group_becomes_empty(scene):
     scene.joined("a", "b")
     scene.time_is_over(SYNC_TIMER)
     assert scene.group.state is GroupState.EMPTY

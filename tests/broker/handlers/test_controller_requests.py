@@ -275,7 +275,7 @@ async def test_an_old_broker_epoch_is_stale(autojump_clock, machine):
 
 
 async def test_a_stopping_broker_hands_over_before_it_stops_to_serve(autojump_clock, company):
-    """What it leads alone in sync nobody can take: it tries three times, five seconds apart, and is there meanwhile."""
+    """No other replica can lead its partition, as it is alone in the ISR: it tries three times, every five seconds."""
     client, began = await company.connect(), trio.current_time()
     company.ask_to_stop()
     await trio.sleep(9)
@@ -300,24 +300,24 @@ async def deposed(nursery):
 
 async def test_only_the_controller_answers(autojump_clock, deposed):
     client = await deposed.connect()
-    nobody, message = ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster."
+    refused, message = ErrorCode.NOT_CONTROLLER, "This is not the correct controller for this cluster."
     for request in (
         m.AlterPartitionReassignmentsRequest(),
         m.ListPartitionReassignmentsRequest(),
         m.UpdateFeaturesRequest(),
     ):
         answer = await client.ask(request)
-        assert (answer.error_code, answer.error_message) == (nobody, message)
-    assert (await client.ask(m.AlterPartitionRequest())).error_code == nobody
+        assert (answer.error_code, answer.error_message) == (refused, message)
+    assert (await client.ask(m.AlterPartitionRequest())).error_code == refused
     assert (await client.ask(m.ControlledShutdownRequest())).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u", mechanism=1)
     (row,) = (await client.ask(m.AlterUserScramCredentialsRequest(deletions=[deletion]))).results
-    assert (row.error_code, row.error_message) == (nobody, None)  # without a text, as Kafka 3.9.1 says it
-    assert await elect(deposed, ("t", [0])) == (0, {("t", 0): (nobody, None)})
-    assert (await elect(deposed, everything=True))[1] == {("t", 0): (nobody, None)}
+    assert (row.error_code, row.error_message) == (refused, None)  # without a text, as Kafka 3.9.1 says it
+    assert await elect(deposed, ("t", [0])) == (0, {("t", 0): (refused, None)})
+    assert (await elect(deposed, everything=True))[1] == {("t", 0): (refused, None)}
     grown = m.CreatePartitionsRequest(topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)])
     (row,) = (await client.ask(grown)).results
-    assert (row.error_code, row.error_message) == (nobody, None)
+    assert (row.error_code, row.error_message) == (refused, None)
     created = m.CreateTopicsRequest(topics=[m.CreateTopicsRequest.CreatableTopic(name="u")])
     (row,) = (await client.ask(created)).topics
-    assert (row.error_code, row.error_message) == (nobody, "")
+    assert (row.error_code, row.error_message) == (refused, "")

@@ -1,4 +1,4 @@
-"""DeleteRecords: where a log starts afterwards, who is told what, and what survives."""
+"""DeleteRecords: the log start offset afterwards, the responses, and what survives a restart."""
 
 import pytest
 import trio

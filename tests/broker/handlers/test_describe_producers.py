@@ -24,9 +24,9 @@ async def test_each_producer_is_reported_with_its_last_sequence_and_time(nursery
     await client.produce("t", batch_of(b"c", producer_id=8, producer_epoch=0, base_sequence=0))
     row = await describe(client)
     assert (row.error_code, row.error_message) == (0, None)
-    told = {each.producer_id: each for each in row.active_producers}
-    assert {key: (each.producer_epoch, each.last_sequence) for key, each in told.items()} == {7: (3, 3), 8: (0, 0)}
-    for each in told.values():
+    active = {each.producer_id: each for each in row.active_producers}
+    assert {key: (each.producer_epoch, each.last_sequence) for key, each in active.items()} == {7: (3, 3), 8: (0, 0)}
+    for each in active.values():
         assert START_MS <= each.last_timestamp < START_MS + 60_000
         assert (each.coordinator_epoch, each.current_txn_start_offset) == (-1, -1)
     assert (await describe(client, partition=1)).active_producers == []

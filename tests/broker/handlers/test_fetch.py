@@ -194,7 +194,7 @@ async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
     row = only_row(answer)
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 1)  # before UpdateMetadata says so
-    assert list(answer.node_endpoints) == []  # and where broker 2 is, nobody has said yet
+    assert list(answer.node_endpoints) == []  # the broker does not have the address of broker 2 yet
 
 
 # -- how much
@@ -483,7 +483,7 @@ async def test_a_large_request_that_is_given_up_on_its_way_gives_its_slices_back
 
 
 class ReadFailsDisk(MemDisk):
-    """Lets every read of a log fail, once it is told to."""
+    """Fails every read of a log while `broken` is set."""
 
     broken = False
 

@@ -18,7 +18,7 @@ from tests.broker.harness import (
 
 
 class Session:
-    """An incremental fetch session of one client; `more` is told what changes in the request."""
+    """An incremental fetch session of one client."""
 
     def __init__(self, client, version=12) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""Log directories: what lies where, and where a new partition is made because somebody wished it."""
+"""DescribeLogDirs and AlterReplicaLogDirs: replicas and their sizes, and the directory of a new partition."""
 
 import pytest
 
@@ -115,7 +115,7 @@ async def test_a_log_that_is_not_used_has_no_lag(nursery, autojump_clock):
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_a_partition_to_come_is_made_where_it_was_wished(nursery, autojump_clock, version):
+async def test_a_new_partition_is_created_in_the_requested_directory(nursery, autojump_clock, version):
     _, client = await with_two_directories(nursery)
     for partition in range(3):
         code = await alter_log_dir(client, "/b", "t", partition, version=version)
@@ -124,14 +124,14 @@ async def test_a_partition_to_come_is_made_where_it_was_wished(nursery, autojump
     assert await places(client, "t", 3) == {0: "/b", 1: "/b", 2: "/b"}
 
 
-async def test_a_wish_for_a_partition_that_is_on_other_brokers_says_so(nursery, autojump_clock):
+async def test_a_request_for_a_partition_on_other_brokers_is_refused(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
     await client.create_topic("t")
     await client.stop_replica(machine, "t")
     assert await alter_log_dir(client, "/b", "t") == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-async def test_a_wish_is_granted_once(nursery, autojump_clock):
+async def test_a_requested_directory_is_used_once(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     for expected in ("/b", "/a"):
         await alter_log_dir(client, "/b", "t") if expected == "/b" else None
@@ -140,7 +140,7 @@ async def test_a_wish_is_granted_once(nursery, autojump_clock):
         await client.delete_topic("t")
 
 
-async def test_the_last_wish_counts(nursery, autojump_clock):
+async def test_the_last_requested_directory_counts(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     request = placement_request("/a", ("t", 0))
     request.dirs = [*request.dirs, *placement_request("/b", ("t", 0)).dirs]
@@ -166,7 +166,7 @@ async def test_a_partition_may_stay_where_it_is(nursery, autojump_clock):
     assert not any(name.startswith("t-0") for name in machine.disk.list("/b"))
 
 
-async def test_a_directory_that_is_offline_takes_no_wish(nursery, autojump_clock):
+async def test_a_request_for_an_offline_directory_is_refused(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
     await client.create_topic("t", 2)
     machine.disk.fail_next("write", path_part="/b/")
@@ -175,7 +175,7 @@ async def test_a_directory_that_is_offline_takes_no_wish(nursery, autojump_clock
     assert await alter_log_dir(client, "/a", "t", 1) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_wished_directory_that_fails_is_not_replaced_by_another(nursery, autojump_clock):
+async def test_a_requested_directory_that_fails_is_not_replaced_by_another(nursery, autojump_clock):
     machine, client = await with_two_directories(nursery)
     await alter_log_dir(client, "/b", "t")
     await client.create_topic("u", 2)
@@ -193,7 +193,7 @@ async def test_a_name_too_long_for_the_directory_of_a_move_is_refused(nursery, a
     assert await alter_log_dir(client, "/b", "x" * 212, 100) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_the_oldest_of_too_many_wishes_is_forgotten(nursery, autojump_clock, monkeypatch):
+async def test_the_oldest_of_too_many_requested_directories_is_forgotten(nursery, autojump_clock, monkeypatch):
     monkeypatch.setattr(placement, "REQUESTED_MAX", 2)
     _, client = await with_two_directories(nursery)
     for partition in (0, 1, 0, 2):

@@ -1,4 +1,4 @@
-"""Metadata: which topics, which errors, and topics that come into being because somebody asks for them."""
+"""Metadata: topics and errors in the response, and topics that are created on first use."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ async def with_topics(nursery, *names, **properties):
 
 
 async def with_topic_of_others(nursery):
-    """A broker that will be told of a topic t in the controller's name, of which the store has no more than a node."""
+    """A broker, and a topic t of which the store has only an empty node: the test sends UpdateMetadata for it."""
     machine, client = await with_topics(nursery)
     store = machine.session()
     await store.create(paths.topic("t"))
@@ -112,9 +112,9 @@ async def test_the_operations_that_a_client_may_do_are_reported_on_demand(nurser
         include_cluster_authorized_operations=True,
         include_topic_authorized_operations=True,
     )
-    told = await client.ask(asked, 10)
+    full = await client.ask(asked, 10)
     assert (plain.cluster_authorized_operations, plain.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
-    assert (told.cluster_authorized_operations, told.topics[0].topic_authorized_operations) == (8096, 3576)
+    assert (full.cluster_authorized_operations, full.topics[0].topic_authorized_operations) == (8096, 3576)
 
 
 # -- topics that are not there
@@ -192,7 +192,7 @@ async def test_internal_topics_are_created_with_settings_of_their_own(nursery, a
 # -- what the controller says
 
 
-def picture(machine, *, brokers, **state):
+def update_of(machine, *, brokers, **state):
     """UpdateMetadata in the controller's name: who lives, and the state of t-0."""
     endpoint = m.UpdateMetadataRequest.UpdateMetadataEndpoint
     return m.UpdateMetadataRequest(
@@ -218,11 +218,11 @@ def picture(machine, *, brokers, **state):
 async def test_a_dead_leader_is_not_available(nursery, autojump_clock):
     machine, client = await with_topic_of_others(nursery)
     state = {"leader": 7, "leader_epoch": 4, "isr": [7], "replicas": [7, 8], "offline_replicas": [7]}
-    assert (await client.ask(picture(machine, brokers=[8], **state))).error_code == 0
+    assert (await client.ask(update_of(machine, brokers=[8], **state))).error_code == 0
     (row,) = (await client.metadata("t"))["t"].partitions
     assert (row.error_code, row.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert (row.isr_nodes, row.replica_nodes, row.offline_replicas) == ([7], [7, 8], [7])
-    assert (await client.ask(picture(machine, brokers=[7, 8], **state))).error_code == 0
+    assert (await client.ask(update_of(machine, brokers=[7, 8], **state))).error_code == 0
     (row,) = (await client.metadata("t"))["t"].partitions
     assert (row.error_code, row.leader_id, row.leader_epoch) == (0, 7, 4)
 
@@ -230,23 +230,23 @@ async def test_a_dead_leader_is_not_available(nursery, autojump_clock):
 async def test_the_brokers_are_those_that_the_controller_named_last(nursery, autojump_clock):
     machine, client = await with_topic_of_others(nursery)
     state = {"leader": 7, "isr": [7], "replicas": [7]}
-    await client.ask(picture(machine, brokers=[7, 9], **state))
-    await trio.sleep(FAREWELL_SECONDS)  # so long clients are told of those before, too
+    await client.ask(update_of(machine, brokers=[7, 9], **state))
+    await trio.sleep(FAREWELL_SECONDS)  # until then responses contain the earlier brokers, too
     answer = await client.ask(m.MetadataRequest(topics=[]))
     assert [(broker.node_id, broker.host, broker.rack) for broker in answer.brokers] == [(7, "h7", "r"), (9, "h9", "r")]
 
 
 async def test_a_topic_without_a_leader_during_its_deletion_is_gone(nursery, autojump_clock):
     machine, client = await with_topic_of_others(nursery)
-    await client.ask(picture(machine, brokers=[7], leader=7, isr=[7], replicas=[7]))
-    await client.ask(picture(machine, brokers=[7], leader=-2, isr=[], replicas=[7]))
+    await client.ask(update_of(machine, brokers=[7], leader=7, isr=[7], replicas=[7]))
+    await client.ask(update_of(machine, brokers=[7], leader=-2, isr=[], replicas=[7]))
     assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"i" * 16, name=None)]), 12)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def back_under_a_silent_controller(nursery):
-    """A broker that returns to a cluster with a topic, and whose controller tells it nothing; the controller's session,
+    """A broker that returns to a cluster with a topic, and whose controller sends nothing; the controller's session,
     whose end makes the broker the controller."""
     machine, _ = await with_topics(nursery, "t")
     await machine.crash()
@@ -282,8 +282,8 @@ async def test_a_broker_that_gets_no_metadata_for_long_sends_clients_away(nurser
 # -- all topics of a large cluster
 
 
-def told_of(broker, **counts):
-    """This broker, told of topics with so many partitions by a controller: every other one has no leader."""
+def updated(broker, **counts):
+    """This broker after an UpdateMetadata of topics with so many partitions: every other one has no leader."""
     me = broker.broker_id
     endpoint = m.UpdateMetadataRequest.UpdateMetadataEndpoint(port=9092, host="127.0.0.1", listener="PLAINTEXT")
     state = m.UpdateMetadataRequest.UpdateMetadataPartitionState
@@ -305,7 +305,7 @@ def told_of(broker, **counts):
 
 
 async def isolated(nursery):
-    """A broker whose picture of the cluster is only what a test tells it."""
+    """A broker whose metadata cache has only what a test puts into it."""
     machine, _ = await with_topics(nursery)
     return replace(machine.broker, metadata=ClusterMetadata())
 
@@ -317,7 +317,7 @@ def call_of(version):
 @pytest.mark.parametrize("version", range(13))
 async def test_all_topics_are_reported_as_if_each_were_named(nursery, autojump_clock, version):
     counts = {f"t{number}": number % 4 + 1 for number in range(150)} | {"large": 1500}
-    broker = told_of(await isolated(nursery), **counts)
+    broker = updated(await isolated(nursery), **counts)
     flags = {"include_topic_authorized_operations": True} if version >= 8 else {}
     named = m.MetadataRequest(topics=[Asked(name=name) for name in counts], **flags)
     everything = m.MetadataRequest(topics=None if version else [], **flags)
@@ -326,17 +326,17 @@ async def test_all_topics_are_reported_as_if_each_were_named(nursery, autojump_c
 
 
 async def test_all_topics_are_encoded_once_until_they_change(nursery, autojump_clock):
-    broker = told_of(await isolated(nursery), a=1, b=2)
+    broker = updated(await isolated(nursery), a=1, b=2)
     request = m.MetadataRequest(topics=None)
     first, again = [await metadata(broker, call_of(12), request) for _ in range(2)]
     assert again.pieces[1] is first.pieces[1]
-    told_of(broker, c=1)
+    updated(broker, c=1)
     response = await answer(broker, call_of(12), request)
     assert [topic.name for topic in response.topics] == ["a", "b", "c"]
 
 
 async def test_all_topics_of_a_large_cluster_are_reported_in_many_steps(nursery, autojump_clock):
-    broker = told_of(await isolated(nursery), **{f"t{number}": 3 for number in range(2000)}, large=3000)
+    broker = updated(await isolated(nursery), **{f"t{number}": 3 for number in range(2000)}, large=3000)
     with StepMeter() as meter:
         response = await answer(broker, call_of(12), m.MetadataRequest(topics=None))
     assert sum(len(topic.partitions) for topic in response.topics) == 9000

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, and what a client with the wrong epoch is told."""
+"""OffsetForLeaderEpoch: the end offset of an epoch, and the response to a client with a wrong epoch."""
 
 import pytest
 

@@ -299,7 +299,7 @@ async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
     (row,) = answer.responses[0].partition_responses
     assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (row.current_leader.leader_id, row.current_leader.leader_epoch) == (2, 1)  # before UpdateMetadata says so
-    assert list(answer.node_endpoints) == []  # and where broker 2 is, nobody has said yet
+    assert list(answer.node_endpoints) == []  # the broker does not have the address of broker 2 yet
     assert (await client.produce("t", b"v", version=9)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -537,7 +537,7 @@ async def test_a_retry_after_a_crash_is_still_a_duplicate(nursery, autojump_cloc
 
 
 async def test_a_retry_behind_more_than_five_newer_batches_is_a_duplicate(nursery, autojump_clock):
-    """So a client retries that sent new batches to a new leader while the old one still owed it an answer."""
+    """A client retries like this if it sent new batches to a new leader before the old leader had responded."""
     _, client = await with_topic(nursery)
     batches = [idempotent(number) for number in range(10)]
     for _ in range(2):

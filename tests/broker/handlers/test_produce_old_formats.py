@@ -77,12 +77,12 @@ async def test_each_partition_has_its_own_error(nursery, autojump_clock, version
     assert await client.read_values("t") == [b"v"]
 
 
-@pytest.mark.parametrize(("version", "is_told"), [(0, False), (1, False), (2, True)])
-async def test_the_time_of_the_append_is_reported_from_version_2_on(nursery, autojump_clock, version, is_told):
+@pytest.mark.parametrize(("version", "is_reported"), [(0, False), (1, False), (2, True)])
+async def test_the_time_of_the_append_is_reported_from_version_2_on(nursery, autojump_clock, version, is_reported):
     _, client = await with_topic(nursery, message_timestamp_type="LogAppendTime")
     row = await client.produce("t", message(), version=version)
     (record,) = (await stored(client))[1]
-    assert row.log_append_time_ms == (record.timestamp if is_told else -1)
+    assert row.log_append_time_ms == (record.timestamp if is_reported else -1)
     assert record.timestamp == pytest.approx(now_ms(), abs=100)
 
 

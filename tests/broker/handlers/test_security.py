@@ -68,9 +68,9 @@ async def test_no_one_logs_in_on_a_plaintext_listener(nursery, autojump_clock):
         shaken = await client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), version)
         assert (shaken.error_code, list(shaken.mechanisms)) == (ErrorCode.ILLEGAL_SASL_STATE, [])
     for version in range(3):
-        told = await client.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
-        assert told.error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert told.error_message == "SaslAuthenticate request received after successful authentication"
+        answer = await client.ask(m.SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message == "SaslAuthenticate request received after successful authentication"
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -82,8 +82,8 @@ async def test_tokens_need_someone_who_has_logged_in(nursery, autojump_clock, ve
     assert (created.issue_timestamp_ms, created.max_timestamp_ms, created.token_id) == (-1, -1, "")
     assert (await client.ask(m.DescribeDelegationTokenRequest(owners=None), version)).error_code == NOT_ALLOWED
     for request in (m.RenewDelegationTokenRequest(hmac=b"x"), m.ExpireDelegationTokenRequest(hmac=b"x")):
-        told = await client.ask(request, min(version, 2))
-        assert (told.error_code, told.expiry_timestamp_ms) == (NOT_ALLOWED, -1)
+        answer = await client.ask(request, min(version, 2))
+        assert (answer.error_code, answer.expiry_timestamp_ms) == (NOT_ALLOWED, -1)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ async def test_tokens_need_someone_who_has_logged_in(nursery, autojump_clock, ve
 async def test_a_token_for_another_user_names_that_user_as_owner(nursery, autojump_clock, kind, name, code, owner):
     client = await connected(nursery)
     asked = m.CreateDelegationTokenRequest(owner_principal_type=kind, owner_principal_name=name, max_lifetime_ms=-1)
-    told = await client.ask(asked)
-    assert (told.error_code, (told.principal_type, told.principal_name)) == (code, owner)
-    assert (told.token_requester_principal_type, told.token_requester_principal_name) == ("User", "ANONYMOUS")
+    answer = await client.ask(asked)
+    assert (answer.error_code, (answer.principal_type, answer.principal_name)) == (code, owner)
+    assert (answer.token_requester_principal_type, answer.token_requester_principal_name) == ("User", "ANONYMOUS")
 
 
 # -- SCRAM
@@ -157,8 +157,8 @@ async def test_credentials_survive_a_restart(nursery, autojump_clock):
 async def test_what_cannot_be_described_is_reported_user_by_user(nursery, autojump_clock):
     client = await connected(nursery)
     await alter(client, to_set("a"))
-    assert await described(client, "nobody", "a", "b", "b", "", "", "..") == {
-        "nobody": "Attempt to describe a user credential that does not exist: nobody",
+    assert await described(client, "unknown", "a", "b", "b", "", "", "..") == {
+        "unknown": "Attempt to describe a user credential that does not exist: unknown",
         "a": [(1, 4096)],
         "b": "Cannot describe SCRAM credentials for the same user twice in a single request: b",
         "": "Username must not be empty",
@@ -168,23 +168,23 @@ async def test_what_cannot_be_described_is_reported_user_by_user(nursery, autoju
 
 async def test_one_users_refusal_hinders_no_other(nursery, autojump_clock):
     client = await connected(nursery)
-    told = await alter(client, to_set("a", iterations=1), to_set("a", 2), to_set("b"), delete=[("c", 1)])
+    results = await alter(client, to_set("a", iterations=1), to_set("a", 2), to_set("b"), delete=[("c", 1)])
     missing = "Attempt to delete a user credential that does not exist"
-    assert told == {"a": (93, "Too few iterations"), "c": (91, missing), "b": (0, "")}
+    assert results == {"a": (93, "Too few iterations"), "c": (91, missing), "b": (0, "")}
     assert await described(client) == {"b": [(1, 4096)]}
 
 
 async def test_an_empty_password_hinders_all_who_are_left(nursery, autojump_clock):
     client = await connected(nursery)
-    told = await alter(client, to_set("a"), to_set("b", salted_password=b""), to_set("c", 9))
-    assert {user: code for user, (code, _) in told.items()} == {"a": -1, "b": -1, "c": 33}
+    results = await alter(client, to_set("a"), to_set("b", salted_password=b""), to_set("c", 9))
+    assert {user: code for user, (code, _) in results.items()} == {"a": -1, "b": -1, "c": 33}
     assert await described(client) == {}
 
 
 async def test_an_error_in_writing_one_user_is_no_error_of_those_written(nursery, autojump_clock):
     client = await connected(nursery)
-    told = await alter(client, to_set("a"), to_set(".."), to_set("b"))
-    assert {user: code for user, (code, _) in told.items()} == {"a": 0, "..": -1, "b": 0}
+    results = await alter(client, to_set("a"), to_set(".."), to_set("b"))
+    assert {user: code for user, (code, _) in results.items()} == {"a": 0, "..": -1, "b": 0}
     assert await described(client) == {"a": [(1, 4096)], "b": [(1, 4096)]}
 
 

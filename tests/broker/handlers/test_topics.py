@@ -55,9 +55,9 @@ async def test_the_answer_tells_the_configuration(nursery, autojump_clock):
     _, client = await connected(nursery)
     config = m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="1234")
     row = (await created(client, topic(configs=[config])))["t"]
-    told = {entry.name: (entry.value, entry.config_source) for entry in row.configs}
-    assert told["retention.ms"] == ("1234", 1)
-    assert told["segment.bytes"] == ("1073741824", 5)
+    configs = {entry.name: (entry.value, entry.config_source) for entry in row.configs}
+    assert configs["retention.ms"] == ("1234", 1)
+    assert configs["segment.bytes"] == ("1073741824", 5)
 
 
 async def test_a_topics_configuration_acts_and_outlives_a_restart(nursery, autojump_clock):

@@ -1,4 +1,4 @@
-"""Searches in logs: what keeps them out, and that they keep nobody waiting."""
+"""Searches in logs: which operations exclude them, and that they delay no other operation."""
 
 import threading
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Asking whoever is the controller, while it changes, is not there, or does not answer."""
+"""Requests to the controller while it changes, is missing, or does not respond."""
 
 from itertools import pairwise
 

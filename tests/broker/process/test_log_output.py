@@ -82,7 +82,7 @@ def test_a_closed_output_ends_the_writer_and_nothing_else():
     output = io.StringIO()
     handler = QueueingHandler(output)
     output.close()
-    handler.emit(record("nobody reads this"))
+    handler.emit(record("no process reads this"))
     handler._writer.join(10)
     assert not handler._writer.is_alive()
 

@@ -19,7 +19,7 @@ Row = m.AlterPartitionResponse.PartitionData
 
 
 class Controller:
-    """Answers as it is told to, and as the last answer says from then on; agrees if it is told nothing."""
+    """Gives the answers in their order and then repeats the last one; without answers it accepts every change."""
 
     def __init__(self, *answers) -> None:
         self.answers = list(answers)

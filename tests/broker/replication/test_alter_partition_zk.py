@@ -1,4 +1,4 @@
-"""A leader that writes its ISR itself, as before Kafka 2.7: under what condition, and what the controller is told."""
+"""A leader that writes its ISR itself, as before Kafka 2.7: the conditions, and the notification of the controller."""
 
 from types import SimpleNamespace
 

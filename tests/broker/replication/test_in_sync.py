@@ -46,7 +46,7 @@ def test_a_follower_that_has_what_is_committed_is_asked_for():
 
 
 def test_a_follower_must_come_into_the_leaders_own_epoch():
-    """The high watermark that a new leader knows may be behind the one that its predecessor had told consumers."""
+    """A new leader's high watermark may be behind the one that its predecessor has sent to consumers."""
     scene = Scene().lead(0, isr=(ME, THIRD))
     scene.append(5)
     scene.lead(1, isr=(ME, THIRD))

@@ -151,7 +151,7 @@ def advanced(current: int, share: int, followers: Iterable[Follower], awaited: I
     [
         ([], [], 10),  # a leader alone
         ([at(9, 2), at(7, 3)], [2, 3], 7),  # the slowest holds it
-        ([at(9, 2), at(0, 3)], [2], 9),  # unless nobody waits for it
+        ([at(9, 2), at(0, 3)], [2], 9),  # unless it is not awaited
         ([at(-1, 2)], [2], 3),  # one that has not fetched yet keeps it where it is
         ([at(15, 2)], [2], 10),  # what the leader may not acknowledge is not committed
     ],

@@ -146,7 +146,7 @@ def test_the_high_watermark_is_the_smallest_end_of_the_in_sync_replicas():
     scene = Scene().lead(isr=(ME, OTHER))
     scene.append(5)
     assert scene.partition.high_watermark == 0
-    scene.caught_up(THIRD, 5)  # in nobody's way, and of no help
+    scene.caught_up(THIRD, 5)  # not in sync: without influence
     assert scene.partition.high_watermark == 0
     scene.caught_up(OTHER, 3)
     assert scene.partition.high_watermark == 3
@@ -210,8 +210,8 @@ def test_a_followers_high_watermark_is_its_leaders_as_far_as_it_has_the_records(
     scene = Scene()
     scene.follow(0)
     append_as_follower(scene, 5)
-    for told, reached in ((3, 3), (9, 5)):
-        scene.partition.follow_to(told)
+    for of_leader, reached in ((3, 3), (9, 5)):
+        scene.partition.follow_to(of_leader)
         assert scene.partition.high_watermark == reached
 
 

@@ -225,7 +225,7 @@ async def test_before_2_7_a_leader_writes_the_isr_itself_and_notes_it(nursery, a
     leader = await leading(nursery, properties={"inter_broker_protocol_version": "2.7-IV1"})
     await leader.client.produce("t", b"v", acks=1)
     await trio.sleep(16)
-    assert (await leader.isr(), await leader.high_watermark()) == ([ME, OTHER], 1)  # nobody has said so yet
+    assert (await leader.isr(), await leader.high_watermark()) == ([ME, OTHER], 1)  # not noticed yet
     await trio.sleep(10)
     assert await leader.isr() == [ME]
     await leader.fetch(1)
@@ -365,7 +365,7 @@ async def following(nursery) -> Leader:
         (10, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, []),
         (11, 0, ErrorCode.NONE, [b"v"]),
         (12, 1, ErrorCode.NONE, []),
-        (12, 2, ErrorCode.NONE, []),  # it is there, and nobody knows whether it will stay
+        (12, 2, ErrorCode.NONE, []),  # above the high watermark: the record may still be truncated
         (12, 4, ErrorCode.OFFSET_OUT_OF_RANGE, []),
     ],
 )
@@ -399,7 +399,7 @@ async def racked(nursery, selector: str | None) -> Leader:
         (RACKS, "r2", 11, 1, OTHER),
         (RACKS, "r2", 10, 1, -1),  # an old consumer would not understand
         (RACKS, "r1", 11, 1, -1),  # the leader is in the rack
-        (RACKS, "r3", 11, 1, -1),  # nobody is
+        (RACKS, "r3", 11, 1, -1),  # no replica is in the rack
         (RACKS, "", 11, 1, -1),
         (None, "r2", 11, 1, -1),
         ("org.apache.kafka.common.replica.LeaderSelector", "r2", 11, 1, -1),

@@ -111,7 +111,7 @@ ELSEWHERE = {"leader": 2, "isr": [2], "replicas": [2]}
 FOLLOWING = {"leader": 2, "isr": [2], "replicas": [2, 1001]}
 
 # What a running Kafka 3.9.1 answered, one role after the other; version 4 has no topic ids.
-LEADER_TOLD = [
+ROLES_OF_A_LEADER = [
     (4, {}, 0),
     (4, {}, ErrorCode.STALE_CONTROLLER_EPOCH),
     (7, {}, 0),  # the same role, and for the first time an id
@@ -128,7 +128,7 @@ LEADER_TOLD = [
     (7, {"leader_epoch": 8, "topic_id": OTHER_ID}, ErrorCode.INCONSISTENT_TOPIC_ID),
     (7, {"leader_epoch": 8}, 0),
 ]
-FOLLOWER_TOLD = [
+ROLES_OF_A_FOLLOWER = [
     (7, FOLLOWING, 0),
     (4, FOLLOWING, 0),  # by a controller that has forgotten the id
     (7, {"topic_id": bytes(16), **FOLLOWING}, 0),
@@ -137,14 +137,16 @@ FOLLOWER_TOLD = [
 ]
 
 
-@pytest.mark.parametrize("told", [LEADER_TOLD, FOLLOWER_TOLD, [(7, ELSEWHERE, 3)]], ids=["leader", "follower", "none"])
-async def test_topic_ids_are_compared_before_epochs_and_epochs_before_replicas(nursery, autojump_clock, told):
+@pytest.mark.parametrize(
+    "sent", [ROLES_OF_A_LEADER, ROLES_OF_A_FOLLOWER, [(7, ELSEWHERE, 3)]], ids=["leader", "follower", "none"]
+)
+async def test_topic_ids_are_compared_before_epochs_and_epochs_before_replicas(nursery, autojump_clock, sent):
     client = await (machine := await Machine(nursery).start()).connect()
     answers = [
         codes_of(await client.ask(roles(machine, "t", [0], version=version, **role), version))
-        for version, role, _ in told
+        for version, role, _ in sent
     ]
-    assert answers == [[code] for _, _, code in told]
+    assert answers == [[code] for _, _, code in sent]
 
 
 async def test_logs_are_made_and_deleted_several_at_a_time(nursery, autojump_clock):
@@ -360,7 +362,7 @@ async def test_requests_of_the_controller_take_turns(nursery, autojump_clock):
 
 async def test_roles_that_come_when_the_session_is_over_were_meant_for_a_life_that_is(nursery, autojump_clock):
     machine, client, _ = await with_topic(nursery)
-    machine.broker.store.renew = trio.sleep_forever  # nobody answers who could begin another session
+    machine.broker.store.renew = trio.sleep_forever  # the store does not respond, so no new session begins
     await machine.broker.store.expire()
     asked = roles(machine, "unheard-of", [0], controller_epoch=await machine.controller_epoch())
     assert codes_of(await client.ask(asked)) == [ErrorCode.STALE_BROKER_EPOCH]

@@ -134,7 +134,7 @@ async def test_a_follower_writes_its_high_watermark_down_and_starts_from_it(nurs
 
 
 async def a_divergent_tail(nursery, **properties):
-    """Broker 1 was the leader and holds records that nobody else has; it is down, and 2 has led on."""
+    """Broker 1 was the leader and has records that no other replica has; it is down, and 2 is the leader."""
     group, topic = await started(nursery, b"a", replicas=[1, 2], **properties)
     await group.crash(2)
     await topic.produce(b"lost", b"lost as well")

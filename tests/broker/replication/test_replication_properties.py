@@ -1,6 +1,6 @@
-"""The properties of a follower act: seen by a leader that only writes down what it is asked, and answers as it is told.
+"""A follower's properties have their effect, as seen by a leader that records requests and sends prepared responses.
 
-The leader is the test: it listens where broker 2 is said to be.
+The test is the leader: it listens at the address of broker 2.
 """
 
 import struct

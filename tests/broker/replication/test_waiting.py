@@ -1,4 +1,4 @@
-"""A waiter is woken once for many changes, and hears of changes that came while nobody waited."""
+"""A waiter is woken once for many changes, also for changes that came before it waited."""
 
 import trio
 

@@ -211,7 +211,7 @@ async def broker_with_quotas(nursery):
         ([("user", EXACT, "alice"), ("client-id", DEFAULT, None)], False, {OTHERS_OF_ALICE}),
         ([("user", ANY, None), ("client-id", ANY, None)], True, {APP_OF_ALICE, OTHERS_OF_ALICE}),
         ([("ip", ANY, None)], False, {HOME}),
-        ([("user", EXACT, "nobody")], False, set()),
+        ([("user", EXACT, "unknown")], False, set()),
     ],
 )
 async def test_a_filter_finds_what_it_asks_for(nursery, autojump_clock, components, strict, found):

@@ -82,9 +82,9 @@ def test_an_alteration_keeps_what_it_does_not_name():
 
 
 def test_a_credential_that_is_not_there_cannot_be_deleted():
-    deletions = asked(("a", 1), ("b", 1), ("b", 2), ("nobody", 1))
+    deletions = asked(("a", 1), ("b", 1), ("b", 2), ("unknown", 1))
     configs = {"a": {"SCRAM-SHA-256": "x"}, "b": {"SCRAM-SHA-256": "x"}}
-    assert deletions.missing(configs) == ["b", "nobody"]
+    assert deletions.missing(configs) == ["b", "unknown"]
 
 
 def test_an_empty_password_is_no_key():

@@ -22,7 +22,7 @@ SMALL_MEMORY = {"socket_request_max_bytes": "100000", "queued_max_request_bytes"
 
 
 def metadata_frame(correlation_id: int, version: int = 1, rest: bytes = b"") -> bytes:
-    """Metadata of no topic, and what somebody adds to it."""
+    """A Metadata request without topics, followed by `rest`."""
     return struct.pack(">hhih", 3, version, correlation_id, -1) + struct.pack(">i", 0) + rest
 
 
@@ -334,7 +334,7 @@ async def test_each_half_sent_frame_delays_another_client_by_a_second_at_most(nu
     began = trio.current_time()
     assert (await (await machine.connect()).produce("t", bytes(80_000))).error_code == 0
     assert trio.current_time() - began <= len(crowd) * TOKEN_SECONDS + 1
-    assert await crowd[0].is_quiet(0.1), "nobody had to be closed for it"
+    assert await crowd[0].is_quiet(0.1), "no connection had to be closed for it"
 
 
 async def test_a_byte_now_and_then_does_not_keep_the_place_above_the_limit(nursery, autojump_clock):

@@ -7,21 +7,16 @@ from barnabas.broker.server import dispatch
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_class, response_class
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
-from tests.broker.harness import (
-    Machine,
-    deletion_request,
-    epoch_request,
-    fetch_request,
-    fetched,
-    list_offsets_request,
-    new_topics,
-    placement_request,
-    produce_request,
-    producers_request,
-)
+from barnabas.wire.schema import Field
+from tests.broker.harness import Machine, fetch_request, fetched, produce_request
 
 SERVED = [api for api in APIS.values() if api.served]
 CANNOT_REFUSE = {(35, 0), (35, 1), (35, 2)}  # versions without an error for the whole, and nothing asked has its own
+
+HOW_TO_REFUSE = (
+    "refuse_<handler> in broker/handlers/ puts the error into each row of the response, "
+    "and is the second part of the Route in HANDLERS of broker/server/dispatch.py"
+)
 
 
 class Planted(Exception):
@@ -57,57 +52,37 @@ def codes_in(value) -> list[int]:
 
 
 def asking(key: int, version: int) -> m.Message:
-    """A request that names something, where there is something to name."""
-    committed = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0)
-    deleted = {"topics": [m.DeleteTopicsRequest.DeleteTopicState(name="t")]} if version > 5 else {"topic_names": ["t"]}
-    offsets = m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
-    of_group = {"groups": [m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g")]}
-    elected = m.ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])
-    requests = {
-        0: lambda: produce_request("t", b"x"),
-        1: lambda: fetch_request([("t" if version < 13 else bytes(16), 0, 0)]),
-        2: lambda: list_offsets_request([("t", 0, 0)]),
-        3: lambda: m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")]),
-        8: lambda: m.OffsetCommitRequest(
-            topics=[m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[committed])]
-        ),
-        9: lambda: m.OffsetFetchRequest(**(of_group if version > 7 else {"topics": [offsets]})),
-        10: lambda: m.FindCoordinatorRequest(**({"coordinator_keys": ["g"]} if version > 3 else {"key": "g"})),
-        15: lambda: m.DescribeGroupsRequest(groups=["g"]),
-        19: lambda: new_topics("t"),
-        20: lambda: m.DeleteTopicsRequest(**deleted),
-        21: lambda: deletion_request(("t", 0, 0)),
-        23: lambda: epoch_request(("t", 0, 0)),
-        34: lambda: placement_request("/data", ("t", 0)),
-        37: lambda: m.CreatePartitionsRequest(topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name="t")]),
-        43: lambda: m.ElectLeadersRequest(topic_partitions=[elected]),
-        61: lambda: producers_request(("t", 0)),
-        30: lambda: m.CreateAclsRequest(creations=[m.CreateAclsRequest.AclCreation()]),
-        31: lambda: m.DeleteAclsRequest(filters=[m.DeleteAclsRequest.DeleteAclsFilter()]),
-        42: lambda: m.DeleteGroupsRequest(groups_names=["g"]),
-        51: lambda: m.AlterUserScramCredentialsRequest(
-            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="u")]
-        ),
-        65: lambda: m.DescribeTransactionsRequest(transactional_ids=["t"]),
-        32: lambda: m.DescribeConfigsRequest(resources=[m.DescribeConfigsRequest.DescribeConfigsResource()]),
-        33: lambda: m.AlterConfigsRequest(resources=[m.AlterConfigsRequest.AlterConfigsResource()]),
-        44: lambda: m.IncrementalAlterConfigsRequest(
-            resources=[m.IncrementalAlterConfigsRequest.AlterConfigsResource()]
-        ),
-        49: lambda: m.AlterClientQuotasRequest(entries=[m.AlterClientQuotasRequest.EntryData()]),
-    }
-    return requests.get(key, request_class(APIS[key]))()
+    """A request with one element in every list."""
+    message = request_class(APIS[key])
+    schema = m.schemas()[message.__name__]
+
+    def filled(cls: type, fields: tuple[Field, ...]):
+        return cls(**{field.name: value_of(field) for field in fields if field.exists_in(version)})
+
+    def value_of(field: Field):
+        if field.name == "acks":
+            return -1  # with 0 there is no response
+        one = filled(getattr(message, field.element), schema.fields_of(field)) if field.is_struct else None
+        if field.is_array:
+            return [one or {"string": "t", "bytes": b"", "uuid": bytes(16)}.get(field.element, 0)]
+        return one or ("t" if field.type == "string" else field.default_value())
+
+    return filled(message, schema.fields)
 
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
 async def test_every_api_can_refuse_a_whole_request_in_every_version(api):
+    assert dispatch.HANDLERS[api.key].refuse is not None or hasattr(response_class(api), "error_code"), (
+        f"{api.name}Response has no error_code for the whole request: {HOW_TO_REFUSE}"
+    )
     for version in range(api.min_version, api.max_version + 1):
         asked = m.encode(asking(api.key, version), version)
         request = m.decode(request_class(api), version, asked)
         refused = dispatch.refused(api.key, request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
         again = m.decode(response_class(api), version, m.encode(refused, version))
         expected = set() if (api.key, version) in CANNOT_REFUSE else {ErrorCode.UNKNOWN_SERVER_ERROR}
-        assert set(codes_in(again)) - {ErrorCode.NONE} == expected, (version, again)
+        refusal = f"{api.name} v{version} is refused with {again}: {HOW_TO_REFUSE}"
+        assert set(codes_in(again)) - {ErrorCode.NONE} == expected, refusal
 
 
 @pytest.mark.parametrize("key", [0, 1, 2, 3, 18, 19, 20, 22])
@@ -160,9 +135,9 @@ async def test_api_versions_tells_exactly_what_is_served(nursery, autojump_clock
     client = await (await Machine(nursery).start()).connect()
     request = m.ApiVersionsRequest(client_software_name="a", client_software_version="1") if version > 2 else None
     answer = await client.ask(request or m.ApiVersionsRequest(), version)
-    told = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-    assert told == {key: (api.min_version, api.max_version) for key, api in APIS.items() if api.served}
-    assert told.keys() <= dispatch.HANDLERS.keys()
+    listed = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert listed == {key: (api.min_version, api.max_version) for key, api in APIS.items() if api.served}
+    assert listed.keys() <= dispatch.HANDLERS.keys()
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a b", "ä"])

@@ -147,7 +147,7 @@ async def test_half_a_request_behind_those_that_wait_is_kept(nursery, autojump_c
     assert await scene.answers(1) == [(0, 0)]
 
 
-async def test_a_broker_that_stops_answers_what_it_owes(nursery, autojump_clock):
+async def test_a_broker_that_stops_answers_pending_requests(nursery, autojump_clock):
     scene = await Scene.open(nursery)
     await scene.send(b"a", b"b", timeout_ms=2000)
     scene.machine.ask_to_stop()

@@ -71,7 +71,7 @@ async def test_the_next_block_is_asked_for_at_nine_tenths(controller, producer_i
     assert len(controller.asked_at) == 2
     began = trio.current_time()
     assert [await producer_ids.next_id() for _ in range(200)][-1] == 1099
-    assert (trio.current_time(), len(controller.asked_at)) == (began, 2)  # nobody waited
+    assert (trio.current_time(), len(controller.asked_at)) == (began, 2)  # no caller waited
 
 
 async def test_concurrent_callers_share_one_request(controller, producer_ids, autojump_clock):
