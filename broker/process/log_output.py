@@ -1,11 +1,10 @@
-"""Log lines to standard error, without ever waiting for it (edge).
+"""Writes log lines to standard error without blocking (edge).
 
-A terminal that was stopped, or a pipe whose reader hangs, must not stop the broker. So a record is formatted where it
-is logged and put into a bounded queue; one thread writes. When the queue is full, lines are dropped and counted, and
-the count is written as soon as the writer moves again. At the end the writer gets a moment to finish, no more.
+A stopped terminal, or a pipe whose reader hangs, must not stop the broker. So a record is formatted where it is logged
+and put into a bounded queue, and one thread writes. When the queue is full, lines are dropped and counted.
 
-A peer that fails over and over says the same line over and over. A record logged with `extra={"peer": name}` appears
-at most once in `REPEAT_INTERVAL_SECONDS` for each peer and message; the next one tells how many were held back.
+A peer that keeps failing repeats the same log line. A record logged with `extra={"peer": name}` appears at most once in
+`REPEAT_INTERVAL_SECONDS` for each peer and message; the next one has the number of suppressed ones.
 """
 
 import logging
@@ -17,17 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-QUEUE_LINES_MAX = 10_000  # a burst of a few seconds; with the next limit, some tens of MiB at the very worst
-LINE_CHARACTERS_MAX = 8_192  # a traceback fits; a dump of a request does not
+QUEUE_LINES_MAX = 10_000  # a burst of a few seconds; with the next limit, some tens of MiB at most
+LINE_CHARACTERS_MAX = 8_192  # enough for a traceback, not for the dump of a request
 CLOSE_SECONDS_MAX = 1.0  # how long the end of the process waits for a slow reader
 REPEAT_INTERVAL_SECONDS = 10.0
-REPEATS_KEPT_MAX = 1_000  # peers and messages remembered; beyond it all are forgotten, at the price of some more lines
+# Remembered pairs of peer and message; above the limit the table is cleared, which lets a few lines repeat.
+REPEATS_KEPT_MAX = 1_000
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Output(Protocol):
-    """Where lines go: standard error."""
+    """The target of the lines: standard error."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -42,32 +42,35 @@ class QueueingHandler(logging.Handler):
         self.dropped = 0  # lines lost so far
         self._output = output
         self._lines: queue.Queue[str | None] = queue.Queue(lines_max)
+        # A daemon, so that a reader that hangs does not keep the process from ending.
         self._writer = threading.Thread(target=self._write_lines, name="log writer", daemon=True)
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        # Formatted here, not in the writer: an argument of the record may change after this call.
         try:
             self._lines.put_nowait(self.format(record)[:LINE_CHARACTERS_MAX])
         except queue.Full:
             self.dropped += 1
 
     def close(self) -> None:
-        """Let the writer finish, for a moment."""
+        """Wait until the writer has written all lines, at most CLOSE_SECONDS_MAX."""
         super().close()
         try:
             self._lines.put_nowait(None)
         except queue.Full:
-            return  # the reader hangs: the rest would not be seen
+            return  # the reader hangs, so the writer would not finish in time
         self._writer.join(CLOSE_SECONDS_MAX)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether, after `close`, the writer still waits for a reader that does not read."""
+        """Whether, after `close`, the writer still waits for its reader."""
         return self._writer.is_alive()
 
     def _write_lines(self) -> None:
         reported = 0
         while (line := self._lines.get()) is not None:
+            # Read once: the event loop may drop more meanwhile, and each lost line must be counted in one report.
             dropped = self.dropped
             lost, reported = dropped - reported, dropped
             try:
@@ -75,22 +78,23 @@ class QueueingHandler(logging.Handler):
                 if lost:
                     self._output.write(f"{lost} log lines were dropped: standard error was not read in time\n")
                 self._output.flush()
-            except (OSError, ValueError):  # closed: there is nowhere left to say so
+            except (OSError, ValueError):  # the output is closed, so the error cannot be logged
                 return
 
 
 class RepeatFilter(logging.Filter):
-    """Holds back what was said about the same peer a moment ago, and counts it."""
+    """Suppresses and counts repeated lines about the same peer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said: dict[tuple[str, str, object], tuple[float, int]] = {}  # -> when it was last let through, held back
+        self._said: dict[tuple[str, str, object], tuple[float, int]] = {}  # -> time of the last line, suppressed since
 
     def filter(self, record: logging.LogRecord) -> bool:
         peer: object = getattr(record, "peer", None)
         if peer is None:
             return True
+        # By the message before its arguments: an errno or a port in it does not make it another line.
         key, now = (record.name, str(record.msg), peer), self._clock()
         said_at, held_back = self._said.get(key, (float("-inf"), 0))
         if now - said_at < REPEAT_INTERVAL_SECONDS:
@@ -99,6 +103,7 @@ class RepeatFilter(logging.Filter):
         if len(self._said) >= REPEATS_KEPT_MAX:
             self._said.clear()
         self._said[key] = now, 0
+        # Formatted here, so that the count can be appended; `args` must be empty then, or it would be formatted again.
         if held_back:
             record.msg, record.args = f"{record.getMessage()} (and {held_back} times more)", ()
         return True
@@ -106,7 +111,7 @@ class RepeatFilter(logging.Filter):
 
 @contextmanager
 def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]:
-    """Send what the program logs to `output` while inside, and Python's warnings: they must not wait either."""
+    """Within the block, write all log records to `output`, and Python's warnings, which must not block either."""
     handler = QueueingHandler(output)
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(RepeatFilter())
@@ -125,5 +130,5 @@ def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]
 
 
 def standard_error() -> Output:
-    """The process's own."""
+    """The standard error of this process."""
     return sys.stderr

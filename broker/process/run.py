@@ -1,7 +1,7 @@
 """One broker as a process (edge): signals, descriptors, and the ready line.
 
-`serve()` knows none of this, so that tests and simulated clusters can run several brokers in one process. The first
-SIGTERM or SIGINT asks for a clean stop; a second one, or one that comes before the broker is ready, stops at once.
+`serve()` has none of this, so that tests and simulated clusters can run several brokers in one process. The first
+SIGTERM or SIGINT requests a clean stop; a second one, or one that comes before the broker is ready, stops at once.
 """
 
 import logging
@@ -22,19 +22,21 @@ from barnabas.broker.world import real_world
 logger = logging.getLogger(__name__)
 
 STATUS_STOPPED_AT_ONCE = 1
-THREAD_SWITCH_SECONDS = 0.0005  # how long a thread that checks a large batch may keep the loop from running
+# How long a thread, which checks a large batch for example, may hold the GIL while the event loop waits for it.
+# Python's default is ten times as long.
+THREAD_SWITCH_SECONDS = 0.0005
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Failure(NamedTuple):
-    """Why the broker ended, when it did not end because it was asked to."""
+    """The error that ended the broker; None after a requested stop."""
 
     message: str
     misconfigured: bool
 
 
 class ReadyReport:
-    """trio's task status: called once, when the broker serves."""
+    """Trio's task status: `started` is called once, when the broker serves."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self.is_ready = False
@@ -43,12 +45,15 @@ class ReadyReport:
     def started(self, value: Serving) -> None:
         self.is_ready = True
         self._print_line(value.ready_line)
+        # Now the modules are imported and the logs loaded: what exists lives as long as the broker.
         freeze_heap()
+        # A system task, because it belongs to the process: it ends with Trio, not with the broker's nurseries.
         trio.lowlevel.spawn_system_task(keep_small, value.load)
 
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
-    """Serve until a signal asks to stop; the failure that ended it otherwise."""
+    """Serve until a signal requests a stop. Returns the failure that ended the broker; None after a requested stop."""
+    # Before Trio starts its threads: `share_one_heap` must be early.
     raise_descriptor_limit()
     share_one_heap()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
@@ -56,6 +61,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         logger.warning("%s", warning)
     try:
         trio.run(_serve_until_signal, config, print_line)
+    # Expected failures become one message. Anything else is a bug, and its traceback is shown.
     except MISCONFIGURED as error:
         return Failure(str(error), misconfigured=True)
     except UNFIT_ENVIRONMENT as error:
@@ -76,21 +82,25 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
                 logger.warning("stopping at once; the next start checks the logs")
                 logging.shutdown()
                 os._exit(STATUS_STOPPED_AT_ONCE)  # a thread that waits for a disk could not be ended otherwise
+            # The start does not look at `stop`. It may wait for long, for the store or for the check of the logs.
             if not ready.is_ready:
                 scope.cancel()
             stop.set()
 
+        # Python runs the handler between any two instructions of the main thread. `run_sync_soon` moves the work to a
+        # step of the event loop.
         previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
         try:
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
             await serve(config, world=real_world(OsNet(buffers)), stop=stop, task_status=ready)
+        # Restored, because the token is invalid after Trio has ended.
         finally:
             for number, handler in zip(STOP_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)
 
 
 def raise_descriptor_limit() -> None:
-    """As many descriptors as the system lets this process have, as the JVM does: each connection and segment is one."""
+    """Raise the limit of open files to the hard limit, as the JVM does: each connection and each segment needs one."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,5 +108,5 @@ def raise_descriptor_limit() -> None:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError) as error:  # macOS: the hard limit may say "infinity" while the kernel has another
+    except (ValueError, OSError) as error:  # macOS: the kernel's own limit may be below the hard limit
         logger.info("the limit of open files stays %d: %s", soft, error)

@@ -1,7 +1,7 @@
-"""What `barnabas store export | import` do: open the named store, carry its nodes (controller/store/transfer.py).
+"""`barnabas store export | import`: opens a metadata store and transfers its nodes (controller/store/transfer.py).
 
-A store is named by a data directory, whose embedded store it is, or by ZooKeeper's address. The embedded one belongs to
-one process: its broker must be stopped.
+A data directory names the embedded store in it; an address names ZooKeeper. Only one process can open an embedded
+store, so its broker must be stopped.
 """
 
 from collections.abc import AsyncIterator
@@ -18,18 +18,19 @@ from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_st
 from barnabas.storage.disk import Disk, join, make_durable_directory
 from barnabas.wire.errors import InvariantBroken
 
-CONNECTION_TIMEOUT_MS = 10_000  # a person waits for it
+CONNECTION_TIMEOUT_MS = 10_000  # interactive command: fail soon
 ANSWER_SECONDS = 30.0
 
 
 async def export_store(disk: Disk, data_dir: str | None, zookeeper: str | None) -> str:
-    """The text of an export. StoreError."""
+    """The text of an export. Raises StoreError."""
     async with _opened(disk, data_dir, zookeeper, to_fill=False) as store:
         return format_nodes(await read_nodes(store))
 
 
 async def import_store(disk: Disk, data_dir: str | None, zookeeper: str | None, text: str) -> int:
-    """Fill an empty store; the number of nodes. ExportMalformed, before anything is written; StoreError."""
+    """Fill an empty store, and return the number of nodes. Raises ExportMalformed and StoreError."""
+    # The whole text is checked before the store is opened: a malformed export must not leave half a store.
     nodes = parse_nodes(text)
     async with _opened(disk, data_dir, zookeeper, to_fill=True) as store:
         await write_nodes(store, nodes)
@@ -50,11 +51,13 @@ async def _opened(
         path = join(data_dir, EMBEDDED_STORE_FILE)
         if to_fill:
             await in_worker_thread(make_durable_directory, disk, data_dir)
+        # SQLite would create the file, and a mistyped directory would give an empty export.
         elif not disk.exists(path):
             raise StoreUnavailable(path, "there is no such file")
         store = await open_sqlite_store(path, in_worker_thread, wall_clock_ms)
     try:
         yield store
+    # Shielded: an interrupted command must still end its ZooKeeper session, and release the lock of the embedded store.
     finally:
         with trio.CancelScope(shield=True):
             await store.close()

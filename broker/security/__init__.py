@@ -1,1 +1,1 @@
-"""Who may speak: credentials. Nothing is asked for them yet; they are kept for the listeners that will."""
+"""Authentication and quotas: SCRAM credentials and client quotas are stored; no listener enforces them yet."""

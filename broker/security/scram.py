@@ -4,11 +4,11 @@ A credential is one property of its user's configuration: the mechanism's name, 
 
     salt=<base64>,stored_key=<base64>,server_key=<base64>,iterations=<number>
 
-The client salts the password itself, so the broker gets neither the password nor anything from which it follows
-without trying. What is stored proves a client (stored_key is a hash of what the client shows) and the broker
-(server_key).
+The client salts the password itself, so the broker never gets the password, nor anything from which it can be derived
+except by guessing. With stored_key the broker verifies a client's proof; with server_key it proves its own identity to
+the client.
 
-Checks, their order and their words are those of Apache Kafka 3.9.1 in ZooKeeper mode, as asked of a running one.
+The checks, their order and their messages were measured on a running Apache Kafka 3.9.1 in ZooKeeper mode.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from barnabas.wire.errors import ErrorCode
 
+# The minimum is RFC 5802's, the maximum Kafka's.
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 NAME_EMPTY = "Username must not be empty"
 UNKNOWN_MECHANISM = "Unknown SCRAM mechanism"
@@ -27,24 +28,25 @@ NOTHING_TO_DELETE = "Attempt to delete a user credential that does not exist"
 
 
 class Mechanism(NamedTuple):
-    """A SCRAM mechanism: its property, and its hash function."""
+    """A SCRAM mechanism: its property and its hash function."""
 
     name: str
     hash: str
 
 
+# The keys are the numbers of KIP-554's requests.
 MECHANISMS = {1: Mechanism("SCRAM-SHA-256", "sha256"), 2: Mechanism("SCRAM-SHA-512", "sha512")}
 
 
 class Deletion(NamedTuple):
-    """A user's credential is to go."""
+    """Delete a user's credential."""
 
     user: str
     mechanism: int
 
 
 class Upsertion(NamedTuple):
-    """A user's credential is to be this, whether or not there is one."""
+    """Create or replace a user's credential."""
 
     user: str
     mechanism: int
@@ -54,20 +56,20 @@ class Upsertion(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why nothing of what was asked about a user is done."""
+    """The error of all alterations of one user."""
 
     code: ErrorCode
     message: str
 
 
 class Alterations(NamedTuple):
-    """What one request asks for."""
+    """The alterations of one request."""
 
     deletions: tuple[Deletion, ...]
     upsertions: tuple[Upsertion, ...]
 
     def by_user(self) -> "dict[str, Alterations]":
-        """What is asked about each user."""
+        """The alterations of each user."""
         deletions: dict[str, list[Deletion]] = {}
         upsertions: dict[str, list[Upsertion]] = {}
         for deletion in self.deletions:
@@ -81,11 +83,12 @@ class Alterations(NamedTuple):
 
     @property
     def can_be_prepared(self) -> bool:
-        """Whether all credentials can be computed: an empty password is no key for a hash."""
+        """Whether all credentials can be computed."""
+        # Java's Mac accepts no empty key. Python's does, so it has to be checked.
         return all(upsertion.salted_password for upsertion in self.upsertions)
 
     def without(self, users: Iterable[str]) -> "Alterations":
-        """What is left when nothing is done for these users."""
+        """The alterations without those of these users."""
         left_out = set(users)
         return Alterations(
             tuple(deletion for deletion in self.deletions if deletion.user not in left_out),
@@ -93,11 +96,12 @@ class Alterations(NamedTuple):
         )
 
     def missing(self, configs: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """The users of whom a credential is to be deleted that they do not have."""
+        """The users with a deletion of a credential that does not exist."""
         return [user for user, mechanism in self.deletions if MECHANISMS[mechanism].name not in configs.get(user, {})]
 
     def applied_to(self, config: Mapping[str, str]) -> dict[str, str]:
-        """A user's configuration as it will be, if all of this is about that user."""
+        """The user's configuration after these alterations, which must all be of this user."""
+        # The node also has the user's quotas and the other mechanism's credential, which stay.
         deleted = {MECHANISMS[deletion.mechanism].name for deletion in self.deletions}
         changed = {name: text for name, text in config.items() if name not in deleted}
         for upsertion in self.upsertions:
@@ -106,13 +110,16 @@ class Alterations(NamedTuple):
 
 
 def refuse_alterations(asked: Alterations) -> dict[str, Refusal]:
-    """Users whose alterations contradict the rules or each other; of several objections to one, the last counts."""
+    """Users whose alterations are invalid or contradict each other, each with its last error."""
+    # In Kafka's order: deletions, upsertions, duplicates. A later error replaces an earlier one of the same user.
     refused: dict[str, Refusal] = {}
     for deletion in asked.deletions:
         _note(refused, deletion.user, _objection(deletion.user, deletion.mechanism))
     for upsertion in asked.upsertions:
         objection = _objection(upsertion.user, upsertion.mechanism) or _objection_to_iterations(upsertion.iterations)
         _note(refused, upsertion.user, objection)
+    # A deletion and an upsertion of the same credential contradict each other, too: the request has no order. Only here
+    # the first error stays, because Kafka looks for duplicates among the users without an error.
     deleted, upserted = (Counter((row.user, row.mechanism) for row in rows) for rows in asked)
     for (user, _), times in (deleted + upserted).items():
         if times > 1:
@@ -142,11 +149,14 @@ def _objection_to_iterations(iterations: int) -> Refusal | None:
 
 
 def encode_credential(upsertion: Upsertion) -> str:
-    """What is stored of a salted password."""
+    """The stored form of a credential, from its salted password."""
+    # Imported here: few brokers ever get a credential, and start-up must be fast.
     import base64
     import hashlib
     import hmac
 
+    # The hash of the client key is stored, not the key: who reads the store cannot log in with it. The two literals are
+    # RFC 5802's.
     algorithm = MECHANISMS[upsertion.mechanism].hash
     client_key = hmac.digest(upsertion.salted_password, b"Client Key", algorithm)
     parts = {
@@ -159,7 +169,8 @@ def encode_credential(upsertion: Upsertion) -> str:
 
 
 def credential_iterations(text: str) -> int:
-    """How often the password of a stored credential was hashed; ValueError when it is not a credential."""
+    """The number of iterations of a stored credential; ValueError when it is not a credential."""
+    # At the first "=" only: base64 ends in "=" as well.
     parts = dict(part.split("=", 1) for part in text.split(","))
     if parts.keys() != {"salt", "stored_key", "server_key", "iterations"}:
         raise ValueError(f"{sorted(parts)} are not the parts of a SCRAM credential")

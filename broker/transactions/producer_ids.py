@@ -1,12 +1,11 @@
-"""Ids for idempotent producers, handed out from blocks that the controller gives (reference E.5).
+"""Ids for idempotent producers, from blocks that the controller allocates (reference E.5).
 
-No id is ever handed out twice in a cluster: the controller moves /latest_producer_id_block on before it answers with a
-block of (usually 1000) ids, and a broker forgets the rest of its block when it stops. The next block is asked for when
-nine tenths of this one are used, so that a producer rarely waits; the first one when the first producer comes.
+No id is ever given out twice in a cluster: the controller writes /latest_producer_id_block before it answers with a
+block (usually 1000 ids), and a broker that stops never reuses the rest of its block. The first block is requested with
+the first producer, each further one when nine tenths of the current block are used, so a producer rarely waits.
 
-Only `run` asks, one request at a time, for all who wait: a caller that is cancelled takes no other
-else's block away. A caller that finds no id left waits for the attempt that is under way, or for the next; when that
-fails, or takes too long, it gets COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
+A caller that finds no id waits for the attempt that is running, or for the next one. If that fails or takes too long,
+the client gets COORDINATOR_LOAD_IN_PROGRESS, which clients retry.
 """
 
 import logging
@@ -20,8 +19,8 @@ from barnabas.wire.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 PREFETCH_TENTHS = 9
-RETRY_BACKOFF_MS = 50  # Kafka's; between two attempts, when one failed
-WAIT_MS_MAX = 1_000  # shorter than any client's request timeout: an answer to retry on is better than none
+RETRY_BACKOFF_MS = 50  # after a failed attempt; Kafka's value
+WAIT_MS_MAX = 1_000  # shorter than any client's request timeout, so that the client gets an error that it retries
 
 Block = tuple[int, int]  # first id and count
 Allocate = Callable[[], Awaitable[Block | ErrorCode]]
@@ -29,7 +28,7 @@ Allocate = Callable[[], Awaitable[Block | ErrorCode]]
 
 @dataclass(eq=False, slots=True)
 class _Attempt:
-    """One request for a block, and those who wait for its end."""
+    """One request for a block; callers wait for `ended`."""
 
     ended: trio.Event = field(default_factory=trio.Event)
     failed: bool = False
@@ -40,6 +39,7 @@ class ProducerIds:
 
     def __init__(self, allocate: Allocate) -> None:
         self._allocate = allocate
+        # An empty block, already behind its prefetch mark: the first `_take` requests the first block.
         self._next_id = 0
         self._end = 0  # of the block in use, exclusive
         self._prefetch_from = 0
@@ -48,11 +48,15 @@ class ProducerIds:
         self._wanted = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Fetch blocks when they are wanted, until cancelled. While this does not run, no caller gets an id."""
+        """Fetch blocks when they are wanted, until cancelled. While this does not run, no caller gets a new block."""
         task_status.started()
         while True:
             await self._wanted.wait()
+            # Only here, one request at a time, for all waiting callers: a caller that is cancelled must not take along
+            # a block that others wait for.
             block = await self._allocate()
+            # Replaced before `ended` is set: a caller that finds this block used up as well waits for the next attempt.
+            # `_wanted`, too: demands that came during the request are met by it.
             attempt, self._attempt, self._wanted = self._attempt, _Attempt(), trio.Event()
             attempt.failed = not self._accept(block)
             attempt.ended.set()
@@ -63,6 +67,7 @@ class ProducerIds:
         """An id that no producer has; None while the controller allocates no block of ids."""
         with trio.move_on_after(WAIT_MS_MAX / 1000):
             while True:
+                # Again after each attempt: other callers may have used up the new block.
                 producer_id = self._take()
                 if producer_id is not None:
                     return producer_id
@@ -73,6 +78,7 @@ class ProducerIds:
         return None
 
     def _take(self) -> int | None:
+        # Synchronous: no other caller can take the same id.
         if self._next_id == self._end and self._next_block is not None:
             self._begin(self._next_block)
         producer_id = self._next_id if self._next_id < self._end else None
@@ -88,14 +94,16 @@ class ProducerIds:
         self._prefetch_from = first + count * PREFETCH_TENTHS // 10
 
     def _accept(self, block: Block | ErrorCode) -> bool:
-        """Keep a block for when the one in use is empty; False when there is none to keep."""
+        """Store the next block. False if the controller gave none, or an unusable one."""
         if isinstance(block, ErrorCode):
             logger.info("no block of producer ids: the controller answered %s", block.name)
             return False
+        # The blocks of one store only go up. With an id that another producer has, the batches of one of the two would
+        # be dropped as duplicates.
         first, count = block
-        if count <= 0 or first < self._end:  # blocks of one store only go up
+        if count <= 0 or first < self._end:
             logger.error(
-                "the controller gave %d producer ids from %d, where some beyond %d were due: a block that is not used",
+                "the controller gave %d producer ids from %d: expected ids from %d on; the block is ignored",
                 count,
                 first,
                 self._end,
