@@ -35,22 +35,22 @@ BROKER_PAGE = Page(
     """Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
 
 Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
-([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g`, its
-ZooKeeper beside it, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
-broker right after the other, and which one went first alternated; before the first pair each broker did one run that
-does not count. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, for a machine's
-mood changes, and two runs of Kafka against itself differ by 5–10 %. Figures of the brokers are medians.
+([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g` and
+a ZooKeeper, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
+broker right after the other, in alternating order; before the first pair each broker did one run that does not count. A
+**ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, because the speed of a machine
+varies: two runs of Kafka against itself differ by 5–10 %. Figures of the brokers are medians.
 
 Topics have one partition. *Produce* and *Consume* are Kafka's own ProducerPerformance and ConsumerPerformance in their
-default settings (16 kB batches); *end to end* is EndToEndLatency, which counts percentiles in whole milliseconds;
-Python clients send records of 100 bytes in their default settings, except that confluent-kafka's consumer, when its
-queue is full, pauses for 10 ms and not for a second. *Start* runs from exec of the broker on an empty directory: to
-Barnabas's ready line and to an open port of Kafka, and to the first record that a kafka-python process, which has been
-running and retrying, produced and read through a group. CPU and memory are the broker process's own; ZooKeeper's are
-not counted.
+default settings (16 kB batches). *End to end* is EndToEndLatency, which gives percentiles in whole milliseconds. Python
+clients send records of 100 bytes in their default settings, except that confluent-kafka's consumer pauses for 10 ms,
+not for a second, when its queue is full. *Start* is the time from exec of the broker on an empty directory: to the
+ready line of Barnabas, or an open port of Kafka; and to the first record that a kafka-python process, which was started
+before and retries, has produced and read through a group. CPU and memory are those of the broker process; ZooKeeper's
+are not counted.
 
-The *bare loop* is a Trio program that does the least a Produce must cost in Python: it parses the request, checks the
-CRC, walks the records, writes them and answers. It is the ceiling for a broker built like this one.
+The *bare loop* is a Trio program that does the minimum work of a Produce in Python: it parses the request, checks the
+CRC, walks the records, writes them and responds. It is the upper limit for a broker built like this one.
 """,
 )
 
@@ -61,15 +61,16 @@ CLUSTER_PAGE = Page(
 
 Three brokers of Barnabas and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`) were run at the same time on
 one machine, with the same properties file ([bench/cluster.properties](../bench/cluster.properties)), under one
-ZooKeeper and with their data on the same disk. All six brokers, ZooKeeper and the client share its cores, so a record
-costs what it costs all three brokers together. Every case was run in {pairs} pairs, one cluster right after the other,
-and which one went first alternated. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are
-given. CPU and memory are sums over the three brokers.
+ZooKeeper and with their data on the same disk. All six brokers, ZooKeeper and the client share its cores, so the cost
+of a record is its cost at all three brokers together. Every case was run in {pairs} pairs, one cluster right after the
+other, in alternating order. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given. CPU
+and memory are sums over the three brokers.
 
 *Produce* is Kafka's own ProducerPerformance, to a topic with one partition, replication factor 3 and acks=all; *end to
-end* is EndToEndLatency with acks=all. *A thousand partitions*: from CreateTopics until every broker tells of all
-leaders; CPU while nothing happens; and from the SIGKILL of a broker that leads a third of them until the other two tell
-of new leaders for all (ZooKeeper ends its session after 6 s of silence).
+end* is EndToEndLatency with acks=all. *A thousand partitions* are three figures: the time from CreateTopics until every
+broker's Metadata has all leaders; CPU when idle; and the time from the SIGKILL of a broker that leads a third of the
+partitions until the Metadata of the other two has new leaders for all (ZooKeeper ends the broker's session after 6 s
+without a heartbeat).
 """,
 )
 

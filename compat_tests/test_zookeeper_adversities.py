@@ -301,8 +301,8 @@ async def test_a_topic_is_created_grown_and_deleted_as_requested(cluster: Scene,
         created = await create_topic(cluster.store, plan, random.Random(1))
     assert isinstance(created, CreatedTopic)
     async with losing(cluster, nth):
-        grown = await create_partitions(cluster.store, NewPartitions("t", 3), {1: None}, random.Random(1), validate_only=False)
-    assert isinstance(grown, CreatedPartitions)
+        outcome = await create_partitions(cluster.store, NewPartitions("t", 3), {1: None}, random.Random(1))
+    assert isinstance(outcome, CreatedPartitions)
     data, _ = await cluster.witness.get("/brokers/topics/t")
     assignment = paths.TopicAssignment.decode(data, "t")
     assert (assignment.topic_id, len(assignment.partitions)) == (created.topic_id, 3)

@@ -10,14 +10,14 @@ PAGE = ROOT / "docs" / "compatibility.md"
 HEAD = """\
 # Compatibility
 
-Which clients of other people's making were run, against one broker with its embedded store and against three brokers
-on a ZooKeeper with three replicas of every topic, and how they fared. This page is written by
-`python -m compat_tests.clients --report` from the `result.json` and `result-cluster.json` files in
-`compat_tests/clients/`; `make compat CLIENT=NAME` runs one client again, with `ARGS="--brokers 3"` on three brokers.
+Test results of third-party clients, against one broker with its embedded store, and against three brokers on a
+ZooKeeper with three replicas of every topic. This page is written by `python -m compat_tests.clients --report` from the
+`result.json` and `result-cluster.json` files in `compat_tests/clients/`; `make compat CLIENT=NAME` runs one client
+again, with `ARGS="--brokers 3"` on three brokers.
 
 The numbers are tests that passed / failed / are listed / were skipped. *Listed* are failures that the client's
-allow-list expects, each with its reason in the `FINDINGS.md` that the name links to; *skipped* are tests that the
-client's own suite leaves out, for want of a setting or of an API that is not offered.
+allow-list expects; the client's name links to its `FINDINGS.md` with the reasons. *Skipped* are tests that the client's
+own suite leaves out, because a setting or an API is missing.
 
 | client | version | language | one broker | three brokers | what it covers | run on |
 |-|-|-|-:|-:|-|-|

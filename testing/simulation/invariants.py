@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
 
 RULES = {
-    "I1": "what was acknowledged with acks=all under an older epoch is there where a newer leader starts",
+    "I1": "records acknowledged with acks=all under an older epoch are in the log of a newer leader when it starts",
     "I2": "the high watermark of a replica never falls while it runs, except by truncation after a permitted loss",
-    "I3": "what a consumer was once served stays the same record at that offset",
+    "I3": "an offset that a consumer has read keeps the same record",
     "I4": "an offset below the high watermark is never given to another record",
     "I5": "replicas agree on every offset that both hold below the smaller high watermark",
     "I6": "there is at most one leader of a partition in an epoch",
@@ -49,13 +49,13 @@ RULES = {
     "I9": "an acknowledged commit survives: no group goes back",
     "I10": "after the faults, reads and writes resume, every replica rejoins, and groups are stable, within bounds",
     "I11": "tasks and open files return to the baseline",
-    "I12": "what is acknowledged with acks=all is committed",
-    "I13": "a replica holds only what a leader of this very topic appended",
+    "I12": "records that are acknowledged with acks=all are committed",
+    "I13": "a replica has only records that a leader of the same topic id appended",
     "I14": "the epochs of controller and leader never go back in the metadata store",
     "I15": "a restart finds everything that was written, after a power failure everything that was synced",
-    "I16": "no broker fails by a mistake of its own",
+    "I16": "no broker fails because of a bug",
     "I17": "the beginning of a log is deleted only on request",
-    "I18": "what a replica remembers of its producers is in its log",
+    "I18": "a replica's producer state agrees with its log",
 }
 OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0
