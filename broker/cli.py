@@ -1,7 +1,7 @@
 """The command line (edge): `barnabas serve | apis | config | log | store | version`.
 
-Start-up time is part of the product, so the top of this file imports only click, and each command imports what it
-needs. Other packages add commands with entry points of the group `barnabas.commands`.
+Start-up must be fast, so the top of this file imports only click, and each command imports what it needs. Other
+packages add commands with entry points of the group `barnabas.commands`.
 
 Exit status: 2 for an error in the configuration, 1 for a failure outside the program (a port in use, a full disk), each
 with one message and no traceback.
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """End the process with one message."""
+    """Exit with one error message."""
     for line in message.splitlines():
         click.echo(f"barnabas: {line}", err=True)
     sys.exit(status)

@@ -1,6 +1,6 @@
 """`Kept`: a cache of encoded responses that many clients request alike, such as Metadata of all topics.
 
-All clients share one bytes object, however many of them it is being sent to.
+All clients share one bytes object, whatever their number.
 """
 
 from collections.abc import Awaitable, Callable, Hashable

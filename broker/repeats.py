@@ -34,7 +34,7 @@ class Repeats:
 
 
 class Seen:
-    """A growing set of integers that never holds the event loop for long."""
+    """A set of integers that can grow without a long step on the event loop."""
 
     def __init__(self) -> None:
         # Several sets of bounded size: a single set of 200,000 elements takes 10 ms when it grows.

@@ -1,11 +1,11 @@
-"""What AlterConfigs and IncrementalAlterConfigs do to the texts that are set, and what they refuse.
+"""AlterConfigs and IncrementalAlterConfigs (pure): the changed texts of a resource, and which changes are refused.
 
-Two steps, both pure. `apply_operations` makes the new texts from the old ones. Then `check_topic` or `check_broker`
-looks at the result as a whole, so that two values that contradict each other are refused whichever came first.
+There are two steps. `apply_operations` makes the new texts from the old ones. Then `check_topic` or `check_broker`
+checks the result as a whole, so that two values that contradict each other are refused in either order.
 
-A broker property may be changed while brokers run when its row says so: for one broker, or for all as well. Values are
-checked by their rows, by the rules between properties, and by what the part that uses them could do at once: a pool
-of threads, for instance, is at most doubled or halved at a time. Codes and texts are those of a running Kafka 3.9.
+The row of a broker property says whether it may be changed while brokers run, for one broker or for all. Values are
+checked by their rows, by the rules between properties, and by what a running broker can change in one step: a thread
+pool, for example, can at most double or halve. Codes and texts are those of a running Kafka 3.9.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One property to be changed; `operation` may be an unknown number."""
+    """A change of one property; `operation` may be an unknown number."""
 
     name: str
     operation: int
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 
 
 class ConfigRefused(Exception):
-    """Why nothing of a resource is changed: a code, and Kafka's words, which it has for most."""
+    """The error for a whole resource: the code and, where Kafka has one, its message."""
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class ConfigRefused(Exception):
 
 
 def check_changes(changes: Sequence[Change]) -> None:
-    """What is looked at before anything else, whatever the resource is."""
+    """The checks that come first, for every type of resource."""
     if len(changes) > CHANGES_MAX:
         message = f"{len(changes)} properties of one resource are more than {CHANGES_MAX}."
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
@@ -84,7 +84,7 @@ def check_changes(changes: Sequence[Change]) -> None:
 def apply_operations(
     current: Mapping[str, str], changes: Sequence[Change], rows: Callable[[str], Property | None]
 ) -> dict[str, str]:
-    """The texts after these changes, each of another property, in order."""
+    """The texts after these changes, in order. Each change has another property."""
     texts = dict(current)
     for change in changes:
         text = change.text or ""
@@ -100,7 +100,10 @@ def apply_operations(
 
 
 def _change_list(current: str | None, change: Change, row: Property | None) -> str:
-    """A list is begun at Kafka's own default. What it holds is not added; each element taken away goes once."""
+    """The text of a list after APPEND or SUBTRACT, which start from Kafka's default if the list is not set.
+
+    An element that exists is not added again; SUBTRACT removes one occurrence.
+    """
     if row is None:
         raise ConfigRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     if row.type is not Type.LIST:
@@ -184,7 +187,7 @@ def broker_warnings(texts: Mapping[str, str]) -> list[str]:
 
 
 def usable_part(texts: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-    """Of what the store holds for brokers, what may be laid over the file: another version may have written it."""
+    """The stored broker properties that this version may apply; another version may have written others."""
     usable = {}
     for name, text in texts.items():
         try:

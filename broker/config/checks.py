@@ -1,8 +1,8 @@
-"""The checks that a property's value must pass, with Kafka's words for what is wrong.
+"""The checks of one property's value, with Kafka's messages.
 
-A check is a value: `describe()` is the allowed range as documentation and error messages print it, and
-`complaint(value)` is None or what Kafka says, as the value it names and the reason. Texts are those of a running
-Apache Kafka 3.9, for programs match on them.
+Each check has `describe()`, the allowed range for documentation and errors, and `complaint(value)`, which returns None
+or the wrong part of the value with Kafka's reason. The texts are copied from a running Apache Kafka 3.9, because
+programs match on them.
 """
 
 import math

@@ -16,7 +16,7 @@ from barnabas.broker.config.live import BrokerConfig, Source
 from barnabas.broker.config.property import Property, Update, format_value, parse_value
 from barnabas.broker.config.table import BROKER_TABLE, MOVE_TABLE, TOPIC_TABLE
 
-# Properties that are looked at in turn, the first that is set holding.
+# Groups of properties of which the first one that is set applies.
 STAND_INS = {
     "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
     "log.roll.hours": ("log.roll.ms", "log.roll.hours"),
@@ -128,7 +128,7 @@ def _describe_topic_property(config: BrokerConfig, overrides: Mapping[str, str],
 def _describe_broker_property(config: BrokerConfig, name: str) -> Described:
     row = property_of(name)
     own = BROKER_TABLE.get(name)
-    is_sensitive = row is None or row.sensitive  # of an unknown one it cannot be known what it holds
+    is_sensitive = row is None or row.sensitive  # hidden: an unknown property may hold a secret
     synonyms = tuple(_broker_synonyms(config, name, is_sensitive=is_sensitive))
     text = None
     if own is not None and not is_sensitive:
@@ -148,7 +148,7 @@ def _describe_broker_property(config: BrokerConfig, name: str) -> Described:
 
 
 def _is_displaced(config: BrokerConfig, name: str) -> bool:
-    """Whether what the file says of this property gave way to another one, which was set while brokers run."""
+    """Whether a dynamic value of another property overrides the static value of this one."""
     dynamic = [layer for source, layer in config.layers() if source in (Source.PER_BROKER, Source.CLUSTER_WIDE)]
     others = [other for other in STAND_INS.get(name, ()) if other != name]
     return any(other in layer for layer in dynamic for other in others) and all(name not in layer for layer in dynamic)

@@ -1,8 +1,7 @@
-"""What must hold of the listeners, in the words of a running Apache Kafka 3.9 (reference B.15 on who uses which).
+"""The rules about listeners, with the messages of a running Apache Kafka 3.9 (reference B.15).
 
-Names and ports of `listeners` differ, but for one IPv4 and one IPv6 address that share a port. `advertised.listeners`
-is a selection of them, by name; brokers reach each other at one of those, and the controller and its brokers may have
-another one for themselves.
+Names and ports in `listeners` differ, except for an IPv4 and an IPv6 address that share a port. `advertised.listeners`
+selects some of them by name. Brokers reach each other at one of these, and the controller may reach them at another.
 """
 
 from collections.abc import Sequence
@@ -179,7 +178,7 @@ def _have_different_names(endpoints: Sequence[Endpoint]) -> bool:
 
 def _ip_version(host: str) -> int | None:
     """4 or 6 for an address, None for a name and for every interface."""
-    import ipaddress  # here, for hardly anybody has two listeners on one port
+    import ipaddress  # imported here: two listeners on one port are rare
 
     try:
         return ipaddress.ip_address(host.partition("%")[0]).version

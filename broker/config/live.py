@@ -152,10 +152,10 @@ class BrokerConfig(BrokerAttributes):
     def _default_values(self) -> dict[str, Value]:
         return broker_defaults(embedded_store=self._static.get("zookeeper.connect") is None)
 
-    # What the person who wrote the configuration should know.
+    # -- for the operator
 
     def warnings(self) -> list[str]:
-        """Settings that are unknown, or known and without effect."""
+        """Warnings for the operator: settings that are unknown, or known and without effect."""
         quiet = [
             self._located(f"{name} has no effect in this version", name)
             for name, value in self._static.items()
@@ -164,12 +164,12 @@ class BrokerConfig(BrokerAttributes):
         return self._unknown + quiet
 
     def entries(self) -> Iterator[Entry]:
-        """Every property as it stands, in the table's order."""
+        """Every property with its current value, in the table's order."""
         for name, row in BROKER_TABLE.items():
             yield Entry(row, self._values[name], self._defaults[name], self.source_of(name), self._origins.get(name))
 
     def plain_value(self, name: str) -> Value:
-        """What this property is set to, or its default: without what other properties make of it."""
+        """The value that this property is set to, or its default, without the influence of other properties."""
         return self._plain[name]
 
     def layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
@@ -328,10 +328,11 @@ def _attributes(values: Mapping[str, Value]) -> BrokerAttributes:
 
 
 def _resolved(plain: Mapping[str, Value], static: Mapping[str, Value]) -> dict[str, Value]:
-    """Values with what one property means for another."""
+    """The values after the influence of properties on each other."""
     values = dict(plain)
     _apply_other_names(values)
-    if "queued.max.request.bytes" not in static:  # our default must not refuse what Kafka's would allow
+    # Kafka has no such default. Ours must not make a valid Kafka configuration invalid.
+    if "queued.max.request.bytes" not in static:
         values["queued.max.request.bytes"] = max(
             _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
         )

@@ -68,6 +68,6 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _level_name(logger: logging.Logger) -> str:
-    """The finest of Kafka's levels that is let through."""
+    """The lowest of Kafka's levels that the logger emits."""
     effective = logger.getEffectiveLevel()
     return next((name for name, level in LEVELS.items() if effective <= level), "FATAL")

@@ -1,8 +1,8 @@
 """From text to checked values: `server.properties`, `--set KEY=VALUE`, and what is wrong with them.
 
-All problems are gathered and raised in one `ConfigError`, each naming where the value stands, the key and the allowed
-range, before anything starts. A property that is not in the table is a warning, for a file may be shared with tools
-that have properties of their own; the warning names the nearest known one.
+All problems are collected and raised in one `ConfigError` before anything starts, each with the place of the value, the
+key and the allowed range. A property that is not in the table is a warning, because a file may be shared with tools
+that have their own properties; the warning suggests the most similar known name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -36,9 +36,9 @@ class Update(Enum):
 class Effect(Enum):
     """What Barnabas does with a property."""
 
-    SERVED = "served"  # it acts
-    ACCEPTED = "accepted"  # it is known and does not act: set to anything but its default, it earns a warning
-    REFUSED = "refused"  # set to anything but its default, the broker does not start: ignoring it would be unsafe
+    SERVED = "served"  # it has its effect
+    ACCEPTED = "accepted"  # it has no effect; a value other than the default is logged as a warning
+    REFUSED = "refused"  # with a value other than the default the broker does not start: ignoring it would be unsafe
 
 
 class Property(NamedTuple):

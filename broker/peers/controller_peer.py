@@ -1,4 +1,4 @@
-"""Requests to the controller, whichever broker it is (reference B.15).
+"""Requests to the broker that is the controller (reference B.15).
 
 The controller is the broker that the last UpdateMetadata named; it may be out of date. So `ask` repeats a request that
 fails or gets NOT_CONTROLLER, after a change of the metadata or a growing backoff, to the controller that the metadata
@@ -81,8 +81,8 @@ class ControllerPeer:
                 return str(error)
             finally:
                 del self._under_way[scope]
-            return "who was asked is not the controller" if _is_refused(response) else response
-        return "another is the controller now"
+            return "the broker is not the controller" if _is_refused(response) else response
+        return "another broker is the controller now"
 
     def _peer(self, api_key: int) -> Peer | None:
         """The peer for this API of the controller that the metadata name; None when it is not alive."""

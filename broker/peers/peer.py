@@ -168,14 +168,14 @@ class RemotePeer:
         if endpoint is None:
             raise ConnectionLost("its address is not known")
         if self._is_closed:
-            raise ConnectionLost("nothing more is asked of it")
+            raise ConnectionLost("this peer is closed")
         stream = await self._open_stream(endpoint)
         connection = self._connection = _Connection(
             stream, self._client_id, self._versions, self._bounds.response_bytes, self._in_thread
         )
         # `close` may have been called during the connect. `_ask` then closes the new connection.
         if self._is_closed:
-            raise ConnectionLost("nothing more is asked of it")
+            raise ConnectionLost("this peer is closed")
         # On each connection, as the broker at this address may have been upgraded.
         if self._versions is None:
             connection.versions = asking.at_most(await connection.ask_versions(), self._versions_max)
