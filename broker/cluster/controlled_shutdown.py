@@ -27,7 +27,7 @@ async def controlled_shutdown(
     config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: "ControllerPeer"
 ) -> None:
     """Ask the controller until nothing is left to hand over, or `controlled.shutdown.max.retries` times."""
-    # Without another live broker there is none to take over.
+    # No other live broker could become leader.
     if not config.controlled_shutdown_enable or metadata.brokers.keys() <= {replicas.broker_id}:
         return
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
@@ -37,13 +37,13 @@ async def controlled_shutdown(
             problem = await _ask(config, replicas, controller)
         # `ControllerPeer` has already repeated the request until the deadline.
         except PeerLost as error:
-            logger.warning("stopping though no controller answers: %s", error)
+            logger.warning("stopping, although no controller answers: %s", error)
             return
         if problem is None:
-            logger.info("everything that others can lead is handed over")
+            logger.info("all leadership that other brokers can have is handed over")
             return
         logger.warning("controlled shutdown, attempt %d: %s", attempt, problem)
-    logger.warning("stopping though leadership is not handed over")
+    logger.warning("stopping, although leadership is not handed over")
 
 
 async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: "ControllerPeer") -> str | None:

@@ -1,12 +1,12 @@
 """Removes topics from the metadata cache that were deleted while this broker could not get the UpdateMetadata.
 
 The controller announces a deletion once. A broker without a session misses it, and so does a broker whose request was
-on its way when the controller died: the next controller does not know the topic any more. Such a topic would stay in
-the metadata cache until the broker stops, offered to clients, and would block a new topic of the same name. Only the
-cache needs this: StopReplica is repeated until every broker with a replica has answered.
+being sent when the controller died: the next controller does not have the topic any more. Such a topic would stay in
+the metadata cache until the broker stops: clients would see it, and a new topic could not have its name. Only the cache
+needs this: StopReplica is repeated until every broker with a replica has answered.
 
-So `forget_deleted_topics` asks the store which topics of the cache still exist, after each registration and each change
-of the controller.
+So `forget_deleted_topics` reads from the store which topics of the cache still exist, after each registration and each
+change of the controller.
 """
 
 import logging
@@ -42,31 +42,31 @@ async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> d
     try:
         return await read_topic_ids(store, topics)
     except StoreError as error:
-        logger.warning("not asked which ids the topics %s have: %s", ", ".join(topics), error)
+        logger.warning("the ids of the topics %s cannot be read: %s", ", ".join(topics), error)
         return {}
 
 
 async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:
     """Check the cache after each registration and each change of the controller; until cancelled."""
-    looked = None
+    checked = None
     while True:
-        life = replicas.controller_epoch, replicas.broker_epoch
+        epochs = replicas.controller_epoch, replicas.broker_epoch
         # Each UpdateMetadata wakes this; most of them change neither epoch.
-        if life == looked or not metadata.topics:
+        if epochs == checked or not metadata.topics:
             await metadata.changed()
             continue
         # Copied before the store is read: a topic that the cache gets meanwhile may be missing in the older answer.
-        heard_of = dict(metadata.topics)
+        cached = dict(metadata.topics)
         try:
             await catch_up(store)
             existing = set(await store.children(paths.TOPICS))
         except StoreError as error:
-            logger.debug("not asked which topics are left: %s", error)
+            logger.debug("the topics in the store cannot be read: %s", error)
             await trio.sleep(RETRY_SECONDS)
             continue
         # The epochs from before the read: a change during it leads to another check.
-        looked = life
-        vanished = [info for name, info in heard_of.items() if name not in existing]
-        for info in vanished:
+        checked = epochs
+        deleted = [info for name, info in cached.items() if name not in existing]
+        for info in deleted:
             logger.info("topic %s was deleted in the meantime", info.name)
-        replicas.forget_topics(vanished)
+        replicas.forget_topics(deleted)
