@@ -1,16 +1,11 @@
-"""Bytes of a connection to requests, without any I/O: feed what arrived, take whole frames, read their headers.
+"""From the bytes of a connection to requests, without I/O: cuts the stream into frames and reads request headers.
 
-*Theory of operation.* A frame is an int32 length and that many bytes (reference wire.md, section 4). `FrameReader`
-copies what it is fed exactly once, into a bytearray that belongs to the frame alone: a frame is writable, for a record
-batch in it is stamped in place, and stays valid whatever arrives later. Memory grows with the bytes that came, never
-with the length that a frame claims. The beginning of a large frame is copied once more, to pages that are reserved for
-all of it: an array that grows is copied by the C library now and then, 10 MB in 10 ms. A length that is not positive or
-exceeds the limit ends the stream, for the next boundary cannot be found; whole frames before it are still handed out.
+A frame is an int32 length and that many bytes (reference wire.md, section 4). `FrameReader` takes bytes as they arrive
+and returns whole frames. Each frame has memory of its own, so that it stays valid and may be written to: a leader
+stamps record batches in place. Memory grows with the bytes that arrived, never with the length that a frame claims.
 
-A request begins with a header: API key, version, correlation id, and from header version 1 on the client id, which
-stays an int16 string in version 2, where tagged fields follow (KIP-482). The versions served decide which header it is.
-An unknown key or version is `UnsupportedRequest`: the connection closes, except for ApiVersions, which is answered in
-version 0 with error 35, so that a newer client learns what to speak (KIP-511).
+A request begins with a header: API key, version, correlation id; from header version 1 on also the client id; in header
+version 2 tagged fields follow (KIP-482).
 """
 
 import mmap
@@ -22,9 +17,11 @@ from barnabas.wire.apis import APIS, request_header_version
 from barnabas.wire.errors import ProtocolViolation
 
 LENGTH_BYTES = 4
-PAGES_BYTES_MIN = 1 << 21  # a frame of so much gets pages of its own
-ARRAY_BYTES_MAX = 1 << 18  # but not before so much of it arrived
-HEADER_TAGS_MAX = 100  # Kafka knows none; each costs us time on the event loop
+# A frame of at least this size moves to pages of its own: when a bytearray grows, the C library copies it now and then,
+# 10 MB in 10 ms. It moves when ARRAY_BYTES_MAX bytes have arrived: a client that only claims a size gets no pages.
+PAGES_BYTES_MIN = 1 << 21
+ARRAY_BYTES_MAX = 1 << 18
+HEADER_TAGS_MAX = 100  # Kafka defines none so far; each one costs time on the event loop
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhi")
@@ -33,7 +30,10 @@ _RESPONSE_START = struct.Struct(">ii")
 
 
 class UnsupportedRequest(ProtocolViolation):
-    """A request whose API key or version is not served; what is known of it lets ApiVersions be answered."""
+    """A request whose API key or version is not served."""
+
+    # The connection closes, except after ApiVersions: that is answered in version 0 with error 35, so that a newer
+    # client can find a version that both sides support (KIP-511). The fields are what this answer needs.
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"API key {api_key} version {api_version} is not served")
@@ -60,33 +60,35 @@ class FrameReader:
         self._frames: deque[memoryview] = deque()
         self._frames_bytes = 0
         self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
-        self._arrived_bytes = 0  # of it
-        self._target_bytes = LENGTH_BYTES  # how large it will be as far as is known
+        self._arrived_bytes = 0  # of the partial frame
+        self._target_bytes = LENGTH_BYTES  # of the partial frame: LENGTH_BYTES until its length has arrived
         self._violation: str | None = None
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes are held: frames not yet taken, and the beginning of the next."""
+        """The number of bytes held: frames not yet taken, and the partial frame."""
         return self._frames_bytes + self._arrived_bytes
 
     @property
     def needed_bytes(self) -> int:
-        """How many bytes are certainly missing before `next_frame` can give one; 0 when it can, or never will."""
+        """The number of bytes that `next_frame` needs at least; 0 if it has a frame or will raise."""
         if self._frames or self._violation is not None:
             return 0
         return self._target_bytes - self._arrived_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take what arrived; the caller may reuse the memory. Bytes behind a bad length are dropped."""
+        """Take bytes that arrived; they are copied, so the caller may reuse the memory."""
         size_bytes = len(data)
+        # The usual case: one whole frame and nothing else. It is copied once, without a detour through `_partial`.
         if not self._arrived_bytes and size_bytes > LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(data)
             if length == size_bytes - LENGTH_BYTES and length <= self._max_bytes and self._violation is None:
-                self._frames.append(memoryview(bytearray(data))[LENGTH_BYTES:])  # the usual case: one whole frame
+                self._frames.append(memoryview(bytearray(data))[LENGTH_BYTES:])
                 self._frames_bytes += length
                 return
         view = memoryview(data)
         position = 0
+        # After a bad length the next frame boundary cannot be found: the rest of the stream is dropped.
         while position < size_bytes and self._violation is None:
             missing = self._target_bytes - self._arrived_bytes
             self._store(view[position : position + missing])
@@ -94,11 +96,16 @@ class FrameReader:
             if self._arrived_bytes == self._target_bytes:
                 self._advance()
 
-    def next_frame(self) -> memoryview | None:
-        """The next whole frame without its length, writable; None until more is fed.
+    def peek(self) -> memoryview | None:
+        """The frame that `next_frame` would return, left in place; None also where that would raise."""
+        return self._frames[0] if self._frames else None
 
-        ProtocolViolation once all frames before a bad length are taken.
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its length, writable; None if more bytes are needed.
+
+        ProtocolViolation after a bad length, once the frames before it are taken.
         """
+        # The frames before a bad length are valid requests, and are answered before the connection closes.
         if self._frames:
             frame = self._frames.popleft()
             self._frames_bytes -= len(frame)
@@ -112,7 +119,7 @@ class FrameReader:
         if isinstance(self._partial, bytearray):
             self._partial += piece
             if arrived_bytes > ARRAY_BYTES_MAX and self._target_bytes >= PAGES_BYTES_MIN:
-                # Pages take memory as they are written to, not now.
+                # Anonymous pages take memory when they are written to: the reservation itself costs nothing.
                 pages = mmap.mmap(-1, self._target_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 pages[:arrived_bytes] = self._partial
                 self._partial = pages
@@ -121,14 +128,17 @@ class FrameReader:
         self._arrived_bytes = arrived_bytes
 
     def _advance(self) -> None:
-        """The length or the whole frame is there: go on to the next."""
+        """The target has arrived, which is the length of a frame or the whole frame: set the next target."""
         partial = self._partial
+        # A whole frame. The view owns the memory from now on, so the next frame gets a new bytearray.
         if self._target_bytes > LENGTH_BYTES:
             self._frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._frames_bytes += len(partial) - LENGTH_BYTES
             self._partial, self._arrived_bytes, self._target_bytes = bytearray(), 0, LENGTH_BYTES
             return
         (length,) = _LENGTH.unpack_from(partial)
+        # No request is empty, and Kafka, too, closes the connection after a length below 0 or above the limit
+        # (socket.request.max.bytes). Both are checked before memory is taken for the frame.
         if length <= 0:
             self._violation = f"a frame claims a length of {length} bytes"
         elif length > self._max_bytes:
@@ -152,40 +162,49 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: memoryview) -> RequestHeader:
     """The header of the request in this frame.
 
-    UnsupportedRequest when its key or version is not served, ProtocolViolation when it is malformed.
+    UnsupportedRequest if its key or version is not served, ProtocolViolation if it is malformed.
     """
+    # `struct` and an index raise when the frame ends before the header does; both are caught below.
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+        # The first eight bytes are the same in all header versions; the rest depends on the API's version.
         header_version = _HEADER_VERSIONS.get((api_key, api_version))
         if header_version is None:
             raise UnsupportedRequest(api_key, api_version, correlation_id)
-        if header_version == 0:
+        if header_version == 0:  # ControlledShutdown v0 has no client id
             return RequestHeader(api_key, api_version, correlation_id, None, _REQUEST_START.size)
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
         position = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
         client_id = None
+        # -1 is null. The length is an int16 in flexible versions as well, so that a broker can read the client id of a
+        # version that it does not support. Some clients send text that is not UTF-8.
         if length >= 0:
             client_id = str(frame[position : position + length], "utf-8", "replace")
             position += length
         if header_version == 2:
+            # Nearly all headers have no tagged fields: one zero byte.
             position = _skip_tags(frame, position) if frame[position] else position + 1
     except (struct.error, IndexError) as error:
         raise ProtocolViolation(f"the header of a request is malformed: {error}") from None
+    # A slice of the client id does not raise at the end of the frame.
     if position > len(frame) or length < -1:
         raise ProtocolViolation(f"the header of a request claims a client id of {length} bytes")
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
 
 
 def response_prefix(body_size_bytes: int, correlation_id: int, header_version: int) -> bytes:
-    """What precedes a response's body: the frame's length and the response header."""
+    """The bytes before a response's body: the frame's length and the response header."""
+    # The header is the correlation id (4 bytes, as many as LENGTH_BYTES), in version 1 with an empty tag section
+    # behind.
     if header_version == 0:
         return _RESPONSE_START.pack(body_size_bytes + LENGTH_BYTES, correlation_id)
     return _RESPONSE_START.pack(body_size_bytes + LENGTH_BYTES + 1, correlation_id) + b"\0"
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
-    """Past the tagged fields of a header, none of which is known; IndexError where the frame ends first."""
+    """The position behind the tagged fields of a header. IndexError if the frame ends first."""
     count, position = _read_unsigned(frame, position)
+    # A frame of 100 MiB could hold 50 million empty tags, and this loop runs on the event loop.
     if count > HEADER_TAGS_MAX:
         raise ProtocolViolation(f"the header of a request has {count} tagged fields; the limit is {HEADER_TAGS_MAX}")
     for _ in range(count):
@@ -201,11 +220,13 @@ def _read_unsigned(frame: memoryview, position: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
         position += 1
+        # Five bytes hold 32 bits. Without the limit a frame full of 0xff would build a number of 100 MB.
         if shift > 28:
             raise ProtocolViolation("a number in the header of a request has more than five bytes")
     return value | byte << shift, position + 1
 
 
+# (API key, version) -> request header version, for all requests that are served: one look-up per request.
 _HEADER_VERSIONS = {
     (api.key, version): request_header_version(api.key, version)
     for api in APIS.values()

@@ -74,6 +74,7 @@ class FetchPlan:
         self.left_over: dict[Wanted, None] = {}  # partitions with records to read and no room in the response
         self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
         self._inline_bytes = 0
+        self.has_slices = False  # whether a row may carry a file slice
         self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
@@ -325,6 +326,7 @@ class FetchPlan:
             piece.release()
             raise
         row.records = piece if data is None else data
+        self.has_slices |= data is None
         if data is not None:
             piece.release()
             self._inline_bytes += size

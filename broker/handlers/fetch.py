@@ -69,11 +69,12 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     try:
         return await _answer(plan, request, session, named, incremental=incremental)
     finally:
-        await emptied(plan.partitions)
-        await emptied(plan.rows)
-        # A new session keeps the table of its full request as its own partition table.
-        if session is None or incremental:
-            await emptied_by_topic(named)
+        # The tables of the usual Fetch are freed in one short step, when the last reference goes.
+        if len(plan.rows) + len(named) + sum(map(len, named.values())) > PARTITIONS_AT_A_TIME:
+            await emptied(plan.partitions, plan.rows)
+            # A new session keeps the table of its full request as its own partition table.
+            if session is None or incremental:
+                await emptied_by_topic(named)
 
 
 async def _answer(
@@ -91,7 +92,8 @@ async def _answer(
         else:
             await _fill(plan, named, request)
         # `sendfile` runs on the event loop and would block it for data that is not in the page cache.
-        await plan.warm()
+        if plan.has_slices:
+            await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
             await plan.convert()
     except BaseException:
@@ -301,6 +303,7 @@ async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
 async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
     """Plan all named partitions. While fewer than `min_bytes` are planned, wait for changes and plan those again."""
     found: dict[Watched, Wanted] = {}
+    unwatched: list[Watched] = []
     # A follower needs no response for a higher high watermark alone: its next fetch brings it.
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
@@ -308,12 +311,15 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
             partition = plan.plan(each)
             if partition is not None:
                 found[partition] = each
-                # No await since `plan.plan`: a change between planning and registration would be missed.
-                waiter.register([partition])
+                unwatched.append(partition)
+            # Before other tasks run: a change of a planned partition that is not watched would be missed.
             if number % PARTITIONS_AT_A_TIME == 0:
+                waiter.register(unwatched)
+                unwatched.clear()
                 await trio.lowlevel.checkpoint()
         if not found or _enough(plan, request):
             return
+        waiter.register(unwatched)
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while not _enough(plan, request) and await waiter.wait(deadline):
             # From now on a plan does not count as the follower's progress: its fetch offset is that of the arrival.

@@ -419,15 +419,12 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if isinstance(answer, DelayedResponse) or (pipelined and answer):
             pipelined.add(answer)
         elif answer:
-            small = _small(answer)
-            if small is None:
-                await _send(connections, connection, answer)
-            else:
-                # While the next Produce is handled it waits, so that both leave by one system call.
+            following = reader.peek()
+            # A small response waits while the next Produce is handled, so that both leave by one system call.
+            if following is not None and is_pipelined(following) and (small := _small(answer)) is not None:
                 connection.unsent += small
-                frame = reader.next_frame()
-                if frame is None or not is_pipelined(frame):
-                    await _send(connections, connection, [])
+            else:
+                await _send(connections, connection, answer)
         connection.busy = bool(pipelined)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
