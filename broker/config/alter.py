@@ -22,13 +22,13 @@ from barnabas.broker.config.rules import RULES
 from barnabas.broker.config.table import BROKER_TABLE
 from barnabas.wire.errors import ErrorCode
 
-# Security properties that Kafka reads again while it runs, but only where they are a single listener's own.
+# Security properties that Kafka reads again while it runs, but only if they are set for a single listener.
 LISTENER_SECURITY = (
     "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password", "ssl.key.password", "ssl.keystore.key",
     "ssl.keystore.certificate.chain", "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.password",
     "ssl.truststore.certificates",
 )  # fmt: skip
-# What a single listener may have of its own for all brokers; anything else of a listener is one broker's.
+# The properties of a single listener that may be set for all brokers; its other ones are set for one broker.
 LISTENER_LIMITS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 THREAD_POOLS = (
     "num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir",
@@ -36,11 +36,11 @@ THREAD_POOLS = (
 )  # fmt: skip
 FOLLOWS_RETENTION = -2  # log.local.retention.*
 WARNINGS_MAX = 10  # a client may set any number of names
-CHANGES_MAX = 1000  # of one resource: twice as many as there are properties, and checked within milliseconds
+CHANGES_MAX = 1000  # of one resource: twice the number of properties; the check takes milliseconds
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to one property."""
+    """The operations of IncrementalAlterConfigs on one property."""
 
     SET = 0
     DELETE = 1
@@ -120,7 +120,8 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
 
 
 def _split(text: str) -> list[str]:
-    """As Java splits: nothing after the last comma is no element."""
+    """The elements of a list."""
+    # As in Java's `split`, empty elements at the end are left out.
     stripped = text.rstrip(",")
     return stripped.split(",") if stripped else []
 
@@ -129,7 +130,7 @@ def _split(text: str) -> list[str]:
 
 
 def check_topic(config: BrokerConfig, topic: str, texts: Mapping[str, str]) -> None:
-    """Refuse what a topic cannot be configured with."""
+    """Raise ConfigRefused if a topic cannot have these properties."""
     for problem in config.topic_problems(texts):
         text = problem.text
         if problem.of_value:
@@ -141,7 +142,7 @@ def check_topic(config: BrokerConfig, topic: str, texts: Mapping[str, str]) -> N
 
 
 def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name: str) -> None:
-    """Refuse what cannot be set while brokers run: for one broker, or with an empty name for all of them."""
+    """Raise ConfigRefused if a broker, or with an empty name all brokers, cannot get these properties at run time."""
     _check_names(texts, per_broker=bool(broker_name))
     layers = {source.value: dict(layer) for source, layer in config.layers()}
     layers["per-broker" if broker_name else "cluster-wide"] = dict(texts)
@@ -154,7 +155,7 @@ def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"requirement failed: {rule.otherwise}")
     for problem in listener_problems(after):
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, problem.why)
-    for complaint in _what_cannot_follow(config, after, texts):
+    for complaint in _runtime_complaints(config, after, texts):
         message = (
             f"Invalid value org.apache.kafka.common.config.ConfigException: {complaint}"
             " for configuration Invalid dynamic configuration"
@@ -163,7 +164,8 @@ def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name:
 
 
 def refuse_passwords(texts: Mapping[str, str], *, broker_name: str) -> None:
-    """Passwords are written encrypted or not at all, and there is nothing yet that encrypts them."""
+    """Raise ConfigRefused if one of these properties is a password."""
+    # Kafka stores passwords encrypted or not at all. Barnabas has no encryption for them yet.
     if any(row is not None and row.sensitive for row in map(property_of, texts)):
         message = (
             f"Invalid config value for resource ConfigResource(type=BROKER, name='{broker_name}'): "
@@ -173,7 +175,7 @@ def refuse_passwords(texts: Mapping[str, str], *, broker_name: str) -> None:
 
 
 def broker_warnings(texts: Mapping[str, str]) -> list[str]:
-    """Broker properties that are set and do not act; the values are valid."""
+    """A warning for each of these broker properties that has no effect; the values are valid."""
     quiet = []
     for name, text in texts.items():
         row = property_of(name)
@@ -199,7 +201,7 @@ def usable_part(texts: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
 
 
 def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
-    """Which properties may be changed here at all, and whether each value is one of its type."""
+    """Raise ConfigRefused for a property that may not be changed here, or a value of another type."""
     fixed = [name for name in texts if name in BROKER_TABLE and BROKER_TABLE[name].update is Update.READ_ONLY]
     if fixed:
         message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
@@ -241,11 +243,11 @@ def _is_one_brokers(name: str) -> bool:
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER
 
 
-# -- what running parts can follow
+# -- limits of a change at run time
 
 
-def _what_cannot_follow(before: BrokerConfig, after: BrokerAttributes, texts: Mapping[str, str]) -> list[str]:
-    """What the parts of a running broker could not do at once, in Kafka's words."""
+def _runtime_complaints(before: BrokerConfig, after: BrokerAttributes, texts: Mapping[str, str]) -> list[str]:
+    """The changes that a running broker cannot make in one step, with Kafka's messages."""
     return [
         *_thread_complaints(before, after),
         *_cleaner_complaints(before, after),
@@ -326,7 +328,7 @@ def _local_retention_complaints(after: BrokerAttributes) -> list[str]:
 
 
 def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
-    """Addresses are bound at the start; Kafka could bind others while it runs."""
+    # Addresses are bound only at the start. Kafka can bind others at run time.
     if after.listeners != before.listeners:
         return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]
     return []

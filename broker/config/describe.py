@@ -1,10 +1,7 @@
-"""The rows of DescribeConfigs, and of CreateTopics' answer: each property's value, where it comes from, what it hides.
+"""The rows of DescribeConfigs and of the response to CreateTopics: each property's value, its source, its synonyms.
 
-A value's *synonyms* are every layer that sets it, the one that holds first (KIP-226): for a topic its own value, then
-the broker property behind it as set for this broker, for all brokers, in the file, and by default. Some broker
-properties stand in for others (`log.retention.hours` for `log.retention.ms`), so each layer is asked for all of them.
-A synonym before the first one of the property's own name is dropped: that is why a topic's `retention.ms` has the
-source DEFAULT while the file sets `log.retention.hours` and not `log.retention.ms`, and what Kafka shows.
+The *synonyms* of a value are all layers that set it, the one that applies first (KIP-226): for a topic its own value,
+then the value of its broker property that is set for this broker, for all brokers, in the file, and by default.
 """
 
 import re
@@ -32,7 +29,7 @@ UNKNOWN_TYPE = 0
 
 
 class ConfigSource(IntEnum):
-    """Kafka's numbers for where a value comes from."""
+    """Kafka's numbers for the source of a value."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -62,7 +59,7 @@ class Described(NamedTuple):
     """One property as in a response."""
 
     name: str
-    text: str | None  # None where there is no value, or it must not be shown
+    text: str | None  # None if there is no value, or if it must not be shown
     source: ConfigSource
     read_only: bool
     is_sensitive: bool
@@ -71,7 +68,7 @@ class Described(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-# Each of these takes milliseconds as a whole, so rows are made as they are asked for.
+# All rows of one of these take milliseconds, so they are generators: the caller has checkpoints between rows.
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Described]:
@@ -81,7 +78,7 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterat
 
 
 def describe_broker(config: BrokerConfig) -> Iterator[Described]:
-    """Every property of this broker, and whatever else was set for it."""
+    """Every property of this broker, and the unknown ones that are set for it."""
     set_somewhere = [name for source, layer in config.layers() if source is not Source.DEFAULT for name in layer]
     public = [name for name, row in BROKER_TABLE.items() if not row.internal]
     for name in dict.fromkeys((*public, *set_somewhere)):
@@ -89,7 +86,7 @@ def describe_broker(config: BrokerConfig) -> Iterator[Described]:
 
 
 def describe_cluster_wide(config: BrokerConfig) -> Iterator[Described]:
-    """What was set for all brokers, and nothing else."""
+    """The properties that are set for all brokers, without other layers."""
     layer = dict(config.layers())[Source.CLUSTER_WIDE]
     for name in layer:
         one = _describe_broker_property(config, name)
@@ -99,7 +96,7 @@ def describe_cluster_wide(config: BrokerConfig) -> Iterator[Described]:
 
 
 def property_of(name: str) -> Property | None:
-    """The row behind a broker property's name: its own, or, for a listener's own value, the general one's."""
+    """The row of a broker property; for a property of a single listener, the row of the general property."""
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     general = listener_property[1] if listener_property else name
     return BROKER_TABLE.get(general) or MOVE_TABLE.get(name)
@@ -155,6 +152,8 @@ def _is_displaced(config: BrokerConfig, name: str) -> bool:
 
 
 def _broker_synonyms(config: BrokerConfig, name: str, *, is_sensitive: bool) -> list[Synonym]:
+    # Some broker properties stand in for others (`log.retention.hours` for `log.retention.ms`), so each layer is
+    # searched for all of them.
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     names = STAND_INS.get(name, (name, listener_property[1]) if listener_property else (name,))
     found = [
@@ -163,6 +162,8 @@ def _broker_synonyms(config: BrokerConfig, name: str, *, is_sensitive: bool) -> 
         for each in names
         if each in layer
     ]
+    # As in Kafka, synonyms before the first one of the property's own name are dropped. So a topic's `retention.ms` has
+    # the source DEFAULT if the file sets `log.retention.hours` and not `log.retention.ms`.
     first = next((index for index, each in enumerate(found) if each.name == name), len(found))
     return found[first:]
 

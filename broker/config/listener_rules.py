@@ -15,14 +15,14 @@ SERVED_PROTOCOL = "PLAINTEXT"
 
 
 class Problem(NamedTuple):
-    """A rule that does not hold: the properties to look at, the likeliest first, and why."""
+    """A rule that is broken: the properties that may be the cause, the likeliest first, and the message."""
 
     names: tuple[str, ...]
     why: str
 
 
 def listener_problems(config: BrokerAttributes) -> list[Problem]:
-    """What is wrong with the listeners, and with the limits on connections."""
+    """The broken rules about listeners, and about the limits on connections."""
     try:
         protocols = parse_protocols(config.listener_security_protocol_map)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _advertised_problems(
 def _broker_problems(
     config: BrokerAttributes, advertised: Sequence[Endpoint], protocols: dict[str, str]
 ) -> list[Problem]:
-    """What is wrong with the listeners that brokers use among themselves."""
+    """The broken rules about the listeners that brokers use among themselves."""
     problems = []
     among_brokers = (config.inter_broker_listener_name or config.security_inter_broker_protocol).upper()
     for_control = config.control_plane_listener_name

@@ -1,10 +1,10 @@
-"""The configuration while the broker runs: typed attributes that are read each time and never copied.
+"""The configuration while the broker runs: typed attributes that code reads at each use and never copies.
 
-`BrokerConfig` holds every broker property as an attribute (`config.log_segment_bytes`), laid in layers: Kafka's
-defaults, our deviations, the file and the command line, then what was changed while brokers run, for the whole cluster
-or for this broker. `config.topic(overrides)` is a `TopicConfig`: the broker's values with the topic's own over them,
-as plain slots, for they are read at every append. Both are refreshed in place, so a reader that keeps the object sees
-a change at its next read. A change is checked as a whole before any of it is visible.
+`BrokerConfig` has every broker property as an attribute (`config.log_segment_bytes`). Its value comes from layers:
+Kafka's defaults, our deviations, the file and the command line, then the values set at run time for the whole cluster
+or for this broker. `config.topic(overrides)` is a `TopicConfig`: the values of the broker, overridden by those of the
+topic, in plain slots, because they are read at every append. Both are refreshed in place, so a reader that keeps the
+object gets a change at its next read. A change is checked as a whole before any of it is visible.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from barnabas.broker.config.rules import find_problems
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
 
 UNLIMITED_RETENTION_MS = -1
-INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two ways to say the same
+INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two properties for the same setting
 
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
@@ -29,7 +29,7 @@ Anything = TypeVar("Anything")
 
 
 class Source(Enum):
-    """Which layer a value comes from."""
+    """The layer that a value comes from."""
 
     DEFAULT = "default"
     STATIC = "static"
@@ -38,7 +38,7 @@ class Source(Enum):
 
 
 class Entry(NamedTuple):
-    """One property as it stands: for `barnabas config` and DescribeConfigs."""
+    """One property with its current value: for `barnabas config` and DescribeConfigs."""
 
     row: Property
     value: Value
@@ -48,12 +48,12 @@ class Entry(NamedTuple):
 
     @property
     def text(self) -> str | None:
-        """The value as text; None where there is none or it must not be shown."""
+        """The value as text; None if there is none, or if it must not be shown."""
         return None if self.row.sensitive else format_value(self.value)
 
 
 class BrokerConfig(BrokerAttributes):
-    """Every broker property as an attribute, checked; ConfigError says what is wrong and where."""
+    """Every broker property as an attribute, checked. ConfigError has all problems and their places."""
 
     def __init__(self, values: Mapping[str, str] | Iterable[Setting] = ()) -> None:
         settings = settings_of(values) if isinstance(values, Mapping) else list(values)
@@ -69,12 +69,12 @@ class BrokerConfig(BrokerAttributes):
         self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
         self._topic_defaults: dict[str, Value] = {}
         self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
-        self._values: dict[str, Value] = {}  # the same with what one property means for another
+        self._values: dict[str, Value] = {}  # the same after the influence of properties on each other
         self._refuse_what_is_not_served()
         self._refresh(self._plain_values({}, {}))
         self._layers = self._built_layers()
 
-    # What follows from several properties.
+    # -- values that follow from several properties
 
     @property
     def log_directories(self) -> tuple[str, ...]:
@@ -84,12 +84,12 @@ class BrokerConfig(BrokerAttributes):
 
     @property
     def listener_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen."""
+        """The addresses to listen on."""
         return parse_endpoints(self.listeners, parse_protocols(self.listener_security_protocol_map))
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...] | None:
-        """What `advertised.listeners` says; None when it is not set and the bound addresses are advertised."""
+        """The addresses in `advertised.listeners`; None if it is not set, so that the bound ones are advertised."""
         if not self.advertised_listeners:
             return None
         return parse_endpoints(self.advertised_listeners, parse_protocols(self.listener_security_protocol_map))
@@ -101,33 +101,33 @@ class BrokerConfig(BrokerAttributes):
 
     @property
     def control_plane_listener(self) -> str:
-        """The name of the listener at which brokers are asked by the controller, and the controller by brokers."""
+        """The name of the listener for requests between the controller and the brokers, in both directions."""
         return (self.control_plane_listener_name or self.inter_broker_listener).upper()
 
     @property
     def connection_limits(self) -> dict[str, int]:
-        """Host or address -> the connections it may hold; others hold `max_connections_per_ip`."""
+        """Host or address -> its limit of connections; for others it is `max_connections_per_ip`."""
         return parse_connection_limits(self.max_connections_per_ip_overrides)
 
     @property
     def alter_log_dirs_bytes_per_second(self) -> int:
-        """`replica.alter.log.dirs.io.max.bytes.per.second`, which is set for single brokers, while they run."""
+        """`replica.alter.log.dirs.io.max.bytes.per.second`, which is set for single brokers at run time."""
         text = self._per_broker.get(MOVE_RATE)
         return LONG_MAX if text is None else int(text)
 
-    # Changes while the broker runs.
+    # -- changes at run time
 
     def update(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> None:
-        """Lay these over the static configuration; ConfigError leaves everything as it was.
+        """Override the static configuration with these values. After a ConfigError nothing has changed.
 
-        Names that are not known are kept, to be described, and do nothing.
+        Unknown names are kept for DescribeConfigs and have no effect.
         """
         self._refresh(self._plain_values(cluster_wide, per_broker))
         self._cluster_wide, self._per_broker = dict(cluster_wide), dict(per_broker)
         self._layers = self._built_layers()
 
     def as_it_would_be(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerAttributes:
-        """All attributes as `update` would make them, whatever the rules say; ConfigError for a malformed value."""
+        """All attributes as after `update`, without a check of the rules. ConfigError for a malformed value."""
         return _attributes(_resolved(self._plain_values(cluster_wide, per_broker), self._static))
 
     def _plain_values(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> dict[str, Value]:
@@ -173,7 +173,7 @@ class BrokerConfig(BrokerAttributes):
         return self._plain[name]
 
     def layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
-        """Every layer as the texts that were set, unknown names included, the uppermost first; defaults come last."""
+        """Every layer with its texts, unknown names included, the uppermost layer first; defaults come last."""
         return self._layers
 
     def _built_layers(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
@@ -186,7 +186,7 @@ class BrokerConfig(BrokerAttributes):
         )
 
     def source_of(self, name: str) -> Source:
-        """Which layer this broker property's value comes from."""
+        """The layer that the value of this broker property comes from."""
         layers = (
             (Source.PER_BROKER, self._per_broker),
             (Source.CLUSTER_WIDE, self._cluster_wide),
@@ -207,10 +207,10 @@ class BrokerConfig(BrokerAttributes):
             raise ConfigError(problems)
 
     def _located(self, why: str, *names: str) -> str:
-        """`why`, with the place where the first of these properties that is set was set."""
+        """`why`, after the place of the first of these properties that is set."""
         return next((f"{self._origins[name]}: {why}" for name in names if name in self._origins), why)
 
-    # Topics.
+    # -- topics
 
     def topic(self, overrides: Mapping[str, str] | None = None) -> "TopicConfig":
         """A view for one topic, refreshed as long as it is referenced."""
@@ -223,11 +223,11 @@ class BrokerConfig(BrokerAttributes):
         return self._topic_defaults
 
     def validate_topic_configs(self, overrides: Mapping[str, str]) -> list[str]:
-        """What is wrong with these topic properties, in Kafka's words; the first is what Kafka answers."""
+        """The problems of these topic properties, as Kafka's messages; Kafka answers the first one."""
         return [problem.text for problem in self.topic_problems(overrides)]
 
     def topic_problems(self, overrides: Mapping[str, str]) -> list["TopicProblem"]:
-        """The same, saying of each whether it is a value that is wrong in itself."""
+        """The problems of these topic properties, each with its kind."""
         unknown = [name for name in overrides if name not in TOPIC_TABLE]
         if unknown:
             return [TopicProblem(f"Unknown topic config name: {name}", of_value=False) for name in unknown]
@@ -242,17 +242,17 @@ class BrokerConfig(BrokerAttributes):
 
 
 class TopicProblem(NamedTuple):
-    """Why topic properties are refused."""
+    """A reason to refuse topic properties."""
 
     text: str
-    of_value: bool  # where a property is altered, Kafka names the topic before such a text
+    of_value: bool  # one value is wrong by itself: AlterConfigs then puts the name of the topic before the text
 
 
 DERIVED_FROM = ("cleanup_policy", "message_timestamp_before_max_ms", "message_timestamp_difference_max_ms")
 
 
 class TopicConfig(TopicAttributes):
-    """The properties of one topic as plain attributes: the broker's, with the topic's own over them."""
+    """The properties of one topic as plain attributes: the values of the broker, overridden by those of the topic."""
 
     __slots__ = ("__weakref__", "_broker", "_own", "compacted", "deletes", "overrides", "producer_id_expiration_ms")
 
@@ -266,9 +266,9 @@ class TopicConfig(TopicAttributes):
         self.update(overrides)
 
     def update(self, overrides: Mapping[str, str]) -> None:
-        """Take these as the topic's own properties; a malformed one is InvalidValue and changes nothing.
+        """Replace the topic's own properties. InvalidValue for a malformed one; nothing has changed then.
 
-        Names that are not known are kept and ignored: a newer broker of the cluster may have written them.
+        Unknown names are kept and ignored: a newer broker of the cluster may have written them.
         """
         own: dict[str, Value] = {}
         for name, text in overrides.items():
@@ -282,12 +282,13 @@ class TopicConfig(TopicAttributes):
         self.cleanup_policy = frozenset(self.cleanup_policy)
         self.compacted = "compact" in self.cleanup_policy
         self.deletes = "delete" in self.cleanup_policy
-        if self.message_timestamp_before_max_ms == LONG_MAX:  # the older name counts while the newer is not set
+        if self.message_timestamp_before_max_ms == LONG_MAX:  # the older property applies if the newer one is not set
             self.message_timestamp_before_max_ms = self.message_timestamp_difference_max_ms
         self.producer_id_expiration_ms = self._broker.producer_id_expiration_ms
 
     def follow(self, changed: Mapping[str, Value]) -> None:
-        """Take these over from the broker, whose values changed. Quick, for there may be thousands of topics."""
+        """Take over the changed values of the broker."""
+        # Only these values, because there may be thousands of topics.
         if any(attribute in changed for attribute in DERIVED_FROM):
             self.update(self.overrides)
             return
@@ -298,7 +299,7 @@ class TopicConfig(TopicAttributes):
 
 
 def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
-    """Topic properties that are set and do not act, for CreateTopics and AlterConfigs; the values are valid."""
+    """A warning for each of these topic properties that has no effect; the values are valid."""
     quiet = []
     for name, text in overrides.items():
         row = TOPIC_TABLE.get(name)
@@ -310,12 +311,13 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
 
 
 def _known(texts: Mapping[str, str]) -> dict[str, str]:
-    """Clients may set any number of unknown names; looking for what they meant would take long."""
+    """The texts of known properties."""
+    # Clients may set any number of unknown names, and the search for similar known ones takes long.
     return {name: text for name, text in texts.items() if name in BROKER_TABLE}
 
 
 def _set_both_ids(layer: dict[str, Anything]) -> None:
-    """`broker.id` and `node.id` are one: whichever is set, both are."""
+    """Set both `broker.id` and `node.id`, which are the same setting, if one of them is set."""
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name in layer:
             layer.setdefault(other, layer[name])
@@ -348,7 +350,7 @@ def _apply_other_names(values: dict[str, Value]) -> None:
 
 
 def _resolve_unlimited(config: BrokerAttributes) -> None:
-    """Limits that Kafka writes as -1 are a number that nothing reaches, so that readers just compare."""
+    """Replace Kafka's -1 for "no limit" by a number that nothing reaches, so that readers just compare."""
     if config.queued_max_request_bytes <= 0:
         config.queued_max_request_bytes = LONG_MAX
     if config.connections_max_idle_ms < 0:
@@ -361,7 +363,7 @@ def _number(value: Value) -> int:
 
 
 def _topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Attribute -> what a topic has without properties of its own, given the broker's values."""
+    """Attribute -> the value of a topic without properties of its own, for these values of the broker."""
     defaults = {row.attribute: _topic_default(row, values) for row in TOPIC_TABLE.values()}
     if _number(defaults["retention_ms"]) < 0:
         defaults["retention_ms"] = UNLIMITED_RETENTION_MS

@@ -19,16 +19,16 @@ LEVELS: Mapping[str, int] = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-OURS = logging.getLogger("barnabas")  # so that there is one to set for all of ours
+OURS = logging.getLogger("barnabas")  # the parent of all our loggers: one level for all of them
 
 
 def levels() -> dict[str, str]:
-    """Logger -> the level that holds for it."""
+    """Logger -> its effective level."""
     return {name: _level_name(logger) for name, logger in _loggers().items()}
 
 
 def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
-    """Set levels, or take a logger's own level away; all of them or, with ConfigRefused, none."""
+    """Set or remove the levels of loggers: all of them or, with ConfigRefused, none."""
     for change in changes:
         _check(change)
     if validate_only:

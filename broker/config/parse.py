@@ -1,4 +1,4 @@
-"""From text to checked values: `server.properties`, `--set KEY=VALUE`, and what is wrong with them.
+"""From text to checked values: `server.properties`, `--set KEY=VALUE`, and their problems.
 
 All problems are collected and raised in one `ConfigError` before anything starts, each with the place of the value, the
 key and the allowed range. A property that is not in the table is a warning, because a file may be shared with tools
@@ -14,7 +14,7 @@ from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; one line for each problem."""
+    """The configuration is invalid; one line for each problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     origin: str  # "server.properties:12" or "--set"
 
     def problem(self, what: str) -> str:
-        """`what`, with where to look."""
+        """`what`, after the place of the setting."""
         return f"{self.origin}: {what}"
 
 
@@ -47,7 +47,7 @@ def parse_properties(text: str, file_name: str) -> list[Setting]:
 
 
 def parse_assignment(text: str, origin: str = "--set") -> Setting:
-    """`KEY=VALUE`, as the command line takes it."""
+    """A setting from `KEY=VALUE` of the command line."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise ConfigError([f"{origin} {text}: expected KEY=VALUE"])
@@ -60,7 +60,7 @@ def settings_of(values: Mapping[str, str], origin: str = "given") -> list[Settin
 
 
 def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[str]]:
-    """The values by property name, the last setting of a name holding, and warnings; or ConfigError."""
+    """The values by property name, and warnings. The last setting of a name applies. Raises ConfigError."""
     values: dict[str, Value] = {}
     problems, warnings = [], []
     for setting in settings:
@@ -87,7 +87,7 @@ def _why_unknown(name: str) -> str:
 
 
 def nearest_known(name: str, table: Mapping[str, Property]) -> str:
-    """`; did you mean ...?` where the table holds a name much like this one, or nothing."""
+    """`; did you mean ...?` if the table has a similar name, or else an empty text."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, table, n=1, cutoff=0.75)
