@@ -1,5 +1,7 @@
 """Records for readers of before 0.11, as an independent reader of the old formats sees them."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,3 +123,17 @@ def test_many_records_are_converted_and_passed_over_in_many_steps():
     data = batch(*[b"v"] * 10_000, codec=Codec.GZIP)
     for first_offset in (0, 9_999):
         assert sum(1 for _ in downconvert.down_convert(data, 1, first_offset=first_offset, max_bytes=PLENTY)) > 50
+
+
+@pytest.mark.parametrize(("codec", "held_bytes"), [(Codec.SNAPPY, 22 << 20), (Codec.LZ4, 8 << 20)])
+def test_a_large_block_is_announced_before_its_batch_is_opened(codec, held_bytes):
+    steps = downconvert.down_convert(batch(os.urandom(1 << 20), codec=codec), 1, first_offset=0, max_bytes=PLENTY)
+    assert next(steps) is None
+    with memory_below(1 << 18):
+        assert next(steps) >= held_bytes
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_what_needs_little_memory_waits_for_no_room(codec):
+    data = batch(*[b"v" * 100] * 10_000, codec=codec)
+    assert not any(downconvert.down_convert(data, 1, first_offset=0, max_bytes=PLENTY))
