@@ -199,7 +199,7 @@ async def test_closing_ends_the_question_under_way_and_all_later_ones(autojump_c
     await trio.sleep(1)
     peer.close()
     await trio.sleep(1)
-    assert "nothing more is asked" in await lost(peer)
+    assert "this peer is closed" in await lost(peer)
     assert not peer.is_connected
     assert len(other.streams) == 1
 
