@@ -28,7 +28,7 @@ class Commands(click.Group):
     """The commands of this file, and those that installed packages add."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        # Entry points are read only for unknown names and for help: it takes longer than the rest of the start.
+        # Entry points are read only for unknown names and for help: that takes longer than the rest of the start.
         return super().get_command(ctx, cmd_name) or self._installed().get(cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -64,13 +64,13 @@ properties_file = click.argument(
     "properties_file", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
 )
 assignments = click.option(
-    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set a property, over what the file says."
+    "--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Set a property; overrides the file."
 )
 
 
 @commands.command()
 @properties_file
-@click.option("--data-dir", metavar="DIR", help="Where to keep data (log.dirs); barnabas-data when nothing says so.")
+@click.option("--data-dir", metavar="DIR", help="Where to keep data (log.dirs); barnabas-data by default.")
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen (listeners); port 0 picks a free one.")
 @assignments
 @click.option(
@@ -158,7 +158,7 @@ def apis(every: bool, as_json: bool) -> None:
 @properties_file
 @assignments
 @click.option("--topic", is_flag=True, help="The properties of topics, with the defaults that this broker gives them.")
-@click.option("--docs", is_flag=True, help="Also what each property is, and what it allows.")
+@click.option("--docs", is_flag=True, help="Also the description and the allowed values of each property.")
 @as_json
 def config(properties_file: str | None, assignments: Sequence[str], topic: bool, docs: bool, as_json: bool) -> None:
     """Show every property, its value, and where the value comes from."""
@@ -191,7 +191,7 @@ def log() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @as_json
 def dump(file: str, as_json: bool) -> None:
-    """Print what a log, index, snapshot or checkpoint FILE holds."""
+    """Print the content of a log, index, snapshot or checkpoint FILE."""
     from barnabas.storage.check import dump as dump_file
     from barnabas.storage.disk import OsDisk, StorageError
 
@@ -226,9 +226,9 @@ def check(directory: str, as_json: bool) -> None:
 
 @commands.group()
 def store() -> None:
-    """Carry a cluster's metadata from one store into another.
+    """Transfer a cluster's metadata from one store into another.
 
-    The stores: that of a data directory, whose broker is stopped, and ZooKeeper.
+    A store is ZooKeeper, or embedded in the data directory of a stopped broker.
     """
 
 
@@ -241,7 +241,7 @@ store_zookeeper = click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help
 @store_zookeeper
 @click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
 def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> None:
-    """Write what a store keeps to FILE (or standard output), as JSON."""
+    """Write the content of a store to FILE (or standard output), as JSON."""
     require_one_store(data_dir, zookeeper)
     import trio
 
@@ -284,7 +284,7 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
 
 
 def require_one_store(data_dir: str | None, zookeeper: str | None) -> None:
-    """UsageError unless exactly one of the two options is given."""
+    """Raise UsageError unless exactly one of the two options is given."""
     import logging
 
     if (data_dir is None) == (zookeeper is None):

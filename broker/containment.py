@@ -43,7 +43,7 @@ def contained(logger: logging.Logger, message: str, *args: object) -> Iterator[A
 
 
 async def kept_up(logger: logging.Logger, what: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Call `run` until it returns; after an unexpected exception, again. `run` must lose nothing by a new beginning."""
+    """Call `run` until it returns; after an unexpected exception, again. A restart of `run` must lose nothing."""
     while True:
         with contained(logger, "%s: begins again", what) as attempt:
             await run()

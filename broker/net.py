@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Address = tuple[int, tuple[object, ...]]  # family, and the socket address: host, port, for IPv6 also flow and scope
 
 SENDFILE_BYTES_MAX = 1 << 20  # one call must not hold the loop: 1 MiB takes about a quarter of a millisecond
-ACCEPT_PAUSE_SECONDS = 0.1  # between looks for a free descriptor; `accept` would fail at once, again and again
+ACCEPT_PAUSE_SECONDS = 0.1  # between checks for a free descriptor; without a pause `accept` would fail in a busy loop
 # Descriptors reserved for files: a share of RLIMIT_NOFILE within bounds. A checkpoint or a segment that gets none fails
 # like a broken disk, and takes its log directory offline.
 DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024

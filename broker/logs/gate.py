@@ -121,7 +121,7 @@ class Gate:
         log.is_being_cut = True
         try:
             async with self.without_searches(log), self.without_compaction(log):
-                # A sync under way has a plan with offsets above the cut; `forget` drops its result.
+                # The plan of a running sync may reach above the new log end; `forget` drops its result.
                 await self._flusher.forget(log)
                 yield
         finally:
@@ -165,11 +165,11 @@ class Gate:
                 del self._closed[log]
 
     async def hold_flushes(self, log: "PartitionLog") -> None:
-        """Return when no flush of this log is running. None begins before `release_flushes`; its callers wait."""
+        """Return when no flush of this log is running. None begins before `release_flushes`."""
         await self._flusher.hold(log)
 
     def release_flushes(self, log: "PartitionLog", *, is_gone: bool) -> None:
-        """End `hold_flushes`; does nothing if the log is not held. A log that `is_gone` is never flushed again."""
+        """End `hold_flushes`, if the log is held. A log that `is_gone` is never flushed again."""
         self._flusher.release(log, is_gone=is_gone)
 
     def _guarded(self, log: "PartitionLog", search: _Search, steps: "Steps[Result]") -> "Steps[Result]":
