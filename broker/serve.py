@@ -60,7 +60,7 @@ from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
-from barnabas.wire.apis import level_reaches
+from barnabas.wire.apis import metadata_version_is_at_least
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 
 logger = logging.getLogger(__name__)
@@ -248,7 +248,7 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     changes = broker.alter_partition
     ask: Ask = broker.controller_peer.ask
     # Before 2.7 there is no AlterPartition (KIP-497): the leader writes the ISR into the store itself.
-    if not level_reaches(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
+    if not metadata_version_is_at_least(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = AlterPartitionZk(broker.store, broker.replicas)
         background.start_soon(kept_up, logger, "the announcement of written ISRs", writer.run)
         ask = writer.ask

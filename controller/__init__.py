@@ -1,1 +1,1 @@
-"""Who leads what: metadata store, election and the controller (see README.md)."""
+"""The controller: its election, its decisions, and the metadata store (see README.md)."""

@@ -38,7 +38,7 @@ from barnabas.controller.image.state import (
     replay_all,
 )
 from barnabas.controller.store import paths
-from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.store import Check, MetadataStore, NodeError, Op, Watch
 from barnabas.wire.topics import TopicPartition
 
@@ -124,9 +124,9 @@ class ControllerContext:
         self.config = deps.config
         self.rng = deps.rng
         self.put = put  # queues an event; dropped after the end of the term
-        self.level = level_of(deps.config.inter_broker_protocol_version)
+        self.metadata_version = metadata_version_of(deps.config.inter_broker_protocol_version)
         listener = deps.config.inter_broker_listener
-        self._sender = Sender(deps.broker_id, term.epoch, listener, self.level.versions)
+        self._sender = Sender(deps.broker_id, term.epoch, listener, self.metadata_version.versions)
 
     def watch(self, event: events.Event) -> Watch:
         """A watch that queues this event.
@@ -271,12 +271,12 @@ class ControllerContext:
             for topic in doubtful
             if _is_true(configs.get(topic, {}).get("unclean.leader.election.enable"), by_default)
         }
-        return LeaderRules(self.term.epoch, unclean, self.level.marks_recovery)
+        return LeaderRules(self.term.epoch, unclean, self.metadata_version.marks_recovery)
 
     async def read_states_again(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Take over what leaders wrote into the state nodes of these partitions; returns those that changed.
 
-        Leaders write them at levels below 2.7-IV2, which have no AlterPartition.
+        Leaders write them below metadata version 2.7-IV2, which has no AlterPartition.
         """
         changed = []
         for topic_partition, found in (await loading.read_states(self.store, topic_partitions)).items():

@@ -87,7 +87,7 @@ class LogDirEventsTouched(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class IsrChangeNotesTouched(Event):
+class IsrChangeNotificationsTouched(Event):
     """A leader below 2.7-IV2 reported in the store that it has written another ISR itself."""
 
 
@@ -175,7 +175,7 @@ class ControlledShutdownAsked(Asked[list[TopicPartition]]):
         self.broker_epoch = broker_epoch
 
 
-class IsrChangesAsked(Asked[list[Leadership | ErrorCode]]):
+class AlterPartitionAsked(Asked[list[Leadership | ErrorCode]]):
     """A leader proposes other ISRs (AlterPartition, KIP-497). The answer has one entry for each change, in their order.
 
     A change is (topic, partition index, change); the topic is its id, or its name in request versions below 2.

@@ -203,7 +203,7 @@ def inter_broker_versions(level: str) -> Mapping[int, int]:
     return versions
 
 
-def level_reaches(level: str, since: str) -> bool:
+def metadata_version_is_at_least(level: str, since: str) -> bool:
     """Whether brokers of this `inter.broker.protocol.version` have what came with the level `since`."""
     return _parse_level(level) >= _parse_level(since)
 

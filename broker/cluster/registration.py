@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.store import paths
-from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.paths import BrokerRegistration
 from barnabas.controller.store.store import NoNode, SessionExpired
 
@@ -88,6 +88,6 @@ class Registration:
             security_protocols={each.listener: each.protocol for each in self._advertised},
             timestamp_ms=self._now_ms(),
             rack=self._config.broker_rack,
-            version=level_of(self._config.inter_broker_protocol_version).registration_version,
+            version=metadata_version_of(self._config.inter_broker_protocol_version).registration_version,
             kept_since=None if self._kept is None else self._kept.since,
         )

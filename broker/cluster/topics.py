@@ -13,7 +13,7 @@ import trio
 
 from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.replication.waiting import resting
-from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic
+from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions, create_partitions
 from barnabas.controller.admin.create_topics import (
     CreatedTopic,
     NewTopic,
@@ -26,7 +26,7 @@ from barnabas.controller.admin.create_topics import (
     refuse_existing,
 )
 from barnabas.controller.admin.placement import RackAwareness
-from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.store import SessionExpired, StoreUnavailable
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
@@ -81,12 +81,14 @@ class Topics:
             logger.warning("topic %s: %s", plan.name, warning)
         return await self._write(plan)
 
-    async def grow(self, growth: Growth, *, validate_only: bool = False) -> Grown | TopicRefused:
+    async def create_partitions(
+        self, new: NewPartitions, *, validate_only: bool = False
+    ) -> CreatedPartitions | TopicRefused:
         """Add partitions to a topic; with `validate_only`, only check that."""
         try:
-            return await grow_topic(self._store, growth, self._racks(), self._rng, validate_only=validate_only)
+            return await create_partitions(self._store, new, self._racks(), self._rng, validate_only=validate_only)
         except (StoreUnavailable, SessionExpired) as error:
-            logger.warning("topic %s cannot grow: %s", growth.name, error, extra={"peer": "metadata store"})
+            logger.warning("topic %s cannot get more partitions: %s", new.name, error, extra={"peer": "metadata store"})
             return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
     async def mark_for_deletion(self, name: str) -> TopicRefused | None:
@@ -131,9 +133,9 @@ class Topics:
     async def _write(self, plan: TopicPlan) -> CreatedTopic | TopicRefused:
         """Write a planned topic to the store. An unusable store (a full disk, for example) refuses this topic only."""
         try:
-            # Levels before 2.8 have no topic ids (KIP-516).
-            level = level_of(self._config.inter_broker_protocol_version)
-            return await create_topic(self._store, plan, self._rng, with_id=level.topics_have_ids)
+            # Metadata versions before 2.8 have no topic ids (KIP-516).
+            version = metadata_version_of(self._config.inter_broker_protocol_version)
+            return await create_topic(self._store, plan, self._rng, with_id=version.topics_have_ids)
         except (StoreUnavailable, SessionExpired) as error:
             logger.warning("topic %s cannot be created: %s", plan.name, error, extra={"peer": "metadata store"})
             return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -19,7 +19,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
 from barnabas.broker.replication.replicas import StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
-from barnabas.controller.events import ControlledShutdownAsked, IsrChangesAsked
+from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
@@ -108,7 +108,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
         async for topic in paced(request.topics)
         async for row in paced(topic.partitions, ROW_COST)
     ]
-    outcomes = await broker.candidate.ask(IsrChangesAsked(request.broker_id, request.broker_epoch, changes))
+    outcomes = await broker.candidate.ask(AlterPartitionAsked(request.broker_id, request.broker_epoch, changes))
     if isinstance(outcomes, ErrorCode):
         raise Refuse(outcomes)
     # The outcomes have the order of `changes`, so a second walk over the request pairs them with their rows.

@@ -20,7 +20,7 @@ from barnabas.broker.config.alter import CHANGES_MAX
 from barnabas.broker.config.describe import describe_topic
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import counted
-from barnabas.controller.admin.create_partitions import Growth
+from barnabas.controller.admin.create_partitions import NewPartitions
 from barnabas.controller.admin.create_topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
@@ -239,8 +239,8 @@ async def create_partitions(
             assignments = None
             if asked.assignments is not None:
                 assignments = [each.broker_ids async for each in paced(asked.assignments)]
-            growth = Growth(asked.name, asked.count, assignments)
-            outcome = await broker.topics.grow(growth, validate_only=request.validate_only)
+            new = NewPartitions(asked.name, asked.count, assignments)
+            outcome = await broker.topics.create_partitions(new, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):
                 row.error_code, row.error_message = outcome.code, outcome.message
             elif not request.validate_only:

@@ -1,17 +1,15 @@
 """Creating topics, and marking them for deletion: for CreateTopics, DeleteTopics and auto-creation (reference A.4).
 
 In a cluster with ZooKeeper any broker may create a topic: it writes the topic's configuration and its replicas, and the
-controller, which watches the topics, does the rest. Deleting is a mark, on which the controller acts.
+controller, which watches the topics, does the rest. A topic is deleted by a marker node; the controller does the rest.
 
-Creation is in two halves. `plan_topic` is pure: it checks the request, fills in defaults, places the replicas, and has
-the topic's properties checked by the function that is handed in. `create_topic` asks the store whether the name is
-free, and writes; `refuse_existing` only asks, for `validate_only`.
+Creation is in two halves. `plan_topic` is pure: it checks the request, fills in defaults, places the replicas, and
+calls the passed function to check the topic's properties. `create_topic` reads from the store whether the name is free,
+and writes; `refuse_existing` only reads, for `validate_only`.
 
-Codes and messages are those of Apache Kafka 3.9.1 in ZooKeeper mode, as asked of a running one; it accepts replicas on
-brokers that do not exist. So is the order of the checks, but for two things: before all of them Kafka looks for the
-topic in the broker's metadata, which is the caller's part; and it asks the store before it checks a manual assignment
-and the properties. Two other deviations: partition numbers of a manual assignment must be 0 to n-1, where Kafka
-compares only their number and sum; and each partition must have a replica, as Kafka demands in KRaft mode.
+Codes and messages are those of Apache Kafka 3.9.1 in ZooKeeper mode, as observed on a running broker. The order of the
+checks is Kafka's too, with two exceptions: Kafka first looks the topic up in the metadata cache (here the caller does),
+and it reads the store before it checks a manual assignment and the properties.
 """
 
 import random
@@ -27,15 +25,15 @@ from barnabas.controller.store.store import Create, DataTooLarge, MetadataStore,
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, names_collide, topic_id_text, why_invalid_topic_name
 
-BY_DEFAULT = -1  # in a request: as the broker is configured
+BY_DEFAULT = -1  # in a request: the broker's configuration applies
 PARTITIONS_MAX = 50_000  # a topic's replicas are the data of one node, and a node holds at most a megabyte
 
-CheckConfigs = Callable[[Mapping[str, str]], Sequence[str]]  # what is wrong with these properties, in Kafka's words
+CheckConfigs = Callable[[Mapping[str, str]], Sequence[str]]  # properties -> what is wrong, with Kafka's messages
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic as it is asked for: counts, or a manual assignment (partition -> brokers) and no counts."""
+    """A requested topic: counts, or a manual assignment (partition -> brokers) and no counts."""
 
     name: str
     partition_count: int = BY_DEFAULT
@@ -45,7 +43,7 @@ class NewTopic:
 
 
 class TopicDefaults(NamedTuple):
-    """What stands for BY_DEFAULT: `num.partitions` and `default.replication.factor`."""
+    """The values for BY_DEFAULT: `num.partitions` and `default.replication.factor`."""
 
     partition_count: int
     replication_factor: int
@@ -64,14 +62,14 @@ class TopicPlan(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic that was written; the controller is about to notice it."""
+    """A topic that was written to the store; the controller handles it next."""
 
     plan: TopicPlan
-    topic_id: bytes | None  # None where the level of the cluster has no topic ids
+    topic_id: bytes | None  # None below metadata version 2.8-IV0
 
 
 class TopicRefused(NamedTuple):
-    """Why there is no such topic, or no deletion."""
+    """The error of a refused creation or deletion."""
 
     code: ErrorCode
     message: str | None
@@ -90,6 +88,7 @@ def plan_topic(
     nulls = [name for name, value in new.configs.items() if value is None]
     if nulls:
         return TopicRefused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+    # Before the name is checked: of several errors the client gets Kafka's first.
     placed = _place(new, brokers, defaults, rng, rack_awareness)
     if isinstance(placed, TopicRefused):
         return placed
@@ -124,6 +123,7 @@ def _place(
         return {partition: list(replicas) for partition, replicas in sorted(new.assignment.items())}
     count = defaults.partition_count if new.partition_count == BY_DEFAULT else new.partition_count
     factor = defaults.replication_factor if new.replication_factor == BY_DEFAULT else new.replication_factor
+    # Before the replicas are placed: that would take as much memory as the request names.
     if count > PARTITIONS_MAX:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
     try:
@@ -133,12 +133,15 @@ def _place(
     except TooFewBrokers as error:
         return TopicRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
     except MixedRacks:
-        return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # Kafka has no code for it and hides the text
+        # Kafka has no code for it, and does not send the text.
+        return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return bad_assignment("All partitions should have the same number of replicas")
+    # As in KRaft mode: a partition without replicas could never have a leader. In ZooKeeper mode Kafka accepts it, and
+    # also replicas on brokers that do not exist, as is done here.
     if not all(assignment.values()):
         return bad_assignment("The manual partition assignment includes an empty replica list.")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):
@@ -146,13 +149,14 @@ def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused |
             f"{partition} -> ArrayBuffer({', '.join(map(str, replicas))})" for partition, replicas in assignment.items()
         )
         return bad_assignment(f"Duplicate replica assignment found: HashMap({listed})")
+    # Stricter than Kafka, which compares only the number and the sum of the indexes.
     if sorted(assignment) != list(range(len(assignment))):
         return bad_assignment("partitions should be a consecutive 0-based integer sequence")
     return None
 
 
 def bad_assignment(message: str) -> TopicRefused:
-    """INVALID_REPLICA_ASSIGNMENT, in Kafka's words."""
+    """INVALID_REPLICA_ASSIGNMENT with this message."""
     return TopicRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
@@ -160,15 +164,19 @@ def bad_assignment(message: str) -> TopicRefused:
 
 
 async def refuse_existing(store: MetadataStore, name: str) -> TopicRefused | None:
-    """Why this name is not free: the topic exists or is being deleted, or its metrics would be another's."""
+    """The error if the name is taken: the topic exists, is being deleted, or would share another topic's metrics."""
+    # No node can have this name, and the store would not accept the path.
     if why_invalid_topic_name(name) is not None:
-        return None  # no node can have this name
+        return None
+    # The marker first: the topic's node still exists while it is being deleted.
     if await store.exists(paths.delete_topic(name)) is not None:
         return _exists(f"Topic '{name}' is marked for deletion.")
     if await store.exists(paths.topic(name)) is not None:
         return _exists(f"Topic '{name}' already exists.")
+    # Metrics write both characters as "_". Only such names can collide, so the list is not read for others.
     if "." in name or "_" in name:
         colliding = [other for other in await store.children(paths.TOPICS) if names_collide(name, other)]
+        # The topic was created between the two reads.
         if name in colliding:
             return _exists(f"Topic '{name}' already exists.")
         if colliding:
@@ -181,6 +189,7 @@ async def create_topic(
     store: MetadataStore, plan: TopicPlan, rng: random.Random, *, with_id: bool = True
 ) -> CreatedTopic | TopicRefused:
     """Write the topic's configuration and the topic, both or neither."""
+    # One id for all attempts: it shows whether a topic that exists was written by an earlier one.
     topic_id = new_topic_id(rng) if with_id else None
     config_path, config = paths.config_entity("topics", plan.name), ConfigEntity(plan.configs).encode()
     topic = Create(paths.topic(plan.name), TopicAssignment(plan.assignment, topic_id).encode())
@@ -188,14 +197,18 @@ async def create_topic(
         refused = await refuse_existing(store, plan.name)
         if refused is not None:
             return refused
+        # The properties of a former topic may be left over. They are replaced, or they would apply to this one.
         left_over = await store.exists(config_path) is not None
         configured: Op = SetData(config_path, config) if left_over else Create(config_path, config)
         try:
             await store.multi([configured, topic])
         except NodeExists:
+            # The topic: an earlier attempt of ours whose answer was lost, or another broker, which the next round
+            # finds. Or the properties were created since they were looked up: the next round replaces them.
             if topic_id is not None and await _is_ours(store, plan.name, topic_id):
-                return CreatedTopic(plan, topic_id)  # the answer to an earlier attempt was lost
+                return CreatedTopic(plan, topic_id)
         except NoNode as error:
+            # The left-over properties were removed meanwhile: the next round creates them.
             if error.path != config_path:
                 raise
         except DataTooLarge as error:
@@ -205,9 +218,10 @@ async def create_topic(
 
 
 async def mark_for_deletion(store: MetadataStore, name: str) -> TopicRefused | None:
-    """Mark a topic; None when it is marked now, or was already."""
+    """Mark a topic for deletion; None if it is marked now, or was before."""
     if why_invalid_topic_name(name) is not None or await store.exists(paths.topic(name)) is None:
         return TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    # The topic may be gone since it was looked up. Then the controller removes the marker (`read_deletion_marks`).
     try:
         await store.create(paths.delete_topic(name))
     except NodeExists:

@@ -1,12 +1,8 @@
 """The configuration of topics, brokers, users, client ids and addresses in the store (reference A.6).
 
 An entity is named by its path below /config: `topics/orders`, `brokers/1`, `brokers/<default>`, `users/U/clients/C`,
-names as they stand in the path. A change writes the node and, in the same multi, a sequential node below
-/config/changes that names it; every broker watches that folder and reads the entity again. A change is made from what
-the node says now, and made again when another broker wrote in between.
-
-A topic or broker keeps its node. A user, client id or address of which nothing is set any more loses it, and a user the
-empty folder of its client ids; where it has no configuration of its own either, nothing is left of it.
+with names as in the path. A change writes the node and, in the same multi, a sequential node below /config/changes that
+names it; every broker watches that folder and reads the entity again.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,23 +30,24 @@ BROKERS = "brokers"
 USERS = "users"
 CLIENTS = "clients"
 ADDRESSES = "ips"
-VANISHING = frozenset({USERS, CLIENTS, ADDRESSES})
+# Their nodes are removed with their last property; a topic or broker keeps its node.
+REMOVED_WHEN_EMPTY = frozenset({USERS, CLIENTS, ADDRESSES})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 def node_of(entity: str) -> str:
-    """The node of an entity, or of a folder of them."""
+    """The path of an entity's node, or of a folder of entities."""
     return f"{paths.CONFIG}/{entity}"
 
 
 async def read_entity(store: MetadataStore, entity: str) -> dict[str, str]:
-    """What is set for an entity: nothing when it has no node, or one that cannot be read."""
+    """The properties of an entity; none if it has no node, or a malformed one."""
     return (await _read(store, node_of(entity)))[0]
 
 
 async def list_entities(store: MetadataStore, folder: str) -> list[str]:
-    """The names in a folder of entities, as they stand in the path; none when there is no such folder."""
+    """The names in a folder of entities, as in the path; none if there is no such folder."""
     try:
         return await store.children(node_of(folder))
     except NoNode:
@@ -58,30 +55,35 @@ async def list_entities(store: MetadataStore, folder: str) -> list[str]:
 
 
 async def change_entity(store: MetadataStore, entity: str, change: Change, *, owner: str | None = None) -> int:
-    """Write what `change` makes of what is set now; the number of the notification. What `change` raises is raised.
+    """Write `change(current texts)` and a notification; returns the notification's number.
 
-    `owner` is the node of what the entity configures: NoNode when there is none, for a configuration that outlives its
-    topic would be that of the next one of this name.
+    `owner` is the path of the node that the entity configures; NoNode if it does not exist. Exceptions of `change` are
+    passed on.
     """
     path = node_of(entity)
     notify = Create(paths.CONFIG_CHANGE_PREFIX, ConfigChange(entity).encode(), sequential=True)
+    # A change reads the node, and is repeated if another broker wrote it in between: the other's properties must not be
+    # lost.
     while True:
+        # In the same multi, because a configuration left behind would apply to a later topic of the same name.
         owned: list[Op] = [] if owner is None else [Check(owner, (await store.get(owner))[1].version)]
         texts, version = await _read(store, path)
         changed = change(texts)
         try:
             *_, notified = await store.multi([*owned, *(await _write(store, entity, changed, version)), notify])
         except (BadVersion, NodeExists, NotEmpty, NoNode) as error:
+            # The folder of notifications is missing: to repeat would not help.
             if error.path == notify.path:
                 raise
-            continue  # another broker was quicker: look again
+            continue
         assert isinstance(notified, Created), notified
         return paths.sequence_number(notified.path)
 
 
 async def _write(store: MetadataStore, entity: str, texts: Mapping[str, str], version: int | None) -> list[Op]:
     path = node_of(entity)
-    if not texts and entity.partition("/")[0] in VANISHING and not await list_entities(store, entity):
+    # A user without properties of its own keeps its node while it has client ids below it.
+    if not texts and entity.partition("/")[0] in REMOVED_WHEN_EMPTY and not await list_entities(store, entity):
         return [] if version is None else [Delete(path, version), *(await _emptied_parents(store, entity))]
     data = ConfigEntity(texts).encode()
     if version is None:
@@ -95,17 +97,19 @@ async def _missing_parents(store: MetadataStore, path: str) -> list[Op]:
 
 
 async def _emptied_parents(store: MetadataStore, entity: str) -> list[Op]:
-    """What goes with the last client id of a user."""
+    """The removals that follow the last client id of a user: its folder, and the user if it has no properties."""
     folder, _, _ = entity.rpartition("/")
     user, _, name = folder.rpartition("/")
     if not user or name != CLIENTS or len(await list_entities(store, folder)) > 1:
         return []
+    # If another broker adds a client id, or sets a property of the user, after these reads, the multi is refused
+    # (NotEmpty, BadVersion), and everything is read again.
     texts, version = await _read(store, node_of(user))
     return [Delete(node_of(folder)), *([Delete(node_of(user), version)] if version is not None and not texts else [])]
 
 
 async def _read(store: MetadataStore, path: str) -> tuple[dict[str, str], int | None]:
-    """What is set, and the version of the node; None when there is no node."""
+    """The properties, and the version of the node; None if there is no node."""
     try:
         data, stat = await store.get(path)
     except NoNode:

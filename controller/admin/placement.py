@@ -1,18 +1,16 @@
-"""Which brokers hold the replicas of a new topic's partitions (reference B.14; KIP-36 for racks).
+"""Which brokers get the replicas of new partitions (pure; reference B.14; KIP-36 for racks).
 
 Theory of operation
 -------------------
-Brokers stand in a ring. The first replica (the preferred leader) goes round the ring from a random start, one broker a
-partition, so leaders are even. The other replicas follow at a distance, the shift, that grows each time the first
-replica has gone round, so that the partitions which share a leader do not share all their followers: when a broker
-dies, its load spreads over many.
+The brokers form a ring. The first replica (the preferred leader) goes round the ring, one broker for each partition, so
+leaderships are spread evenly. The other replicas follow at a distance, the shift.
 
-With racks the ring alternates between them (r1, r2, r3, r1, ...), which spreads leaders over racks; followers are
-taken along the ring, passing over a rack that holds a replica already while another holds none.
+With racks the ring alternates between them (r1, r2, r3, r1, ...), which spreads leaders over racks. Followers are taken
+along the ring.
 
-The formulas are Kafka's own, to the index, so that partitions which a Java broker added to a topic continue the pattern
-that we began. `start` is None for a new topic, and chosen by `rng`; a topic that grows continues from where its first
-partition stands (`start_for_growth`).
+The formulas are Kafka's, exactly: partitions that a Java broker adds to a topic continue the pattern that was begun
+here, and the reverse. A new topic starts at a random broker; further partitions continue from where partition 0 is
+(`start_of_new_partitions`).
 """
 
 import random
@@ -54,7 +52,10 @@ def place_replicas(
     start: int | None = None,
     first_partition: int = 0,
 ) -> dict[int, list[int]]:
-    """Replicas of `partition_count` partitions from `first_partition` on; `brokers` maps live broker ids to racks."""
+    """Replicas of `partition_count` partitions from `first_partition` on; `brokers` maps live broker ids to racks.
+
+    `start` is the position of partition 0 in the ring, None for a random one. CannotPlace.
+    """
     if partition_count <= 0:
         raise NoPartitions("Number of partitions must be larger than 0.")
     if replication_factor <= 0:
@@ -63,10 +64,13 @@ def place_replicas(
         raise TooFewBrokers(f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.")
     racks = _usable_racks(brokers, rack_awareness)
     ring = _rack_ring(racks) if racks else sorted(brokers)
+    # Both are random for a new topic: otherwise the first brokers would lead most topics with few partitions.
     shift = rng.randrange(len(ring)) if start is None else start
     start = rng.randrange(len(ring)) if start is None else start
     placed: dict[int, list[int]] = {}
     for partition in range(first_partition, first_partition + partition_count):
+        # After each round, so that partitions with the same leader do not have the same followers: when a broker dies,
+        # its load spreads over many.
         if partition > 0 and partition % len(ring) == 0:
             shift += 1
         first = (partition + start) % len(ring)
@@ -78,20 +82,23 @@ def place_replicas(
     return placed
 
 
-def start_for_growth(brokers: Mapping[int, str | None], first_replicas: Sequence[int]) -> int:
-    """Where to start so that further partitions continue a topic whose partition 0 has these replicas.
+def start_of_new_partitions(brokers: Mapping[int, str | None], first_replicas: Sequence[int]) -> int:
+    """The `start` with which further partitions continue a topic whose partition 0 has these replicas.
 
-    The position, in order of ids, of the first broker whose id is not below the first replica's; 0 when there is none.
+    The position, in order of ids, of the first broker whose id is not below the first replica's; 0 if there is none.
     """
+    # Not the position in the ring: with racks that differs from the order of ids, but this is what Kafka does. The
+    # first replica's broker may be dead, so its id need not be found.
     ids = sorted(brokers)
     return next((position for position, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
 
 
 def _usable_racks(brokers: Mapping[int, str | None], awareness: RackAwareness) -> dict[int, str]:
-    """Broker id -> rack, or nothing when racks do not count."""
+    """Broker id -> rack; empty if racks are not used."""
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     if awareness is RackAwareness.DISABLED or not racks:
         return {}
+    # A broker without a rack fits into no ring of racks.
     if len(racks) < len(brokers):
         if awareness is RackAwareness.ENFORCED:
             raise MixedRacks("Not all brokers have rack information for replica rack aware assignment.")
@@ -109,18 +116,20 @@ def _rack_ring(racks: Mapping[int, str]) -> list[int]:
 
 
 def _follower(first: int, shift: int, index: int, size: int) -> int:
-    """The position of follower `index` of a partition whose first replica stands at `first`."""
+    """The position of follower `index` of a partition whose first replica is at `first`."""
+    # Modulo size - 1, from the position after `first`: a follower is never the first replica itself.
     return (first + 1 + (shift + index) % (size - 1)) % size
 
 
 def _one_per_rack(
     ring: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
 ) -> list[int]:
-    """Replicas along the ring, a rack twice only when every rack has one."""
+    """Replicas along the ring, two in a rack only if every rack has one."""
     rack_count = len(set(racks.values()))
     replicas = [ring[first]]
     used_racks = {racks[ring[first]]: None}
     step = 0
+    # Ends: `step` comes past every broker, and there are at least `replication_factor` of them.
     while len(replicas) < replication_factor:
         broker = ring[_follower(first, shift * rack_count, step, len(ring))]
         step += 1

@@ -1,7 +1,7 @@
-"""A broker's registration, the ephemeral node by which the controller knows that it lives (reference A.3).
+"""A broker's registration, the ephemeral node that shows the controller that the broker is alive (reference A.3).
 
-The node is created empty and filled in the same multi, as Kafka does it; its czxid is the *broker epoch*, which names
-this life of the broker in every request between controller and brokers.
+The czxid of the node is the *broker epoch*, which identifies this registration in every request between controller and
+brokers.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class CannotRegister(Exception):
-    """Another broker is in the way: same id, or same address. A person must act."""
+    """Another broker has the same id or address; an operator must act."""
 
 
 async def register_broker(
@@ -30,24 +30,29 @@ async def register_broker(
 ) -> int:
     """Register, and return the broker epoch.
 
-    Called again in the same session it finds its own node and keeps it, which also covers a lost response. A node of
-    `previous_session_id`, which was this process's and expired, is replaced. One with our own addresses is of an
-    earlier process: its end is waited for, for `patience_seconds`. CannotRegister in every other case.
+    `previous_session_id` is the expired session of this process, if it had one. If an earlier process of this broker is
+    still registered, wait up to `patience_seconds` until it is gone. CannotRegister if another broker has the id or an
+    address.
     """
     await _refuse_shared_address(store, broker_id, registration)
     path = paths.broker(broker_id)
     deadline = trio.current_time() + patience_seconds
     while True:
+        # Created empty and filled in the same multi, as in Kafka: the stat of the second operation has the czxid.
         try:
             _, written = await store.multi(
                 [Create(path, None, ephemeral=True), SetData(path, registration.encode(), version=0)]
             )
         except NodeExists:
             stat = await store.exists(path)
+            # Gone in between: its session has ended.
             if stat is None:
-                continue  # gone in between: its session ended
+                continue
+            # Of this session: the response to an earlier attempt was lost, or this is the second call. The registration
+            # keeps its epoch, which the controller may have read already.
             if stat.owner == store.session_id:
                 return stat.czxid
+            # The store has not removed it yet, and nothing else uses that session any more.
             if stat.owner == previous_session_id:
                 await _remove(store, path, stat)
             else:
@@ -66,7 +71,7 @@ async def _remove(store: MetadataStore, path: str, stat: Stat) -> None:
 
 
 async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerRegistration, deadline: float) -> None:
-    """Wait for the end of an earlier life; CannotRegister when it is none, or does not end in time."""
+    """Wait until the registration of an earlier process is gone; CannotRegister if it is another broker's, or stays."""
     path = paths.broker(broker_id)
     touched = trio.Event()
     try:
@@ -74,16 +79,18 @@ async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerReg
     except NoNode:
         return
     found = parse(BrokerRegistration.decode, data, path)
-    is_an_earlier_life = found is not None and found.endpoints == registration.endpoints
-    if not is_an_earlier_life or trio.current_time() >= deadline:
+    # The same id and the same endpoints: an earlier process of this broker, whose session has not expired yet.
+    is_of_earlier_process = found is not None and found.endpoints == registration.endpoints
+    if not is_of_earlier_process or trio.current_time() >= deadline:
         raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session")
-    logger.warning("%s is still there from an earlier life, session %#x: waiting for its end", path, stat.owner)
+    logger.warning("%s belongs to an earlier process, session %#x: waiting until it is gone", path, stat.owner)
     with trio.move_on_at(deadline):
         await touched.wait()
 
 
 async def _refuse_shared_address(store: MetadataStore, broker_id: int, registration: BrokerRegistration) -> None:
-    """A client that is sent to an address which two brokers claim would reach the wrong one half of the time."""
+    """CannotRegister if another broker advertises one of our addresses."""
+    # Clients would reach the wrong broker half of the time.
     addresses = {(endpoint.host, endpoint.port) for endpoint in registration.endpoints}
     for other in broker_ids_of(await store.children(paths.BROKER_IDS)):
         if other == broker_id:

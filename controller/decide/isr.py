@@ -1,12 +1,12 @@
-"""What a leader may change about its in-sync replicas: AlterPartition, as a pure decision (KIP-497; reference B.10).
+"""The decision about an AlterPartition request (pure; KIP-497; reference B.10).
 
-The leader says which state it changes, by leader epoch and partition epoch, and what the ISR shall be. Anything that
-does not start from what the controller knows is refused; what is so already is a repetition, and succeeds.
+The leader names the state that it changes, by leader epoch and partition epoch, and the requested ISR. A request with
+another leader or partition epoch than the controller's is refused. A request for the current state is a repetition and
+succeeds.
 
-Kafka's controller in ZooKeeper mode believes every request: it makes the sender the leader, takes brokers that hold no
-replica into the ISR, and an empty ISR. Here such a request is INVALID_REQUEST, as with KRaft's controller. As there,
-the broker epochs of the ISR's members count (KIP-903), which a Java broker in ZooKeeper mode does not send. A leader
-that is about to stop may still take in others, to which it can then hand over; Kafka refuses it for being in the ISR.
+Kafka's controller in ZooKeeper mode accepts every request: it makes the sender the leader, and accepts an ISR that is
+empty or has brokers without a replica. Here such a request is INVALID_REQUEST, as with KRaft's controller. As there,
+the broker epochs of the ISR's members are compared (KIP-903); a Java broker in ZooKeeper mode does not send them.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from barnabas.wire.topics import TopicPartition
 
 
 class IsrChange(NamedTuple):
-    """What a leader asks for one partition. The ISR's members with their broker epochs, where they are said."""
+    """A leader's requested ISR for one partition, with the members' broker epochs if the request version has them."""
 
     leader_epoch: int
     partition_epoch: int
@@ -36,25 +36,34 @@ class IsrChange(NamedTuple):
 def decide_isr_change(
     image: ClusterImage, topic_partition: TopicPartition, broker_id: int, change: IsrChange, rules: LeaderRules
 ) -> Step | Leadership | ErrorCode:
-    """The step, or the state that is already as asked, or why not."""
+    """The step; the current state if it already is as requested; or the error.
+
+    The order of the checks is Kafka's: a request may be wrong in several ways, and the code decides what a leader does.
+    """
     partition = image.find_partition(topic_partition)
     if partition is None or partition.leadership is None or image.is_deleting(topic_partition.topic):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     leadership = partition.leadership
     state = leadership.state
     if change.leader_epoch > state.leader_epoch or change.partition_epoch > leadership.partition_epoch:
-        return ErrorCode.NOT_CONTROLLER  # the leader knows a later controller than this one
+        # The leader has its epochs from a later controller. With this code it looks for that one.
+        return ErrorCode.NOT_CONTROLLER
+    # A request from before the current LeaderAndIsr, which the sender has not received yet.
     if change.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != state.leader:
         return ErrorCode.INVALID_REQUEST
+    # Before the partition epoch is compared: a leader repeats a request whose response was lost, and the first attempt
+    # has raised the epoch.
     if (change.isr, change.leader_recovery_state) == (state.isr, state.leader_recovery_state):
         return leadership
+    # The leader does not have the last change of the ISR yet; its proposal could add a replica that was just removed.
     if change.partition_epoch < leadership.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     refused = _why_wrong(image, partition, state, change)
     if refused:
         return refused
+    # The leader epoch stays, so the followers go on fetching. The write is conditional on the partition epoch.
     changed = state._replace(
         isr=change.isr,
         controller_epoch=rules.controller_epoch,
@@ -68,13 +77,16 @@ def decide_isr_change(
 
 
 def _why_wrong(image: ClusterImage, partition: PartitionImage, state: PartitionState, change: IsrChange) -> ErrorCode:
-    """Whether the ISR is one that this leader may have."""
+    """The error of an ISR that this leader may not have; NONE if it may."""
     recovering = change.leader_recovery_state
     if recovering not in (RECOVERED, RECOVERING):
         return ErrorCode.INVALID_REQUEST
+    # A leader that was elected uncleanly recovers alone, and only once.
     if recovering == RECOVERING and (state.leader_recovery_state == RECOVERED or len(change.isr) > 1):
         return ErrorCode.INVALID_REQUEST
     members = dict.fromkeys(change.isr)
+    # Not the leader itself: in controlled shutdown it may still add other replicas, which can then take over. Kafka
+    # refuses such a request, because the leader is in the ISR.
     if not all(_is_eligible(image, each, change.broker_epochs) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
     if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= set(partition.replicas):
@@ -83,8 +95,10 @@ def _why_wrong(image: ClusterImage, partition: PartitionImage, state: PartitionS
 
 
 def _is_eligible(image: ClusterImage, broker_id: int, broker_epochs: Mapping[int, int]) -> bool:
-    """Whether the broker lives, will go on to live, and is in the life that the leader means."""
+    """Whether the broker is alive, is not shutting down, and has the broker epoch that the leader names."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker_id in image.shutting_down:
         return False
+    # The leader counts the fetches of one registration. If the broker has registered again since, it may have lost what
+    # it had fetched (KIP-903).
     return broker_epochs.get(broker_id, UNKNOWN_BROKER_EPOCH) in (UNKNOWN_BROKER_EPOCH, broker.epoch)

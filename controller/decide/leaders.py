@@ -1,22 +1,17 @@
-"""Who leads, and who is in sync: every decision that writes the state node of a partition (reference B.3, B.5, B.13).
+"""Leaders and ISRs: every decision that writes the state node of a partition (pure; reference B.3, B.5, B.13).
 
 Theory of operation
 -------------------
-`decide_leaders` is the rule for whatever happens by itself: a new partition, a dead leader, a dead follower, a broker
-that returned. It compares the state node with the replicas that are reachable and writes one new state where they
-differ; so a broker's death costs one write a partition, and deciding twice changes nothing.
+`decide_leaders` handles changes that no request asked for: a new partition, a dead leader, a dead follower, a broker
+that returned. It compares the state node with the replicas that are reachable, and writes one new state if they differ.
+So a broker's death costs one write for each partition, and deciding twice changes nothing.
 
-The other functions are for requests: the preferred leader, a leader at any price, a broker without
-leadership, a partition on other brokers. All have the same shape, (image, partitions, rules) -> Decision, for the store
-may refuse a state that another broker has written, and then the context asks the same function once more
-(`ControllerContext.elect`).
+The other functions serve requests: preferred election, unclean election, controlled shutdown, reassignment. All have
+the same form, (image, partitions, rules) -> Decision: the store may refuse a state because another broker has written
+one, and then the context calls the same function once more (`ControllerContext.elect`).
 
-A broker that is about to stop is reachable, and keeps what it leads as long as no other replica can; it is not online,
-so it is elected for nothing and taken into no ISR.
-
-Difference from Kafka, which reaches the same states by more writes: a dead broker leaves the ISR in the same write that
-elects another leader. When every member of an ISR dies at once, the ISR stays as it is, for each of them holds all
-acknowledged records; Kafka removes all but one.
+A broker in controlled shutdown is reachable, and keeps the leaderships that no other replica can take. It does not
+count as online, so it is not elected and not added to an ISR.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -39,7 +34,7 @@ class LeaderRules(NamedTuple):
 
     controller_epoch: int
     unclean_topics: Container[str] = ()
-    marks_recovery: bool = True  # an unclean leader is RECOVERING: the level of inter-broker requests knows of it
+    marks_recovery: bool = True  # an unclean leader is RECOVERING; False below metadata version 3.2-IV0
 
 
 NONE_DISTRUSTED: Mapping[TopicPartition, Mapping[int, None]] = {}
@@ -47,7 +42,7 @@ NONE_DISTRUSTED: Mapping[TopicPartition, Mapping[int, None]] = {}
 Choose = Callable[[ClusterImage, Iterable[TopicPartition], LeaderRules], Decision]
 
 
-# By itself -------------------------------------------------------------------------------------------------------
+# Without a request -----------------------------------------------------------------------------------------------
 
 
 def decide_leaders(
@@ -57,17 +52,19 @@ def decide_leaders(
     distrusted: Mapping[TopicPartition, Mapping[int, None]] = NONE_DISTRUSTED,
     bounced_leaders: Container[TopicPartition] = (),
 ) -> Decision:
-    """Bring leader and ISR in line with the replicas that are alive. What cannot have a leader stays without.
+    """Bring leader and ISR in line with the live replicas. A partition without an electable replica gets no leader.
 
     `distrusted` members leave the ISR as if they were dead; a leader that bounced and stays gets a new epoch.
     """
     decision = Decision()
     parents: dict[str, None] = {}
     for topic_partition in topic_partitions:
+        # Unlike Kafka's controller: nothing reads these states any more, and their nodes are about to be removed.
         if image.is_deleting(topic_partition.topic):
             continue
         leadership = image.partition(topic_partition).leadership
         if leadership is None:
+            # Without a live replica the partition stays New until a broker with one joins.
             online = image.online_replicas(topic_partition)
             if online:
                 parents[paths.partitions(topic_partition.topic)] = None
@@ -79,18 +76,21 @@ def decide_leaders(
             step = _next_leader(image, topic_partition, leadership, rules, without, renewed=renewed)
             if step is not None:
                 decision.steps.append(step)
+    # Once for all partitions of a topic. That a parent exists already is no error of `prepare`.
     decision.prepare += [(Create(path),) for path in parents]
     return decision
 
 
 def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> Choose:
-    """The same, at the beginning of a term: who bounced unseen since a state was written is not in sync (bounces.py).
+    """The same at the beginning of a term: brokers that bounced since a state was written are not in sync (bounces.py).
 
-    A state that is written between reading and deciding is judged by when it was read; that errs to the safe side.
+    `written_zxids` has the zxid of each state when it was read.
     """
 
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
         wanted = list(topic_partitions)
+        # If another broker writes a state after it was read, the older zxid is still used. That is safe: it may remove
+        # members that are in sync, which their leader adds again, but it keeps none that lost records.
         bounced = {each: bounced_members(image, each, written_zxids[each]) for each in wanted if each in written_zxids}
         leaders = {each for each in bounced if leader_bounced(image, each, written_zxids[each])}
         return decide_leaders(image, wanted, rules, bounced, leaders)
@@ -99,7 +99,7 @@ def decide_leaders_of_new_term(written_zxids: Mapping[TopicPartition, int]) -> C
 
 
 def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> dict[str, None]:
-    """Topics for which it matters now whether they allow unclean elections."""
+    """Topics with a partition that only an unclean election can give a leader."""
     return {
         topic_partition.topic: None
         for topic_partition in topic_partitions
@@ -108,7 +108,7 @@ def topics_without_clean_leader(image: ClusterImage, topic_partitions: Iterable[
 
 
 def partitions_without_leader(image: ClusterImage) -> list[TopicPartition]:
-    """Partitions for which an election may succeed when something changed for the better."""
+    """Partitions for which an election may succeed when a broker joins or unclean elections become allowed."""
     return list(image.leaderless)
 
 
@@ -121,6 +121,7 @@ def _needs_unclean_leader(image: ClusterImage, topic_partition: TopicPartition) 
 
 
 def _first_leader(topic_partition: TopicPartition, online: Mapping[int, None], rules: LeaderRules) -> Step:
+    # All live replicas are in sync, because there are no records yet.
     isr = tuple(online)
     state = PartitionState(leader=isr[0], leader_epoch=0, controller_epoch=rules.controller_epoch, isr=isr)
     return Step(
@@ -139,18 +140,23 @@ def _next_leader(
     *,
     renewed: bool,
 ) -> Step | None:
-    """The step to a state that fits the live replicas; None when the present one does, and need not be `renewed`."""
+    """The step to the state that fits the live replicas; None if the current one fits and `renewed` is false."""
     state, reachable = leadership.state, image.reachable_replicas(topic_partition)
     leader, recovery = state.leader, state.leader_recovery_state
     trusted = tuple(replica for replica in state.isr if replica not in without)
     isr = tuple(replica for replica in trusted if replica in reachable)
+    # Reachable, not online: in controlled shutdown a leader goes on until another one is elected. But the new leader
+    # must be online.
     if leader not in reachable or leader in without:
         replicas, online = image.partition(topic_partition).replicas, image.online_replicas(topic_partition)
         unclean = topic_partition.topic in rules.unclean_topics
         elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, trusted, online, (), unclean))
         if elected is None:
-            leader, isr = NO_LEADER, state.isr  # its members are dead, and each holds all acknowledged records
+            # All members are dead, and each of them has all acknowledged records. So all stay, and the first one that
+            # returns can lead; Kafka removes all but one.
+            leader, isr = NO_LEADER, state.isr
         else:
+            # The dead members leave the ISR in this same write; Kafka needs one more.
             leader, isr = elected.leader, elected.isr
             recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
     if (leader, isr) == (state.leader, state.isr) and not renewed:
@@ -168,7 +174,9 @@ def next_epoch(
     rules: LeaderRules,
     tells: tuple[Tell, ...],
 ) -> Step:
-    """The step from what is written to this state, under the next leader epoch."""
+    """The step from the written state to this one, under the next leader epoch."""
+    # A new leader epoch for every change but the leader's own (`decide/isr.py`): brokers ignore a role whose epoch they
+    # have already, and followers truncate by it.
     changed = state._replace(leader_epoch=leadership.state.leader_epoch + 1, controller_epoch=rules.controller_epoch)
     return Step(
         LeadershipChanged(topic_partition, Leadership(changed, leadership.partition_epoch + 1)),
@@ -177,19 +185,20 @@ def next_epoch(
     )
 
 
-# On demand -------------------------------------------------------------------------------------------------------
+# On request ------------------------------------------------------------------------------------------------------
 
 
 def decide_preferred_leaders(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
 ) -> Decision:
-    """Let the first assigned replica lead where it can and does not."""
+    """Elect the preferred leader of each partition that another replica leads, if it is in sync."""
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
         if partition.leadership is None or not can_preferred_lead(image, topic_partition):
             continue
         state, preferred = partition.leadership.state, partition.replicas[0]
+        # An election without a change would only raise the leader epoch, and clients would look up the leader again.
         if state.leader != preferred:
             tells = (TellLeaderAndIsr(topic_partition, partition.replicas),)
             changed = state._replace(leader=preferred)
@@ -210,19 +219,22 @@ def can_preferred_lead(image: ClusterImage, topic_partition: TopicPartition) -> 
 def decide_leaders_at_any_price(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
 ) -> Decision:
-    """Elect as always, but let a replica out of sync lead rather than none."""
+    """Like `decide_leaders`, with unclean elections allowed for these topics."""
     wanted = list(topic_partitions)
     unclean = {topic_partition.topic: None for topic_partition in wanted}
     return decide_leaders(image, wanted, rules._replace(unclean_topics=unclean))
 
 
 class Balance:
-    """How much of what it should lead each broker leads; partitions are counted one by one, for there may be many."""
+    """Counts, per broker, the partitions of which it is the preferred leader and those that others lead.
+
+    The caller counts them one by one, so that other tasks can run in between.
+    """
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._preferring: dict[int, int] = {}  # broker -> partitions that it should lead
-        self._led_by_others: dict[int, list[TopicPartition]] = {}  # of those
+        self._preferring: dict[int, int] = {}  # broker -> the number of partitions of which it is the preferred leader
+        self._led_by_others: dict[int, list[TopicPartition]] = {}  # broker -> those of them that another one leads
 
     def count(self, topic_partition: TopicPartition, partition: PartitionImage) -> None:
         """Count a partition, unless its topic is being deleted."""
@@ -234,11 +246,9 @@ class Balance:
             self._led_by_others.setdefault(replicas[0], []).append(topic_partition)
 
     def to_restore(self, percentage: int) -> list[TopicPartition]:
-        """What preferred replicas do not lead, of live brokers that lack more than so much of what they should.
-
-        None while any partition is being reassigned: what its replicas will be is not settled.
-        """
+        """The partitions that are not led by their preferred leader, for live brokers above the imbalance limit."""
         found: list[TopicPartition] = []
+        # As in Kafka, none while any partition is being reassigned: reassignments move leaders themselves.
         for broker_id, led_by_others in self._led_by_others.items() if not self._image.moving else ():
             lacking = len(led_by_others) * 100 > percentage * self._preferring[broker_id]
             if lacking and broker_id in self._image.brokers:
@@ -246,21 +256,19 @@ class Balance:
         return found
 
 
-# A broker that stops ---------------------------------------------------------------------------------------------
+# Controlled shutdown ---------------------------------------------------------------------------------------------
 
 
-def partitions_to_hand_over(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those of these partitions that several brokers hold."""
+def partitions_to_act_on(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of these partitions that a controlled shutdown changes."""
+    # A partition with one replica cannot get another leader: to name it in the answer would only delay the shutdown.
     return [
         topic_partition
         for topic_partition in topic_partitions
-        if _can_be_handed_over(image, topic_partition, image.partition(topic_partition))
+        if len(image.partition(topic_partition).replicas) > 1
+        and image.partition(topic_partition).leadership is not None
+        and not image.is_deleting(topic_partition.topic)
     ]
-
-
-def _can_be_handed_over(image: ClusterImage, topic_partition: TopicPartition, partition: PartitionImage) -> bool:
-    shared = len(partition.replicas) > 1 and partition.leadership is not None
-    return shared and not image.is_deleting(topic_partition.topic)
 
 
 def led_by(image: ClusterImage, topic_partitions: Iterable[TopicPartition], broker_id: int) -> list[TopicPartition]:
@@ -276,7 +284,7 @@ def led_by(image: ClusterImage, topic_partitions: Iterable[TopicPartition], brok
 def decide_stopped_followers(
     broker_id: int, image: ClusterImage, topic_partitions: Iterable[TopicPartition]
 ) -> Decision:
-    """The broker stops following; what it leads is another decision."""
+    """Stop this broker's followers; its leaderships are a separate decision."""
     wanted = list(topic_partitions)
     led = dict.fromkeys(led_by(image, wanted, broker_id))
     return Decision(
@@ -292,7 +300,7 @@ def decide_stopped_followers(
 
 
 def decide_controlled_shutdown(broker_id: int) -> Choose:
-    """A broker that is about to stop leads nothing that another in sync can, and leaves the ISRs of what it follows."""
+    """Move every leadership that another in-sync replica can take, and remove the broker from the other ISRs."""
 
     def decide(image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules) -> Decision:
         decision = Decision()
@@ -301,9 +309,9 @@ def decide_controlled_shutdown(broker_id: int) -> Choose:
             if partition.leadership is None:
                 continue
             if partition.leadership.state.leader == broker_id:
-                step = _hand_over_lead(image, topic_partition, partition, partition.leadership, rules)
+                step = _move_leadership(image, topic_partition, partition, partition.leadership, rules)
             else:
-                step = _leave_isr(topic_partition, partition, partition.leadership, broker_id, rules)
+                step = _remove_from_isr(topic_partition, partition, partition.leadership, broker_id, rules)
             if step is not None:
                 decision.steps.append(step)
         return decision
@@ -311,7 +319,7 @@ def decide_controlled_shutdown(broker_id: int) -> Choose:
     return decide
 
 
-def _hand_over_lead(
+def _move_leadership(
     image: ClusterImage,
     topic_partition: TopicPartition,
     partition: PartitionImage,
@@ -321,23 +329,28 @@ def _hand_over_lead(
     state, online = leadership.state, image.online_replicas(topic_partition)
     reachable = image.reachable_replicas(topic_partition)
     leaving = [each for each in reachable if each not in online]
+    # None: the broker keeps this leadership. The answer names the partition, and the broker asks again; a follower may
+    # have caught up by then.
     elected = ELECTIONS[Strategy.CONTROLLED_SHUTDOWN](Candidates(partition.replicas, state.isr, online, leaving))
     if elected is None:
         return None
     changed = state._replace(leader=elected.leader, isr=elected.isr)
+    # Also to the broker that is shutting down: it must stop accepting records for this partition.
     tells = (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
     return next_epoch(topic_partition, leadership, changed, rules, tells)
 
 
-def _leave_isr(
+def _remove_from_isr(
     topic_partition: TopicPartition,
     partition: PartitionImage,
     leadership: Leadership,
     broker_id: int,
     rules: LeaderRules,
 ) -> Step | None:
-    """Out of the ISR, unless it is the last in it, for then it alone holds every acknowledged record."""
+    """Remove the broker from the ISR, unless it is the only member: then only it has every acknowledged record."""
     state = leadership.state
+    # By the controller, at once: the leader would notice only after `replica.lag.time.max.ms`, and until then no record
+    # would be acknowledged to a producer with acks=all.
     isr = tuple(replica for replica in state.isr if replica != broker_id)
     if not isr or isr == state.isr:
         return None
@@ -346,30 +359,31 @@ def _leave_isr(
     return next_epoch(topic_partition, leadership, state._replace(isr=isr), rules, tells)
 
 
-# A partition that moves ------------------------------------------------------------------------------------------
+# Reassignment ----------------------------------------------------------------------------------------------------
 
 
 def decide_moved_leaders(
     image: ClusterImage, topic_partitions: Iterable[TopicPartition], rules: LeaderRules
 ) -> Decision:
-    """After a change of the assignment: a new leader epoch; only assigned replicas lead and are in sync.
-
-    Replicas that have just been assigned get the flag that they are new, so that they make their logs. One that is in
-    sync already has made it: should it have lost it since, it must not replace it by an empty one.
-    """
+    """After a change of the assignment: a new leader epoch; only assigned replicas lead and are in sync."""
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
+        # It never had a leader, so there is nothing to copy.
         if partition.leadership is None:
             decision.extend(decide_leaders(image, [topic_partition], rules))
             continue
         state, replicas = partition.leadership.state, partition.replicas
         leader = state.leader
+        # Never empty: if no assigned replica is in sync, the former members stay, and are not deleted
+        # (`decide_dropped_replicas`).
         isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
         if leader not in image.reachable_replicas(topic_partition):
             candidates = Candidates(replicas, state.isr, image.online_replicas(topic_partition))
             elected = ELECTIONS[Strategy.REASSIGN](candidates)
             leader = NO_LEADER if elected is None else elected.leader
+        # Newly assigned replicas get `is_new`, so that they create their logs. A replica in the ISR does not: if it has
+        # lost its log, it must not replace it by an empty one.
         statuses = partition.replica_statuses
         new = tuple(each for each in replicas if statuses.get(each) is ReplicaStatus.NEW and each not in state.isr)
         old = tuple(each for each in replicas if each not in new)

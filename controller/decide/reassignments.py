@@ -1,22 +1,18 @@
-"""Moving partitions to other brokers: what may be asked, and what follows from it (KIP-455; reference B.12).
+"""Moving partitions to other brokers: validation, and the steps (pure; KIP-455; reference B.12).
 
 Theory of operation
 -------------------
-An assignment has the replicas that a partition came from (`origin`) and those that it shall have (`target`); while it
-moves its replicas are both together. All of it is in the topic's node, so a reassignment outlives controllers.
+An assignment has the replicas that a partition came from (`origin`) and the target replicas (`target`). During the
+reassignment its replicas are the union of both. All of it is in the topic's node, so a new controller can continue.
 
-    U  the new assignment is written, before anything else; replicas that only the former target wanted are deleted
-    A  while the ISR lacks members of the target: all replicas learn the assignment under a new leader epoch, and those
-       that are added begin to copy
-    B  when the ISR holds the whole target: the assignment is the target, a member of it leads, the others are deleted,
+    U  the new assignment is written, before anything else; replicas that only a former target had are deleted
+    A  while the ISR lacks members of the target: all replicas are sent their roles under a new leader epoch, and the
+       added ones begin to copy
+    B  when the ISR has the whole target: the assignment is the target, a member of it leads, the others are deleted,
        and the topic's node is written once more
 
-A reassignment is cancelled by moving back to the origin, which is complete at once, and overridden by another target,
-for which the origin stays the same.
-
-A replica outside the new assignment that is alone in sync must not be deleted with what it alone holds: a change that
-would leave no member of the ISR among the replicas is refused, in the words of KRaft's controller; Kafka's controller
-in ZooKeeper mode goes on and loses the records. And phase B waits until a member of the target can lead.
+To cancel a reassignment is to reassign to the origin, which completes at once. A new target replaces the old one; the
+origin stays the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +31,7 @@ NOTHING = Assignment(())  # of a partition that does not exist
 
 
 class PartitionRefused(NamedTuple):
-    """Why nothing is done about one partition, in Kafka's words."""
+    """The error of a partition for which nothing is done; the message is Kafka's."""
 
     code: ErrorCode
     message: str | None = None
@@ -48,10 +44,12 @@ NOTHING_TO_CANCEL = PartitionRefused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No 
 def plan_move(
     image: ClusterImage, topic_partition: TopicPartition, target: Sequence[int] | None, *, to_dead_brokers: bool = False
 ) -> Assignment | PartitionRefused:
-    """The assignment on the way to these replicas, or with None back to the origin.
+    """The assignment during a reassignment to these replicas or, with None, back to the origin.
 
     `to_dead_brokers`: replicas may be added on brokers that are not alive, and the reassignment waits for them.
     """
+    # The order of the checks is Kafka's: to cancel the reassignment of a partition that does not exist is answered like
+    # that of one that is not being reassigned.
     partition = image.find_partition(topic_partition)
     current = NOTHING if partition is None else partition.assignment
     if target is not None:
@@ -63,6 +61,8 @@ def plan_move(
     if partition is None or image.is_deleting(topic_partition.topic):
         return NO_SUCH_PARTITION
     planned = current.moved_to(current.origin if target is None else target)
+    # If the only in-sync replica is not in the new assignment, deleting it would lose acknowledged records. So this is
+    # refused, with the message of KRaft's controller; Kafka's controller in ZooKeeper mode goes on and loses them.
     isr = () if partition.leadership is None else partition.leadership.state.isr
     if isr and not any(replica in planned.replicas for replica in isr):
         return PartitionRefused(
@@ -80,6 +80,7 @@ def _why_wrong(image: ClusterImage, current: Assignment, target: Sequence[int], 
         return f"Duplicate replica ids in partition reassignment replica list: {_scala_list('ArrayBuffer', target)}"
     if any(broker_id < 0 for broker_id in target):
         return f"Invalid broker id in replica list: {_scala_list('ArrayBuffer', target)}"
+    # Only the added replicas must be alive: a dead one that is assigned already may stay in the target.
     adding = current.moved_to(target).adding
     live = sorted(broker_id for broker_id in image.brokers if broker_id not in image.shutting_down)
     if not to_dead_brokers and not set(adding) <= set(live):
@@ -96,10 +97,12 @@ def _scala_list(kind: str, broker_ids: Iterable[int]) -> str:
 
 
 def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
-    """Whether the ISR holds the whole target, and one of it can lead."""
+    """Whether the ISR has the whole target, and a member of it can lead."""
     partition = image.partition(topic_partition)
     if partition.leadership is None:
         return False
+    # The second condition is not Kafka's. A dead target may still be the ISR, and without the condition the other
+    # replicas would be deleted while the partition has no leader.
     target, isr = partition.assignment.target, partition.leadership.state.isr
     return set(target) <= set(isr) and any(image.is_online(topic_partition, broker_id) for broker_id in target)
 
@@ -110,13 +113,15 @@ def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
 def decide_assignments(
     topic: str, found: TopicAssignment, version: int, changes: Mapping[int, Assignment]
 ) -> Step | PartitionRefused:
-    """Write these assignments into the topic's node, which was read under `version`; or it has no room for them."""
+    """Write these assignments into the topic's node, which has this version; an error if it would become too large."""
+    # The other partitions as they were found: the image may lack some that another broker has just added.
     written = TopicAssignment(
         {**found.partitions, **{index: list(each.replicas) for index, each in changes.items()}},
         found.topic_id,
         _with_changes(found.adding, {index: each.adding for index, each in changes.items()}),
         _with_changes(found.removing, {index: each.removing for index, each in changes.items()}),
     )
+    # Checked here: a refusal by the store would look like that of a changed node, and be repeated without end.
     data = written.encode()
     if len(data) > DATA_MAX_BYTES:
         return PartitionRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -124,22 +129,21 @@ def decide_assignments(
 
 
 def _with_changes(found: Mapping[int, Sequence[int]], changes: Mapping[int, Sequence[int]]) -> dict[int, Sequence[int]]:
-    """Only partitions that have any are listed."""
+    """The replicas that are added, or removed, after the changes; only of partitions that have any, as in Kafka."""
     return {index: each for index, each in {**found, **changes}.items() if each}
 
 
 def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
-    """Stop and delete the replicas that are not assigned any more, without waiting for the brokers' answers.
-
-    None while no assigned replica is in sync, which a state may say that another broker wrote when all was decided:
-    no other replica holds what they hold.
-    """
+    """Stop and delete the replicas that are not assigned any more, without waiting for the brokers' answers."""
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
+        # None while no assigned replica is in sync: another broker may have written such a state meanwhile, and the
+        # replicas to delete may then have the only copy of acknowledged records.
         isr = () if partition.leadership is None else partition.leadership.state.isr
         if isr and not any(replica in partition.replicas for replica in isr):
             continue
+        # The statuses also have the replicas that are not assigned any more.
         for broker_id, status in partition.replica_statuses.items():
             if broker_id not in partition.replicas:
                 decision.steps += _drop(topic_partition, broker_id, status)
@@ -147,6 +151,8 @@ def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[Topi
 
 
 def _drop(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus) -> list[Step]:
+    # All moves at once: as in Kafka, the deletion counts as confirmed when it is sent. The broker may be dead for ever,
+    # and the reassignment must not wait for it; then the log stays on its disk, without a role.
     tells: tuple[Tell, ...] = (TellStop(topic_partition, broker_id, delete=True),)
     moves = [
         *([ReplicaMove.STOP] if is_legal(REPLICA_TRANSITIONS, status, ReplicaMove.STOP) else []),
@@ -161,7 +167,7 @@ def _drop(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus
 
 
 def decide_added_replicas_online(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
-    """Replicas that were added are in sync: they are like the others from now on."""
+    """Replicas that were added are in sync now, and are started like the others. No broker is sent anything."""
     decision = Decision()
     for topic_partition in topic_partitions:
         for broker_id, status in image.partition(topic_partition).replica_statuses.items():

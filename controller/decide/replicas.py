@@ -1,10 +1,6 @@
-"""What follows when brokers and their replicas come and go, and when topics are deleted: pure functions to steps.
+"""Steps for replicas when brokers join or leave, and for the deletion of topics (pure).
 
-Who leads is not decided here but in `leaders.py`; a handler joins the two decisions.
-
-Differences from Kafka, which reaches the same states by more writes:
-- The state nodes of a topic that is being deleted are not rewritten, and its replicas are sent no roles.
-- A replica is sent one request to stop and delete, not one to stop and one to delete.
+Leaders are decided in `leaders.py`; a handler combines both decisions.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -31,7 +27,7 @@ Replica = tuple[TopicPartition, int]
 # Brokers ---------------------------------------------------------------------------------------------------------
 
 
-class Membership(NamedTuple):
+class BrokerDifferences(NamedTuple):
     """How the registered brokers differ from the image. Bounced: registered again before its death was noticed."""
 
     joined: tuple[LiveBroker, ...]
@@ -39,9 +35,10 @@ class Membership(NamedTuple):
     left: tuple[int, ...]
 
 
-def compare_brokers(known: Mapping[int, LiveBroker], found: Mapping[int, LiveBroker]) -> Membership:
-    """An epoch lower than the known one comes from a late read and means nothing."""
-    return Membership(
+def compare_brokers(known: Mapping[int, LiveBroker], found: Mapping[int, LiveBroker]) -> BrokerDifferences:
+    """Compare the brokers of the image with the registered ones, by broker epoch."""
+    # A lower epoch than the known one comes from a late read, and is ignored.
+    return BrokerDifferences(
         joined=tuple(broker for broker_id, broker in found.items() if broker_id not in known),
         bounced=tuple(
             broker
@@ -53,14 +50,16 @@ def compare_brokers(known: Mapping[int, LiveBroker], found: Mapping[int, LiveBro
 
 
 def decide_replicas_online(image: ClusterImage, replicas: Iterable[Replica]) -> Decision:
-    """The brokers of these replicas, which are alive, start them, but for those whose disk failed."""
+    """Start these replicas on their live brokers, except those on a failed disk."""
     decision = Decision()
     for topic_partition, broker_id in replicas:
         partition = image.partition(topic_partition)
         if not image.is_online(topic_partition, broker_id):
             continue
+        # Deleted already, while the topic's other replicas are not; or its deletion was requested and not answered.
         if not is_legal(REPLICA_TRANSITIONS, partition.replica_statuses[broker_id], ReplicaMove.START):
-            continue  # deleted, and the topic's other replicas are not
+            continue
+        # Unlike Kafka's controller: a replica that is being deleted is sent no role, which would create its log again.
         tells: tuple[Tell, ...] = ()
         if partition.leadership is not None and not image.is_deleting(topic_partition.topic):
             tells = (TellLeaderAndIsr(topic_partition, (broker_id,)),)
@@ -69,16 +68,19 @@ def decide_replicas_online(image: ClusterImage, replicas: Iterable[Replica]) -> 
 
 
 def decide_replicas_lost(image: ClusterImage, replicas: Iterable[Replica]) -> Decision:
-    """The brokers of these replicas, or the disks, are gone: stop the replicas. Leaders are another decision."""
+    """Stop these replicas: their brokers or disks are gone. Leaders are a separate decision."""
     decision = Decision()
     halted: dict[str, None] = {}
     for topic_partition, broker_id in replicas:
         status = image.partition(topic_partition).replica_statuses[broker_id]
+        # A deletion cannot be confirmed without the broker, so it waits until one with a replica joins. A replica that
+        # was confirmed stays so: its log is gone, whether or not its broker is.
         if image.is_deleting(topic_partition.topic):
             if status is not ReplicaStatus.DELETION_SUCCESSFUL:
                 halted[topic_partition.topic] = None
             decision.steps += _refuse_deletion(topic_partition, broker_id, status)
         else:
+            # A dead broker has no channel, and misses its StopReplica; one with a failed disk must stop the replica.
             tells = (TellStop(topic_partition, broker_id, delete=False), TellMetadata((topic_partition,)))
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP), tells=tells))
     decision.steps += [Step(DeletionHalted(topic)) for topic in halted]
@@ -86,8 +88,9 @@ def decide_replicas_lost(image: ClusterImage, replicas: Iterable[Replica]) -> De
 
 
 def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
-    """Replicas of partitions that have just been assigned; those that are alive learn their roles with the leader's."""
+    """Start or stop the replicas of partitions that have just been assigned."""
     decision = Decision()
+    # Nothing is sent: the election of the first leader, in the same batch, sends the live ones their roles.
     for topic_partition in topic_partitions:
         for broker_id in image.partition(topic_partition).replicas:
             online = image.is_online(topic_partition, broker_id)
@@ -103,6 +106,7 @@ def decide_deletions(image: ClusterImage) -> Decision:
     """The next step of every topic that is marked for deletion; nothing for one that waits for an answer."""
     decision = Decision()
     for topic, deletion in image.deletions.items():
+        # Also the replicas of a reassignment that are not assigned any more: their logs must go with the topic.
         statuses = [
             status
             for partition in image.topics[topic].partitions.values()
@@ -118,9 +122,11 @@ def decide_deletions(image: ClusterImage) -> Decision:
 def decide_deletion_answers(
     image: ClusterImage, broker_id: int, deleted: Iterable[TopicPartition], failed: Iterable[TopicPartition]
 ) -> Decision:
-    """A broker's answer about replicas that it was to delete."""
+    """Handle a broker's answer about replicas that it was to delete."""
     decision = Decision()
     halted: dict[str, None] = {}
+    # Only replicas whose answer is awaited: the answer may be late, about a topic that was removed or created again, or
+    # about a replica that a reassignment has removed.
     for topic_partition in deleted:
         if _deletion_started(image, topic_partition, broker_id):
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.CONFIRM_DELETION)))
@@ -128,12 +134,13 @@ def decide_deletion_answers(
         if _deletion_started(image, topic_partition, broker_id):
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.REFUSE_DELETION)))
             halted[topic_partition.topic] = None
+    # Halted until a broker joins, as in Kafka: to ask again at once would only repeat the error.
     decision.steps += [Step(DeletionHalted(topic)) for topic in halted]
     return decision
 
 
 def decide_resumed_deletions(image: ClusterImage, broker_ids: Container[int]) -> Decision:
-    """Deletions that have a replica on one of these brokers, which can be reached again."""
+    """Resume the deletions of topics with a replica on one of these brokers, which have joined."""
     resumed = [
         topic
         for topic in image.deletions
@@ -156,9 +163,11 @@ def _deletion_started(image: ClusterImage, topic_partition: TopicPartition, brok
 
 
 def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Decision:
-    """Tell all brokers that the topic is gone, and those that hold replicas to delete them."""
+    """Send UpdateMetadata without the topic to all brokers, and StopReplica with deletion to those with replicas."""
     decision = Decision()
     affected = tuple(topic_partition for topic_partition, _ in image.partitions([topic]))
+    # The metadata first, so that clients do not see a topic whose partitions have no replicas. Requests go out in this
+    # order anyway (`requests.py`); a resumed deletion has sent it before.
     if not begun:
         decision.steps.append(Step(DeletionBegun(topic), tells=(TellMetadata(affected),)))
     unreachable = False
@@ -169,6 +178,7 @@ def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Decisio
             if image.is_online(topic_partition, broker_id):
                 stop = ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP)
                 delete = ReplicaMoved(topic_partition, broker_id, ReplicaMove.BEGIN_DELETION)
+                # One request to stop and delete. Kafka's controller sends one to stop and one to delete.
                 tell = TellStop(topic_partition, broker_id, delete=True)
                 decision.steps += [Step(stop), Step(delete, tells=(tell,))]
             else:
@@ -180,7 +190,7 @@ def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Decisio
 
 
 def _refuse_deletion(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus) -> list[Step]:
-    """To DeletionIneligible, from wherever the replica stands; one that is deleted stays so."""
+    """Move the replica to DeletionIneligible from any state, unless it is deleted already."""
     if status in (ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE):
         return []
     steps = []
@@ -191,11 +201,9 @@ def _refuse_deletion(topic_partition: TopicPartition, broker_id: int, status: Re
 
 
 def _complete_deletion(image: ClusterImage, topic: str) -> Decision:
-    """Remove the topic's nodes, its config, and in one multi the topic with its marker.
-
-    So the marker outlives everything else, and a fail-over in between goes on with the deletion. Each deletion checks
-    the marker: asked again after lost answers, it would remove nodes of a topic that was created again in between.
-    """
+    """Remove the topic's nodes and its properties, and then, in one multi, the topic with its marker."""
+    # The marker outlives everything else, so a new controller continues the deletion. Every removal checks it: the
+    # store repeats a write whose answer was lost, and would remove nodes of a topic that was created again in between.
     marker = paths.delete_topic(topic)
     below: list[str] = []
     for topic_partition, _ in image.partitions([topic]):

@@ -1,25 +1,16 @@
-"""What one event tells the brokers: LeaderAndIsr, UpdateMetadata and StopReplica (reference B.6).
+"""Builds the requests of one event: LeaderAndIsr, UpdateMetadata and StopReplica (pure; reference B.6).
 
 Theory of operation
 -------------------
-An event collects what is to be sent, and when its records are replayed the requests are built from the image, so they
-carry the latest state however often a partition was mentioned. The order matters to receivers: LeaderAndIsr, then
-UpdateMetadata, then StopReplica; a broker that leads must not be announced before it knows that it leads.
+An event collects what is to be sent. When its records are replayed, the requests are built from the image, so they have
+the latest state however often a partition was named.
 
-A request is about `PARTITIONS_IN_A_REQUEST` partitions at most, so that neither making nor encoding it, nor decoding it
-at the other end, holds a loop for long. Kafka's are as long as they get; but no receiver minds two of a kind.
+Every LeaderAndIsr for a partition is accompanied by an UpdateMetadata for it to all live brokers. UpdateMetadata names
+all live brokers each time, even when it has no partitions, because a follower looks up its leader there.
 
-Telling a partition's leader always tells its metadata to every live broker. UpdateMetadata names all live brokers each
-time, even when it has no partitions, for a follower looks up its leader there.
-
-A topic that is marked for deletion is announced with leader -2, which removes it from the receivers' metadata, and is
-stopped with leader epoch -2, which no epoch check refuses. The broker epoch in a request is that of its receiver's
-registration: a broker that restarted in the meantime refuses what was meant for its former life.
-
-The versions are those of `inter.broker.protocol.version`, and nothing is negotiated. Requests have one shape, and where
-a version has another it is made from that: partitions were not always grouped by topic, and a StopReplica before
-version 3 deletes all its partitions or none, so that there may be two of them. Fields that a version does not have are
-dropped by the encoder, but for the recovery state, which it would refuse to drop.
+The versions are those of `inter.broker.protocol.version`, and nothing is negotiated. Requests are built in the newest
+form and converted for older versions: in those the partitions are not grouped by topic, and a StopReplica deletes all
+its partitions or none. The encoder drops the other fields that a version lacks.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -33,13 +24,17 @@ from barnabas.wire import messages as m
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
+# Leader epochs of a StopReplica that a receiver does not compare with its own.
 EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
-PARTITIONS_IN_A_REQUEST = 300  # about a millisecond to make, and to decode
+NO_EPOCH = -1  # the partition never had a leader
+
+# About a millisecond to build, and to decode: neither event loop is occupied for long. Kafka's requests have no limit;
+# receivers accept several requests instead of one.
+PARTITIONS_IN_A_REQUEST = 300
 
 LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY = 4, 5, 6
 
-# The versions from which on requests have the present shape.
+# The versions from which on requests have the newest form.
 ROLES_BY_TOPIC, TELLS_RECOVERY = 2, 6
 METADATA_BY_TOPIC = 5
 STOPS_BY_TOPIC, STOPS_ONE_BY_ONE = 1, 3
@@ -48,7 +43,7 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 
 
 class Sender(NamedTuple):
-    """What every request says of the controller, and the listener at which brokers reach each other."""
+    """The controller as named in every request, the inter-broker listener, and the request versions."""
 
     broker_id: int
     controller_epoch: int
@@ -57,7 +52,7 @@ class Sender(NamedTuple):
 
 
 class ControlBatch:
-    """Collects what one event tells, then makes the requests."""
+    """Collects what one event sends, then builds the requests."""
 
     def __init__(self) -> None:
         self._roles: dict[int, dict[TopicPartition, bool]] = {}  # broker -> partition -> is new
@@ -66,7 +61,9 @@ class ControlBatch:
         self._tells_metadata = False
 
     def add(self, tell: Tell) -> None:
-        """Something to be sent to brokers."""
+        """Add something to be sent to brokers."""
+        # A partition that is named twice is sent once, as new or to be deleted if either naming says so: otherwise the
+        # broker would not create its log, or would keep it.
         match tell:
             case TellLeaderAndIsr(topic_partition, broker_ids, is_new):
                 for broker_id in broker_ids:
@@ -89,13 +86,17 @@ class ControlBatch:
     ) -> Iterator[tuple[int, m.Message]]:
         """Requests with the live brokers that they are for, in order; `metadata_to` None means every broker.
 
-        Each is made when it is wanted, so that others have their turn in between.
+        A generator: other tasks can run between two requests.
         """
+        # Roles before metadata: clients must not learn of a new leader before that broker has its role. Stops last: a
+        # replica stops, or is deleted, when the others have their new leader.
         for broker_id, broker in image.brokers.items():
             for roles in in_slices(self._roles.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
                 request = _leader_and_isr(image, sender, broker, dict(roles))
                 if request is not None:
                     yield broker_id, request
+        # Without partitions there is still the list of live brokers to send. Slice by slice for all brokers, so that
+        # the states of a slice are built once.
         for part in list(in_slices(self._metadata, PARTITIONS_IN_A_REQUEST)) or ([[]] if self._tells_metadata else []):
             metadata = _Metadata(image, sender, part)
             for broker_id, broker in image.brokers.items():
@@ -117,6 +118,7 @@ def _leader_and_isr(
     leaders: dict[int, None] = {}
     for topic_partition, is_new in roles.items():
         partition = image.partition(topic_partition)
+        # A partition that never had a leader has no role to send.
         if partition.leadership is not None:
             leaders[partition.leadership.state.leader] = None
             role = _role(sender, topic_partition, partition, partition.leadership, is_new)
@@ -126,6 +128,7 @@ def _leader_and_isr(
     request = m.LeaderAndIsrRequest(
         controller_id=sender.broker_id,
         controller_epoch=sender.controller_epoch,
+        # A broker that has registered again refuses requests with its old broker epoch.
         broker_epoch=receiver.epoch,
         live_leaders=_live_leaders(image, sender, leaders),
     )
@@ -158,6 +161,7 @@ def _role(
         adding_replicas=partition.assignment.adding,
         removing_replicas=partition.assignment.removing,
         is_new=is_new,
+        # The encoder refuses to drop this field if it is not the default.
         leader_recovery_state=state.leader_recovery_state if tells_recovery else RECOVERED,
     )
 
@@ -215,11 +219,12 @@ class _Metadata:
 def _announced_partition(
     image: ClusterImage, topic_partition: TopicPartition
 ) -> m.UpdateMetadataRequest.UpdateMetadataPartitionState | None:
-    """None while the partition never had a leader: there is nothing to announce yet."""
+    """The metadata of a partition; None if it has never had a leader."""
     partition = image.partition(topic_partition)
     if partition.leadership is None:
         return None
     state, partition_epoch = partition.leadership
+    # Leader -2 removes the partition from the receivers' metadata.
     if image.is_deleting(topic_partition.topic):
         state, partition_epoch = PartitionState(LEADER_DURING_DELETE, 0, state.controller_epoch, state.isr), 0
     online = image.online_replicas(topic_partition)
@@ -254,7 +259,7 @@ def _announced_broker(broker: LiveBroker) -> m.UpdateMetadataRequest.UpdateMetad
 
 
 def _security_protocol(registration: BrokerRegistration, listener: str) -> int:
-    """A listener that the registration does not map is named after its protocol."""
+    """The number of a listener's protocol; a listener that the registration does not map is named after it."""
     return SECURITY_PROTOCOLS.get(registration.security_protocols.get(listener, listener), 0)
 
 
@@ -264,7 +269,7 @@ def _security_protocol(registration: BrokerRegistration, listener: str) -> int:
 def _stop_replica(
     image: ClusterImage, sender: Sender, receiver: LiveBroker, stops: dict[TopicPartition, bool]
 ) -> list[m.StopReplicaRequest]:
-    """One request, or before version 3 one for what stops and one for what is deleted."""
+    """One request or, before version 3, one for the replicas that stop and one for those that are deleted."""
     version = sender.versions[STOP_REPLICA_KEY]
     if version < STOPS_ONE_BY_ONE:
         parts = [{each: None for each, delete in stops.items() if delete is wanted} for wanted in (False, True)]
@@ -298,7 +303,7 @@ def _stopped_topics(
 def _stop_alike(
     topic_partitions: Iterable[TopicPartition], version: int, *, delete: bool | int
 ) -> m.StopReplicaRequest:
-    """The older shapes, which know no leader epoch."""
+    """The older forms, which have no leader epoch."""
     request = m.StopReplicaRequest(delete_partitions=bool(delete))
     if version < STOPS_BY_TOPIC:
         request.ungrouped_partitions = [
@@ -316,6 +321,7 @@ def _stop_alike(
 
 
 def _stop_epoch(image: ClusterImage, topic_partition: TopicPartition) -> int:
+    # No epoch check refuses this one: whatever role the broker has had, the replica must go.
     if image.is_deleting(topic_partition.topic):
         return EPOCH_DURING_DELETE
     leadership = image.partition(topic_partition).leadership
@@ -323,7 +329,7 @@ def _stop_epoch(image: ClusterImage, topic_partition: TopicPartition) -> int:
 
 
 def deleted_partitions(request: m.StopReplicaRequest) -> list[TopicPartition]:
-    """The partitions that a StopReplica of ours, of whichever version, tells a broker to delete."""
+    """The partitions that a StopReplica of ours, in any version, asks a broker to delete."""
     deleted = [
         TopicPartition(topic.topic_name, partition.partition_index)
         for topic in request.topic_states

@@ -1,4 +1,4 @@
-"""Long work in short slices: a cluster has many partitions, and the loop serves clients in between.
+"""Splits long work into slices, so that the event loop serves clients in between (pure).
 
 A handler of an event owns the image while it works, so it may let other tasks run at any point
 (`ControllerContext.decide`, `commit`, `tell`). Pure functions get a slice of their subjects at a time.
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 def in_slices(items: Iterable[Item], size: int = SUBJECTS_A_SLICE) -> Iterator[list[Item]]:
-    """Lists of at most `size` items, taken from `items` when they are wanted."""
+    """Lists of at most `size` items; `items` is read one list at a time."""
     remaining = iter(items)
     while part := list(islice(remaining, size)):
         yield part

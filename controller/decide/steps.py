@@ -1,9 +1,9 @@
-"""What decisions are made of: steps, each a record with what must be written for it and what is sent once it is true.
+"""The parts of a decision (pure): steps.
 
-A decision is a list of steps. A *step* is one record (state.py) with the store operations that must succeed before the
-record is true, and with what brokers are sent once it is. The context writes all operations of a decision in one
-batch, each step's as one multi fenced by the controller epoch, replays the records whose operations succeeded, and
-sends what they tell. A step without operations concerns only what the controller alone knows.
+A *step* is one record (state.py) with the store operations that make it true, and with what brokers are sent when it is
+true. The context writes all operations of a decision in one batch, those of each step as one multi fenced by the
+controller epoch. It replays the records whose operations succeeded, and sends what belongs to them. A step without
+operations concerns only what is in no node.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from barnabas.wire.topics import TopicPartition
 
 
 class TellLeaderAndIsr(NamedTuple):
-    """These brokers learn the partition's leader, and every broker its metadata."""
+    """Send these brokers their role in the partition, and every broker its metadata."""
 
     topic_partition: TopicPartition
     broker_ids: tuple[int, ...]
@@ -23,13 +23,13 @@ class TellLeaderAndIsr(NamedTuple):
 
 
 class TellMetadata(NamedTuple):
-    """Every broker learns the metadata of these partitions."""
+    """Send every broker the metadata of these partitions."""
 
     topic_partitions: tuple[TopicPartition, ...]
 
 
 class TellStop(NamedTuple):
-    """The broker stops hosting the partition, and deletes its log if asked to."""
+    """Ask the broker to stop its replica and, with `delete`, to delete the log."""
 
     topic_partition: TopicPartition
     broker_id: int
@@ -40,16 +40,17 @@ Tell = TellLeaderAndIsr | TellMetadata | TellStop
 
 
 class Step(NamedTuple):
-    """A record, what must be written for it to be true, and what is sent when it is."""
+    """A record, the operations that make it true, and what is sent when it is."""
 
     record: Record
+    # One multi: none of them is carried out if one is refused.
     ops: tuple[Op, ...] = ()
     tells: tuple[Tell, ...] = ()
 
 
 @dataclass(slots=True)
 class Decision:
-    """Steps, and before them `prepare`, multis whose failure is no error: parents to create, children to delete."""
+    """Steps, and before them `prepare`, multis whose refusal is no error: parents to create, children to delete."""
 
     steps: list[Step] = field(default_factory=list)
     prepare: list[tuple[Op, ...]] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""Brokers that come, go, restart and change their addresses, and disks that fail (reference B.9).
+"""Brokers that join, leave, restart or change their endpoints, and failed log directories (reference B.9).
 
-A broker is alive while its registration exists; the registration's czxid, the broker epoch, tells one life from the
-next. A disk is reported twice: a broker that loses one says so in the store, and is then sent its roles again, and its
-answer says which replicas it lost. To the controller a replica on a failed disk is one on a dead broker.
+A broker is alive while its registration exists; the registration's czxid, the broker epoch, distinguishes one
+registration from the next. A failed disk is reported in two steps: the broker writes a notification to the store; the
+controller then sends it LeaderAndIsr again, and the response has KAFKA_STORAGE_ERROR for the lost replicas. A replica
+on a failed disk is treated like one on a dead broker.
 """
 
 import logging
@@ -38,7 +39,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.topics import TopicPartition
 
-# What a broker may answer about one partition without anything being wrong; "stale": it knows this leader epoch.
+# Normal error codes in a LeaderAndIsr response. STALE_CONTROLLER_EPOCH: the broker already has this leader epoch.
 ORDINARY_ANSWERS = (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR)
 
 COUNTED_A_SLICE = 1000  # partitions that are only listed: about a millisecond
@@ -47,10 +48,13 @@ logger = logging.getLogger(__name__)
 
 
 async def broker_ids_touched(context: ControllerContext, event: BrokerIdsTouched) -> None:
-    """Brokers that joined, restarted unnoticed, or died; those that joined first, for they may lead what others led."""
+    """Handle brokers that joined, bounced or left."""
     change = compare_brokers(context.image.brokers, await read_brokers(context))
+    # Joined brokers first: a partition whose leader left may have an ISR member among them.
     if change.joined:
         await _brokers_up(context, change.joined)
+    # A bounced broker may have lost records that its machine had not synced. It must come back as a follower, so it
+    # leaves the ISRs and its leaderships first, as if its death had been noticed.
     if change.bounced:
         await _brokers_down(context, [broker.broker_id for broker in change.bounced])
         await _brokers_up(context, change.bounced)
@@ -59,8 +63,10 @@ async def broker_ids_touched(context: ControllerContext, event: BrokerIdsTouched
 
 
 async def registration_touched(context: ControllerContext, event: RegistrationTouched) -> None:
-    """A live broker changed its endpoints; its death is another event's matter."""
+    """A live broker changed its endpoints. If it is gone, `BrokerIdsTouched` handles that."""
     known, path = context.image.brokers.get(event.broker_id), paths.broker(event.broker_id)
+    # The watch also fires when the node is removed, and the broker may have registered again since. A new registration
+    # is read, and watched, by `BrokerIdsTouched`; this event must not replace the broker epoch in the image.
     stat = await context.store.exists(path)
     if known is None or stat is None or stat.czxid != known.epoch:
         return
@@ -68,18 +74,20 @@ async def registration_touched(context: ControllerContext, event: RegistrationTo
         data, stat = await context.store.get(path, context.watch(event))
     except NoNode:
         return
+    # Compared once more: the node may have been replaced between the two reads.
     broker = loading.live_broker(event.broker_id, data, stat)
     if broker is None or broker.epoch != known.epoch or broker == known:
         return
     context.replay(BrokerChanged(broker))
     context.channels.change(broker)
+    # No role changes, but followers must connect to the new endpoints, which they read from UpdateMetadata.
     announcement = ControlBatch()
     announcement.add_metadata()
     await context.tell(announcement)
 
 
 async def read_brokers(context: ControllerContext) -> dict[int, LiveBroker]:
-    """The registered brokers; what becomes of them is watched."""
+    """Read the registered brokers, and watch their nodes."""
     return await loading.read_brokers(
         context.store,
         context.watch(BrokerIdsTouched()),
@@ -89,35 +97,44 @@ async def read_brokers(context: ControllerContext) -> dict[int, LiveBroker]:
 
 
 async def _brokers_up(context: ControllerContext, brokers: Sequence[LiveBroker]) -> None:
-    """Announce them, send them everything, start their replicas, and elect leaders where there was none."""
+    """Announce the brokers, send them the full metadata, start their replicas, and elect leaders where none is."""
     joined = {broker.broker_id: broker for broker in brokers}
     logger.info("brokers joined: %s", ", ".join(map(str, joined)))
     others = [broker_id for broker_id in context.image.brokers if broker_id not in joined]
+    # All of them before the first request: each request names every live broker.
     for broker in brokers:
         context.replay(BrokerJoined(broker))
         context.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
+    # Endpoints before roles: a follower that is sent a leader which is not in its metadata starts no fetcher.
     await context.tell(announcement, metadata_to=others)
+    # A broker that has just started has an empty metadata cache.
     for every in in_slices(context.image.partitions(), COUNTED_A_SLICE):
         announcement.add_metadata(topic_partition for topic_partition, _ in every)
         await trio.lowlevel.checkpoint()
     await context.tell(announcement, metadata_to=list(joined))
     for part in in_slices(context.image.replicas_on(joined), PARTITIONS_IN_A_BATCH):
+        # Elected in the same batch as the replicas start: the joined broker may be the only one that can lead these.
         waiting = [topic_partition for topic_partition, _ in part if topic_partition in context.image.leaderless]
         await context.elect(dict.fromkeys(waiting), await context.decide(decide_replicas_online, part))
+    # As in Kafka, also the partitions that the joined brokers do not hold.
     await context.elect(partitions_without_leader(context.image), Decision())
+    # Reassignments to a dead broker, and deletions of its replicas, have waited for it.
     await resume_moves(context, joined)
     await context.commit(decide_resumed_deletions(context.image, joined))
     await go_on_deleting(context)
 
 
 async def _brokers_down(context: ControllerContext, broker_ids: Sequence[int]) -> None:
-    """Elect leaders for what they led; the others learn at least that they are gone."""
+    """Elect new leaders for their partitions, and send all other brokers the list of live brokers."""
     logger.info("brokers left: %s", ", ".join(map(str, broker_ids)))
     for broker_id in broker_ids:
+        # The queued requests are dropped: they carry the epoch of the registration that is gone.
         context.channels.remove(broker_id)
         context.replay(BrokerLeft(broker_id))
+    # The list is sent even if the brokers held no replicas. Nothing of this is in the store: if the controller fails
+    # before it has written the new leaders, the next one does not find the registrations either, and elects.
     await context.commit(Decision(), tell_brokers=True)
     await _replicas_lost(context, context.image.replicas_on(dict.fromkeys(broker_ids)))
 
@@ -125,21 +142,26 @@ async def _brokers_down(context: ControllerContext, broker_ids: Sequence[int]) -
 async def _replicas_lost(context: ControllerContext, replicas: Iterable[Replica]) -> None:
     for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
         affected = dict.fromkeys(topic_partition for topic_partition, _ in part)
-        # A leader that writes its ISR itself may have taken the lost replica back: its note of that comes later.
-        changed = await context.read_states_again(affected) if context.level.leaders_write_states else []
+        # Below 2.7-IV2 a leader writes its ISR itself, and may have added the lost replica again; its notification
+        # comes later. Without this read the replica would not be removed from that ISR.
+        changed = await context.read_states_again(affected) if context.metadata_version.leaders_write_states else []
         await context.elect(affected, await context.decide(decide_replicas_lost, part))
+        # The notification will show no change any more, so what the changed ISRs complete is completed here.
         await complete_moves(context, changed)
     await go_on_deleting(context)
 
 
-# Disks ---------------------------------------------------------------------------------------------------------------
+# Log directories -------------------------------------------------------------------------------------------------
 
 
 async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIsrAnswered) -> None:
-    """A replica whose disk failed is offline though its broker lives; other errors are the broker's own matter."""
+    """Take replicas on failed log directories out of service; other errors are only logged."""
+    # An answer of an earlier registration: the broker has been sent its roles again, and its disks may be other ones.
     if not context.image.is_current(event.broker):
         return
     broker_id = event.broker.broker_id
+    # Usually the epoch of this controller or of the broker is outdated. There is nothing to repair: the first ends the
+    # term at its next write, and for the second the event of the new registration is on its way.
     if event.response.error_code != ErrorCode.NONE:
         logger.warning("broker %d refused LeaderAndIsr: %s", broker_id, error_name(event.response.error_code))
         return
@@ -147,9 +169,11 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
     lost: list[Replica] = []
     refused: dict[int, int] = {}  # code -> how often
     for topic_partition, code in _partition_errors(context, event.response):
+        # Every role that is sent to a failed disk gets this error again; only the first one is news.
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=False))
             lost.append((topic_partition, broker_id))
+        # As in Kafka, a replica whose role was taken counts as online again.
         elif code == ErrorCode.NONE and topic_partition in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=True))
         elif code not in ORDINARY_ANSWERS:
@@ -164,7 +188,8 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
 def _partition_errors(
     context: ControllerContext, response: m.LeaderAndIsrResponse
 ) -> Iterable[tuple[TopicPartition, int]]:
-    """The answers about partitions that still exist; before version 5 they name their topic, then its id."""
+    """The error of each partition in the response."""
+    # Before version 5 a response has topic names, since then topic ids.
     named = [(error.topic_name, error) for error in response.partition_errors]
     for topic in response.topics:
         name = context.image.topic_names.get(topic.topic_id)
@@ -172,14 +197,17 @@ def _partition_errors(
             named += [(name, error) for error in topic.partition_errors]
     for name, error in named:
         topic_partition = TopicPartition(name, error.partition_index)
+        # The topic may have been removed since the request was sent.
         if context.image.find_partition(topic_partition) is not None:
             yield topic_partition, error.error_code
 
 
 async def log_dir_events_touched(context: ControllerContext, event: LogDirEventsTouched) -> None:
-    """Ask the brokers that lost a directory by telling them their roles again: the answers say what is lost."""
+    """Send LeaderAndIsr again to the brokers that lost a directory; their responses name the lost replicas."""
     names = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(event))
     broker_ids = dict.fromkeys(await loading.read_log_dir_events(context.store, names))
+    # May be removed before the roles are sent: if this controller fails in between, the next one sends every broker
+    # all its roles, and the responses name the lost replicas.
     await context.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
     for part in in_slices(context.image.replicas_on(broker_ids), PARTITIONS_IN_A_BATCH):
         await context.commit(await context.decide(decide_replicas_online, part))

@@ -1,9 +1,9 @@
-"""Elections on request, and those that keep leadership spread (reference B.13).
+"""Elections on request, and the preferred elections that balance leadership (reference B.13).
 
-A preferred election lets the first assigned replica lead where it can. An unclean one lets anybody lead who is alive
-where there is no leader. Both are asked for through ElectLeaders, preferred ones also at
-/admin/preferred_replica_election, as older tools do; and where a broker leads too little of what it should, the
-controller holds them by itself.
+A preferred election makes the first assigned replica the leader if it is in sync. An unclean election makes any live
+replica the leader of a partition without one. Clients request both by ElectLeaders. Older tools request preferred
+elections at /admin/preferred_replica_election, and the controller starts them itself if a broker leads too few of its
+preferred partitions.
 """
 
 import logging
@@ -33,9 +33,10 @@ NOT_NEEDED = PartitionRefused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election no
 
 
 async def election_asked(context: ControllerContext, event: ElectionAsked) -> None:
-    """Hold elections where they are needed, and say who leads."""
+    """Elect where it is needed and possible, and answer with the leaders."""
     outcomes: dict[TopicPartition, int | PartitionRefused] = {}
     electable = []
+    # A request for all topics names every partition of the cluster, so other tasks run after each slice.
     for part in in_slices(event.topic_partitions, COUNTED_A_SLICE):
         for topic_partition in part:
             refused = _why_not(context, topic_partition, unclean=event.unclean)
@@ -46,6 +47,8 @@ async def election_asked(context: ControllerContext, event: ElectionAsked) -> No
         await trio.lowlevel.checkpoint()
     choose = decide_leaders_at_any_price if event.unclean else decide_preferred_leaders
     await context.elect(electable, Decision(), choose=choose)
+    # The outcome is what the image has now, not what was decided: if another broker has written a state in between, the
+    # decision was made again on that state, and possibly there was nothing left to elect.
     for part in in_slices(electable, COUNTED_A_SLICE):
         outcomes |= {each: _outcome(context, each, unclean=event.unclean) for each in part}
         await trio.lowlevel.checkpoint()
@@ -61,9 +64,13 @@ def _why_not(context: ControllerContext, topic_partition: TopicPartition, *, unc
 
 
 def _is_led(context: ControllerContext, topic_partition: TopicPartition, *, unclean: bool) -> int | None:
-    """The leader, if it is such a one as the election is to bring; of an unclean one, any that will go on to live."""
+    """The current leader if the election is not needed, or has succeeded; otherwise None.
+
+    For a preferred election that is the preferred replica, for an unclean one any live broker.
+    """
     partition = context.image.partition(topic_partition)
     leader = None if partition.leadership is None else partition.leadership.state.leader
+    # As in Kafka, a leader that is shutting down does not count as live.
     if unclean:
         return leader if leader in context.image.brokers and leader not in context.image.shutting_down else None
     return leader if partition.replicas and leader == partition.replicas[0] else None
@@ -82,8 +89,9 @@ def _outcome(context: ControllerContext, topic_partition: TopicPartition, *, unc
 
 
 async def preferred_elections_touched(context: ControllerContext, event: PreferredElectionsTouched) -> None:
-    """Hold the elections that were asked for in the store; no client waits for the outcome."""
+    """Hold the elections that an older tool requested in the store; no client waits for the outcome."""
     path = paths.PREFERRED_REPLICA_ELECTION
+    # `exists` and not `get`: only `exists` sets a watch while the node is absent, as it usually is.
     if await context.store.exists(path, context.watch(event)) is None:
         return
     try:
@@ -91,13 +99,16 @@ async def preferred_elections_touched(context: ControllerContext, event: Preferr
     except NoNode:
         return
     asked = loading.parse(PartitionList.decode, data, path)
+    # A malformed node stays: the watch fires when a tool replaces it.
     if asked is not None:
         await _elect_preferred(context, asked.partitions)
+        # Last, so that a new controller repeats the elections if this one fails before; they do not change leaders
+        # twice. The tools cannot have replaced the node meanwhile: they only create it, and refuse if it exists.
         await context.write([[Delete(path)]])
 
 
 async def rebalance_due(context: ControllerContext, event: RebalanceDue) -> None:
-    """Give brokers back what they should lead, where they lack more than `leader.imbalance.per.broker.percentage`."""
+    """Elect preferred leaders for brokers whose imbalance exceeds `leader.imbalance.per.broker.percentage`."""
     balance = Balance(context.image)
     for part in in_slices(context.image.partitions(), COUNTED_A_SLICE):
         for topic_partition, partition in part:
@@ -111,6 +122,8 @@ async def rebalance_due(context: ControllerContext, event: RebalanceDue) -> None
 
 async def _elect_preferred(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
     electable: list[TopicPartition] = []
+    # A partition that is named twice would be decided on twice, and the second write would fail: its expected version
+    # is the one before the first.
     for part in in_slices(dict.fromkeys(topic_partitions), COUNTED_A_SLICE):
         electable += [each for each in part if _why_not(context, each, unclean=False) is None]
         await trio.lowlevel.checkpoint()

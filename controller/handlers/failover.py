@@ -1,9 +1,8 @@
-"""The first event of every term: read the whole cluster and bring it in order (reference B.2).
+"""The first event of every term: read the whole cluster and repair its state (reference B.2).
 
-Announcing the live brokers comes before any role, for a follower looks up its leader's address in what it was last
-sent. Then every live broker is sent the roles of all its replicas: a broker that knows them ignores the repetition, and
-one that missed something learns it. Leaders are elected where they died while there was no controller, and who died and
-came back in that time is not believed to be in sync (bounces.py).
+Every live broker is sent the roles of all its replicas: a broker that has them already ignores the repetition, and one
+that missed a request gets its content now. Partitions whose leader died while there was no controller get a new one.
+Brokers that restarted in that time do not count as in sync if they may have lost records (bounces.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from barnabas.controller.decide.replicas import decide_replicas_lost, decide_rep
 from barnabas.controller.decide.requests import ControlBatch
 from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.events import (
-    IsrChangeNotesTouched,
+    IsrChangeNotificationsTouched,
     LogDirEventsTouched,
     PreferredElectionsTouched,
     ReassignmentsTouched,
@@ -35,25 +34,33 @@ from barnabas.wire.topics import TopicPartition
 
 
 async def startup(context: ControllerContext, event: Startup) -> None:
-    """Announce who is alive, read everything, tell all their roles, and repair what happened without a controller."""
+    """Announce the live brokers, read the cluster, send all roles, and repair what changed without a controller."""
     await set_up_features(context)
+    # Before anything is read: what a notification is about was written before it, so the reads below see it. In the
+    # opposite order a notification could be removed whose change was not read.
     await _drop_notifications(context)
+    # Each folder is read with a watch, and before the nodes in it. So a change that these reads miss fires a watch, and
+    # its event is handled after this one.
     brokers = await read_brokers(context)
     for broker in brokers.values():
         context.replay(BrokerJoined(broker))
         context.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    await context.tell(announcement)  # before any role, for a follower looks up its leader's address there
+    # Endpoints before roles: a follower that is sent a leader which is not in its metadata starts no fetcher.
+    await context.tell(announcement)
     new = await read_new_topics(context, await context.store.children(paths.TOPICS, context.watch(TopicsTouched())))
     states = await loading.read_states(context.store, new)
     await context.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
+    # Before any role is sent or leader elected: a topic that is being deleted gets neither, or a log that its broker
+    # has deleted already would be created again.
     await read_deletion_marks(context)
-    if context.image.deletions:  # gone for clients from now on, even while a dead broker halts the deletion
+    # Clients must not see these topics any more, even while a dead broker halts the deletion.
+    if context.image.deletions:
         announcement.add_metadata(partition for partition, _ in context.image.partitions(context.image.deletions))
         await context.tell(announcement)
     await _take_up(context, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
-    # Requests in the store are events of their own, so that one that cannot be handled does not end each term.
+    # Requests in the store are events of their own: here a request that cannot be handled would end every term.
     for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
         context.put(request)
 
@@ -69,6 +76,8 @@ async def _take_up(
 ) -> None:
     """Start replicas that are on live brokers, stop the others, and elect leaders where that leaves none."""
     image = context.image
+    # A thousand partitions at a time are decided on, written and sent, so that the first of them have leaders while the
+    # last are waiting.
     for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
         replicas = [(each, broker_id) for each in part for broker_id in image.partition(each).replicas]
         decision = await context.decide(decide_replicas_online, [each for each in replicas if each[1] in image.brokers])
@@ -78,9 +87,11 @@ async def _take_up(
 
 
 async def _drop_notifications(context: ControllerContext) -> None:
-    """What brokers reported to the last controller: this one asks every broker anyway."""
+    """Remove the notifications of failed log directories and of changed ISRs."""
+    # They need no handling: this controller reads every state, and sends every broker all its roles, whose responses
+    # name the replicas on failed log directories.
     reported = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(LogDirEventsTouched()))
-    changes = await context.store.children(paths.ISR_CHANGES, context.watch(IsrChangeNotesTouched()))
+    changes = await context.store.children(paths.ISR_CHANGES, context.watch(IsrChangeNotificationsTouched()))
     await context.write(
         [
             *([Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in reported),

@@ -1,9 +1,9 @@
 """Setting up /feature: the first thing that a new controller writes (KIP-584; reference B.2).
 
-The node says whether the cluster finalizes features, and at which levels. Brokers that keep their metadata in ZooKeeper
-support none, so there is nothing to finalize; but other controllers, which may come from a Java broker, look at the
-node. It is created when it is absent, enabled or disabled as the level of `inter.broker.protocol.version` wants it, and
-else left alone: levels that were finalized are kept while features stay enabled.
+The node has the finalized features and their levels. Brokers that keep their metadata in ZooKeeper support none, so
+there is nothing to finalize; but a Java broker that becomes the controller reads the node. If the node is absent it is
+created, enabled or disabled as `inter.broker.protocol.version` implies. Otherwise only this flag and the version are
+brought in line: finalized levels are kept while features stay enabled.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 async def set_up_features(context: ControllerContext) -> None:
-    """Bring /feature in line with our level."""
+    """Bring /feature in line with our metadata version."""
     while True:
         try:
             data, stat = await context.store.get(paths.FEATURE)
@@ -31,14 +31,17 @@ async def set_up_features(context: ControllerContext) -> None:
                 return
             op = SetData(paths.FEATURE, wanted.encode(), stat.version)
         (outcome,) = await context.write([[op]])
+        # Refused if the node has changed since it was read. It may be our own write, whose answer was lost: then the
+        # next read finds the wanted content.
         if not isinstance(outcome, NodeError):
             return
 
 
 def _wanted(context: ControllerContext, found: FeatureNode | None) -> FeatureNode:
-    level = context.level
+    version = context.metadata_version
     finalized = found.max_version_levels if found is not None and found.enabled else {}
-    if finalized and not level.features_enabled:
+    # As in Kafka: levels that were finalized mean nothing to brokers below 2.7, and are lost in a downgrade.
+    if finalized and not version.features_enabled:
         logger.warning("features are disabled, and their levels dropped: %s", ", ".join(finalized))
-    levels = finalized if level.features_enabled else {}
-    return FeatureNode(level.features_enabled, levels, level.feature_node_version)
+    levels = finalized if version.features_enabled else {}
+    return FeatureNode(version.features_enabled, levels, version.feature_node_version)

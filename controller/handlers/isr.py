@@ -1,14 +1,9 @@
-"""Leaders that want, or have written, other in-sync replicas (reference B.10, C.6).
+"""ISR changes: AlterPartition requests, and the notifications of older leaders (reference B.10, C.6).
 
-From 2.7-IV2 on they ask the controller by AlterPartition.
+From metadata version 2.7-IV2 on leaders send AlterPartition to the controller, which writes the state node.
 
-A change is written at once and sent to all brokers as metadata, not as a new role: the leader learns it by the answer,
-and its epoch stays. Where the store holds a state that this controller has not written the leader is refused, and then
-sent its role again under the next epoch; otherwise it would wait for ever for one that fits.
-
-At older levels of `inter.broker.protocol.version` a leader writes the state node itself and then leaves a note at
-/isr_change_notification, which names the partitions. The controller reads their states again, tells everybody, and
-removes the note. It does so at every level, for the brokers of a cluster take a new one by and by.
+Below it a leader writes the state node itself, and then a notification at /isr_change_notification that names the
+partitions. The controller reads their states again, sends UpdateMetadata to all brokers, and removes the notification.
 """
 
 import trio
@@ -19,7 +14,7 @@ from barnabas.controller.decide.leaders import LeaderRules, decide_moved_leaders
 from barnabas.controller.decide.requests import ControlBatch
 from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision, Step
-from barnabas.controller.events import IsrChangeNotesTouched, IsrChangesAsked
+from barnabas.controller.events import AlterPartitionAsked, IsrChangeNotificationsTouched
 from barnabas.controller.handlers.reassignments import complete_moves
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import Leadership, LeadershipChanged
@@ -31,9 +26,11 @@ from barnabas.wire.topics import TopicPartition
 Outcome = Step | Leadership | ErrorCode
 
 
-async def isr_changes_asked(context: ControllerContext, event: IsrChangesAsked) -> None:
-    """Write the changes that fit what is known."""
+async def alter_partition_asked(context: ControllerContext, event: AlterPartitionAsked) -> None:
+    """Validate and write the requested changes."""
     broker = context.image.brokers.get(event.broker_id)
+    # Exactly this epoch: a request of an earlier registration may name an ISR from before a restart, and a later one is
+    # not in the image yet. A live leader repeats the request.
     if broker is None or broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
         return
@@ -43,15 +40,22 @@ async def isr_changes_asked(context: ControllerContext, event: IsrChangesAsked) 
         outcomes += [_decide(context, event.broker_id, *change, rules) for change in part]
         await trio.lowlevel.checkpoint()
     changed = [outcome for outcome in outcomes if isinstance(outcome, Step)]
+    # All brokers are sent the new ISR as metadata, not as a role: the leader gets it with the response, and the leader
+    # epoch stays, so no follower has to start again.
     overtaken = await _write(context, changed)
+    # What is answered is written, whatever becomes of this term; the leader need not wait for the rest.
     event.answer([_answer(context, outcome, overtaken) for outcome in outcomes])
+    # The leader of an overtaken partition has an outdated partition epoch, with which every request of it is refused.
+    # It is sent its role under the next leader epoch, or it would wait for a LeaderAndIsr that never comes.
     await context.elect(overtaken, Decision(), choose=decide_moved_leaders)
+    # A reassignment waits for its target to be in the ISR.
     await complete_moves(context, dict.fromkeys(_topic_partition(step) for step in changed))
 
 
 def _decide(
     context: ControllerContext, broker_id: int, topic: bytes | str, index: int, change: IsrChange, rules: LeaderRules
 ) -> Outcome:
+    # An id that is not in the image: the topic was deleted, and possibly created again under another id.
     name = context.image.topic_names.get(topic) if isinstance(topic, bytes) else topic
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
@@ -61,6 +65,8 @@ def _decide(
 async def _write(context: ControllerContext, steps: list[Step]) -> dict[TopicPartition, None]:
     """Commit; returns the partitions whose state another broker had written."""
     refused = await context.commit(Decision(list(steps)))
+    # A refused step may have been written by our own first attempt, whose answer was lost. Such a step is replayed and
+    # sent like the others.
     ours = Decision()
     overtaken = await context.read_refused(refused, ours)
     await context.commit(ours)
@@ -78,19 +84,23 @@ def _answer(
     return leadership
 
 
-async def isr_change_notes_touched(context: ControllerContext, event: IsrChangeNotesTouched) -> None:
-    """Read again what leaders wrote themselves."""
+async def isr_change_notifications_touched(context: ControllerContext, event: IsrChangeNotificationsTouched) -> None:
+    """Read the states that leaders wrote themselves."""
+    # At every metadata version: in a rolling upgrade some brokers still have the older one.
     names = await context.store.children(paths.ISR_CHANGES, context.watch(event))
+    # The watch also fires when this controller removes the notifications.
     if not names:
-        return  # we have just removed them
-    noted = await loading.read_isr_changes(context.store, names)
+        return
+    named = await loading.read_isr_change_notifications(context.store, names)
     image = context.image
-    known = [each for each in noted if image.find_partition(each) is not None and not image.is_deleting(each.topic)]
+    # A notification may be older than the topic's deletion.
+    known = [each for each in named if image.find_partition(each) is not None and not image.is_deleting(each.topic)]
     changed = await context.read_states_again(known)
     announcement = ControlBatch()
     announcement.add_metadata(changed)
     await context.tell(announcement)
     await complete_moves(context, changed)
+    # Last: if this controller fails before, the next one reads every state, and removes the notifications itself.
     await context.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 

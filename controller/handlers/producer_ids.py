@@ -1,7 +1,7 @@
-"""Blocks of producer ids, claimed in the metadata store for the brokers that ask (reference E.5).
+"""AllocateProducerIds: blocks of producer ids, claimed in the metadata store (KIP-730; reference E.5).
 
-The node holds the last block that was given out. A block is claimed by a conditional write, also in a Java cluster, so
-no two brokers ever get the same; a block whose answer is lost is never used.
+The node has the last block that was allocated. No producer id may ever be given twice: two producers with one id would
+fence each other, and their records would be taken for duplicates.
 """
 
 import logging
@@ -25,6 +25,7 @@ async def producer_ids_asked(context: ControllerContext, event: ProducerIdsAsked
     broker = context.image.brokers.get(event.broker_id)
     if broker is None:
         event.answer(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    # Of an earlier registration: its process may be gone, and the block would never be used.
     elif broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
@@ -35,13 +36,18 @@ async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> Pro
     while True:
         data, stat = await context.store.get(paths.PRODUCER_ID_BLOCK)
         first = 0
+        # The node is created without data, at the start of the first broker: then no block has been allocated.
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
+            # Not block 0 for a malformed node: its ids have been given out long ago.
             if previous is None or previous.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
                 logger.error("no producer ids are left in %s: %r", paths.PRODUCER_ID_BLOCK, data)
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             first = previous.last + 1
         block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
+        # Conditional, and not only fenced: below 3.0-IV0 brokers claim blocks themselves, past the controller.
         (outcome,) = await context.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
+        # Refused: another broker has claimed this block, or our own write was carried out and its answer was lost. The
+        # next attempt takes the block after it; one whose answer was lost is never used.
         if not isinstance(outcome, NodeError):
             return block

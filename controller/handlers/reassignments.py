@@ -1,8 +1,7 @@
-"""Carrying reassignments through: asked by AlterPartitionReassignments, or in the store as older tools do (B.12).
+"""Carries out reassignments requested by AlterPartitionReassignments or, by older tools, in the store (B.12).
 
-A reassignment is begun by a request, goes on when the ISR of its partition changes or a broker joins, and
-again at the beginning of each term. What was asked for at /admin/reassign_partitions stays there until it is done;
-a later request through the API for the same partition takes precedence, and its entry there goes.
+A reassignment begins with a request. It continues when the ISR of its partition changes, when a broker joins, and at
+the beginning of each term. An entry of /admin/reassign_partitions stays there until it is completed or refused.
 """
 
 import logging
@@ -34,7 +33,7 @@ Planned = Mapping[TopicPartition, Assignment]
 Outcomes = dict[TopicPartition, PartitionRefused | None]
 
 
-# Questions -------------------------------------------------------------------------------------------------------
+# Requests of clients ---------------------------------------------------------------------------------------------
 
 
 async def reassignments_asked(context: ControllerContext, event: ReassignmentsAsked) -> None:
@@ -47,23 +46,26 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
             outcomes[topic_partition] = plan
         else:
             planned[topic_partition] = plan
+    # As in Kafka, the latest request takes precedence. The entries in the store are removed first: if this controller
+    # failed in between, the next one would find the older target there, and replace the new one by it.
     await _withdraw(context, lambda topic_partition, target: topic_partition in planned)
     outcomes |= await _move(context, planned)
     event.answer({topic_partition: outcomes[topic_partition] for topic_partition in event.targets})
 
 
 async def ongoing_reassignments_asked(context: ControllerContext, event: OngoingReassignmentsAsked) -> None:
-    """Say what is on its way."""
+    """Answer the ongoing reassignments."""
     asked = context.image.moving if event.topic_partitions is None else event.topic_partitions
     moving = (topic_partition for topic_partition in asked if topic_partition in context.image.moving)
     event.answer({each: context.image.partition(each).assignment for each in moving})
 
 
-# The store's way -------------------------------------------------------------------------------------------------
+# Requests in the store -------------------------------------------------------------------------------------------
 
 
 async def reassignments_touched(context: ControllerContext, event: ReassignmentsTouched) -> None:
-    """Begin what was asked for in the store; what cannot be is taken out of there."""
+    """Begin the reassignments in /admin/reassign_partitions; remove invalid ones from the node."""
+    # `exists` and not `get`: only `exists` sets a watch while the node is absent, as it usually is.
     if await context.store.exists(paths.REASSIGN_PARTITIONS, context.watch(event)) is None:
         return
     found = await _read_requested(context)
@@ -73,8 +75,11 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
     refused: dict[TopicPartition, PartitionRefused] = {}
     for topic_partition, target in found[0].items():
         partition = context.image.find_partition(topic_partition)
+        # Already in progress: the watch has fired because another entry was removed, or this is a new controller. To
+        # begin once more would raise the leader epoch and send all roles again.
         if partition is not None and partition.assignment.is_moving and partition.assignment.target == tuple(target):
-            continue  # on its way
+            continue
+        # As in Kafka, a target in the store may be dead: the reassignment waits until it joins.
         plan = plan_move(context.image, topic_partition, target, to_dead_brokers=True)
         if isinstance(plan, PartitionRefused):
             refused[topic_partition] = plan
@@ -82,13 +87,14 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
             planned[topic_partition] = plan
     outcomes = await _move(context, planned)
     refused |= {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome is not None}
+    # An invalid entry is removed, or the tools would wait for it, and every later controller would refuse it again.
     for topic_partition, why in refused.items():
         logger.warning("%s is not reassigned as %s asks: %s", topic_partition, paths.REASSIGN_PARTITIONS, why.message)
     await _withdraw(context, lambda topic_partition, target: topic_partition in refused)
 
 
 async def _read_requested(context: ControllerContext) -> tuple[Mapping[TopicPartition, Sequence[int]], int] | None:
-    """What is asked for in the store, and the version under which it was read."""
+    """The requested reassignments in the store, and the version of the node; None if it is absent or malformed."""
     try:
         data, stat = await context.store.get(paths.REASSIGN_PARTITIONS)
     except NoNode:
@@ -98,13 +104,19 @@ async def _read_requested(context: ControllerContext) -> tuple[Mapping[TopicPart
 
 
 async def _withdraw(context: ControllerContext, is_over: Callable[[TopicPartition, Sequence[int]], bool]) -> None:
-    """Take what is over out of the node where it was asked for, and the node when nothing is left in it."""
+    """Remove partitions from /admin/reassign_partitions, and the node when it is empty.
+
+    Those are removed for which `is_over` is true; it is called with a partition and its requested replicas.
+    """
+    # Conditional, and repeated when it is refused: a tool may replace the content at any time, and an entry that was
+    # never read must not be lost.
     while True:
         found = await _read_requested(context)
         if found is None:
             return
         requested, version = found
         left = {each: target for each, target in requested.items() if not is_over(each, target)}
+        # No write without a change: each one fires the watch.
         if left.keys() == requested.keys() and left:
             return
         op: Op = Delete(paths.REASSIGN_PARTITIONS, version)
@@ -119,12 +131,16 @@ async def _withdraw(context: ControllerContext, is_over: Callable[[TopicPartitio
 
 
 async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
-    """Write the new assignments, then go on; None for what began."""
+    """Write the new assignments, then continue; None for the reassignments that began."""
+    # What is not changed is not written: a request that repeats the assignment, or the target of an entry in the store
+    # that a former controller has completed without removing it.
     changed = {
         each: assignment
         for each, assignment in planned.items()
         if context.image.partition(each).assignment != assignment
     }
+    # Written before any role is sent: a new controller learns only from the topic's node which replicas are added and
+    # which are to be deleted.
     outcomes: Outcomes = {**dict.fromkeys(planned), **await _write_assignments(context, changed)}
     begun = [topic_partition for topic_partition, outcome in outcomes.items() if outcome is None]
     await go_on_moving(context, begun)
@@ -132,26 +148,31 @@ async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
 
 
 async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
-    """Complete what can be, or was cancelled; tell everybody of what is on its way."""
+    """Complete reassignments that can complete or were cancelled; send the roles of all others."""
     image = context.image
+    # The deletion of a topic deletes its replicas wherever they are.
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
-    on_the_way = [each for each in wanted if each in image.moving and not is_complete(image, each)]
-    await context.elect(on_the_way, Decision(), choose=decide_moved_leaders)
-    await context.commit(decide_dropped_replicas(image, on_the_way))
+    ongoing = [each for each in wanted if each in image.moving and not is_complete(image, each)]
+    await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
+    # After the elections, and a decision of its own: only a former target's replicas are deleted here, and one of them
+    # may have been the leader until now.
+    await context.commit(decide_dropped_replicas(image, ongoing))
+    # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` was
+    # cancelled, which is complete at once.
     complete = [each for each in wanted if each not in image.moving or is_complete(image, each)]
     if complete:
         await _complete(context, complete)
 
 
 async def complete_moves(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
-    """The ISRs of these changed: complete what can be."""
+    """Complete those of these partitions whose ISR now has the whole target."""
     done = [each for each in topic_partitions if each in context.image.moving and is_complete(context.image, each)]
     if done:
         await go_on_moving(context, done)
 
 
 async def resume_moves(context: ControllerContext, broker_ids: Iterable[int] | None = None) -> None:
-    """Go on with every reassignment, or with those that bring partitions to these brokers."""
+    """Continue every reassignment, or those with one of these brokers in the target."""
     joined = None if broker_ids is None else dict.fromkeys(broker_ids)
     await go_on_moving(
         context,
@@ -165,28 +186,36 @@ async def resume_moves(context: ControllerContext, broker_ids: Iterable[int] | N
 
 
 async def _complete(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
-    """The target is the assignment from now on; in the store last, so that a fail-over before it repeats all this."""
+    """Make the target the assignment: phase B of `decide/reassignments.py`."""
     image = context.image
     finished = {
         topic_partition: Assignment(image.partition(topic_partition).assignment.target)
         for topic_partition in topic_partitions
     }
+    # For the others, which were cancelled, the topic's node has been written already.
     was_moving = {each: assignment for each, assignment in finished.items() if each in image.moving}
     await context.commit(decide_added_replicas_online(image, topic_partitions))
+    # Here, and only here, the image is ahead of the store. The topic's node must be written last: it alone says which
+    # replicas are still to be deleted, so a fail-over before that write repeats this whole function.
     for topic, assignments in _by_topic(was_moving).items():
         context.replay(AssignmentsChanged(topic, assignments))
+    # Before the deletion: a removed replica may be the leader, and has to leave the ISR before its log is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
     await context.commit(decide_dropped_replicas(image, topic_partitions))
     await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
+    # After the topic's node: if this controller fails in between, the next one finds an entry that is completed
+    # already, and removes it. An entry with another target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
 
 
 async def _write_assignments(context: ControllerContext, planned: Planned) -> Outcomes:
-    """Write assignments into their topics' nodes, all of a topic at once; None for what is written."""
+    """Write assignments into their topics' nodes, all of a topic at once; None for those that were written."""
     outcomes: Outcomes = dict.fromkeys(planned)
     pending = _by_topic(planned)
+    # Any broker may add partitions to a topic, which writes the same node. So each attempt reads the nodes and changes
+    # only these partitions, under the version that was read.
     while pending:
         found = await loading.read_topics(context.store, pending, None)
         decision = Decision()
@@ -194,12 +223,14 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
             known = context.image.topics.get(topic)
             step: Step | PartitionRefused = NO_SUCH_PARTITION
             here = found.get(topic)
+            # Another id: the topic was removed and created again, and its partitions are other ones.
             if known is not None and here and (here.assignment.topic_id or ZERO_TOPIC_ID) == known.topic_id:
                 step = decide_assignments(topic, *here, assignments)
             if isinstance(step, PartitionRefused):
                 outcomes |= {TopicPartition(topic, index): step for index in assignments}
             else:
                 decision.steps.append(step)
+        # A write whose answer was lost is refused, too; it is repeated with the same content.
         refused = [step.record for step in await context.commit(decision)]
         pending = {each.topic: pending[each.topic] for each in refused if isinstance(each, AssignmentsChanged)}
     return outcomes

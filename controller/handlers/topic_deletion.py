@@ -1,9 +1,9 @@
 """Deleting topics that are marked for it (reference B.11).
 
-The mark is a node and outlives controllers; everything else of a deletion is rebuilt from it. First all brokers are
-sent UpdateMetadata without the topic, then those with replicas StopReplica, and when all have answered, the
-topic's nodes are removed and the mark with them. A replica that cannot be reached halts the deletion of its topic until
-a broker joins that holds one.
+The marker is a node and outlives controllers; the rest of a deletion's state is rebuilt from it. First all brokers are
+sent UpdateMetadata without the topic, then the brokers with replicas StopReplica, and when all have answered, the
+topic's nodes are removed, the marker last. A replica on a dead broker or a failed disk halts the deletion of its topic
+until a broker with a replica joins.
 """
 
 import logging
@@ -30,9 +30,13 @@ async def deletion_marks_touched(context: ControllerContext, event: DeletionMark
 
 
 async def stop_replica_answered(context: ControllerContext, event: StopReplicaAnswered) -> None:
-    """Replicas that are deleted, or could not be."""
+    """A broker has deleted replicas, or could not delete them."""
+    # An answer of an earlier registration: with its end the deletion of these replicas was halted, and when the broker
+    # joined again it was sent a new StopReplica, whose answer counts.
     if not context.image.is_current(event.broker):
         return
+    # The request says what was to be deleted: Kafka's brokers list every partition in the response, but a request that
+    # is refused as a whole has no entries, and a stopped replica is no deleted one.
     errors = {
         TopicPartition(error.topic_name, error.partition_index): error.error_code
         for error in event.response.partition_errors
@@ -46,18 +50,21 @@ async def stop_replica_answered(context: ControllerContext, event: StopReplicaAn
         first, why = failed[0], error_name(codes[failed[0]])
         logger.warning("broker %d could not delete %d replicas, %s first: %s", broker_id, len(failed), first, why)
     await context.commit(decide_deletion_answers(context.image, broker_id, deleted, failed))
+    # This may have been the last answer that a topic waited for.
     await go_on_deleting(context)
 
 
 async def read_deletion_marks(context: ControllerContext) -> None:
-    """Take note of marks; remove those of topics that do not exist, and all when deletion is disabled."""
+    """Read the markers; remove those of topics that do not exist, and all of them if deletion is disabled."""
     marked = await context.store.children(paths.DELETE_TOPICS, context.watch(DeletionMarksTouched()))
     if any(topic not in context.image.topics for topic in marked):
-        # Perhaps created so recently that its event is still in the queue; that keeps its watch.
+        # The topic may have been created so recently that its event is still in the queue. To remove the marker then
+        # would lose the request. No watch is set here: the queued event sets it.
         await compare_topics(context, await context.store.children(paths.TOPICS))
     enabled = context.config.delete_topic_enable
     kept = {topic: None for topic in marked if enabled and topic in context.image.topics}
     await context.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
+    # A marker whose deletion is in progress was read before; its progress must not be reset.
     for topic in kept:
         if not context.image.is_deleting(topic):
             logger.info("deleting topic %s", topic)
@@ -65,7 +72,8 @@ async def read_deletion_marks(context: ControllerContext) -> None:
 
 
 async def go_on_deleting(context: ControllerContext) -> None:
-    """The next step of every deletion that can go on."""
+    """Take the next step of every deletion that does not wait for an answer or a broker."""
+    # Repeated: a refused removal is done by reading, and must not keep other topics from their next step.
     while context.image.deletions:
         refused = await context.commit(decide_deletions(context.image))
         if not refused:
@@ -76,20 +84,24 @@ async def go_on_deleting(context: ControllerContext) -> None:
 
 
 async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
-    """The nodes were not those that we made: remove whatever is there, and the mark once the topic is gone.
-
-    Or it was our own write that removed them, its answer was lost, and the topic was created again: that is another
-    one.
-    """
+    """A deletion was refused because the nodes had changed: remove those that exist now, and then the marker."""
     path, marker = paths.topic(topic), paths.delete_topic(topic)
+    # An earlier attempt may have succeeded, its answer was lost, and the topic was created again: then its id differs,
+    # and nothing of it may be removed.
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)
     is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != context.image.topics[topic].topic_id
     if not is_another:
+        # As long as the marker exists no broker creates the topic, so each removal checks the marker: a topic that was
+        # created again after these reads keeps its nodes.
         is_marked = await context.store.exists(marker) is not None
         guard = [Check(marker, ANY_VERSION)] if is_marked else []
         below = await loading.subtree(context.store, path)
         await context.write([*guard, Delete(node)] for node in [*below, path])
+        # A node was created below it meanwhile: the caller tries again. The marker must outlive the topic's node, or a
+        # new controller would take the rest for a topic that exists.
         if await context.store.exists(path) is not None:
             return
         await context.write([[Delete(marker)]])
+    # Not TopicDeleted, which demands that every replica was deleted. If the topic was created again, its event follows,
+    # and it joins the image as a new one.
     context.replay(TopicGone(topic))

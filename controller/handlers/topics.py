@@ -1,7 +1,7 @@
-"""Topics that appear, grow or vanish in the metadata store (reference A.4, B.3).
+"""Topics that are created, extended or removed in the metadata store (reference A.4, B.3).
 
-Any broker may create a topic or add partitions to one; the controller notices, gives each new partition its first
-leader, and tells the brokers that hold it. That is when the topic exists for clients.
+Any broker may create a topic or add partitions to one; the controller watches the store, elects the first leader of
+each new partition, and sends the roles to its brokers. From then on clients see the topic.
 """
 
 import logging
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def topics_touched(context: ControllerContext, event: TopicsTouched) -> None:
-    """Topics that were created get leaders; one whose node was removed is forgotten."""
+    """Topics were created, or their nodes removed."""
     await compare_topics(context, await context.store.children(paths.TOPICS, context.watch(event)))
 
 
@@ -38,21 +38,27 @@ async def compare_topics(context: ControllerContext, names: list[str]) -> None:
 
 
 async def topic_touched(context: ControllerContext, event: TopicTouched) -> None:
-    """The topic may have grown."""
+    """A topic's node was written or removed: it may have more partitions."""
     known = context.image.topics.get(event.topic)
+    # Deleted, or not read yet: creation and removal are events of their own, `TopicsTouched`.
     if known is None:
         return
     found = await loading.read_topics(context.store, [event.topic], lambda _: context.watch(event))
     if event.topic not in found:
         return
     assignment = found[event.topic].assignment
+    # Removed and created again before this event was handled: the new topic's partitions have other logs, so nothing of
+    # the former one may stay in the image.
     if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
         logger.warning("topic %s was replaced in the metadata store, not by this controller", event.topic)
         context.replay(TopicGone(event.topic))
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
+    # Only partitions that the image lacks. Other assignments of known ones are this controller's own writes, which are
+    # in the image already; a change that was made by hand counts from the next term on.
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
+    # They have no logs and no state nodes yet, and their entries go with the topic's node.
     if added and context.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
@@ -68,22 +74,27 @@ async def read_new_topics(context: ControllerContext, names: Iterable[str]) -> l
 
 
 async def _adopt_topics(context: ControllerContext, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
-    """Take topics into the image, and return their partitions. One without an id is given one, if our level has ids."""
+    """Add topics to the image, and return their partitions. A topic without an id gets one if our version has ids."""
     partitions: list[TopicPartition] = []
+    # Each round adds the topics that have their id, or need none. The others go round again: their node was written by
+    # another broker between the read and the write of the id.
     while found:
         lacking = {
             name: topic
             for name, topic in found.items()
-            if topic.assignment.topic_id is None and context.level.topics_have_ids
+            if topic.assignment.topic_id is None and context.metadata_version.topics_have_ids
         }
         ids = await _write_topic_ids(context, lacking)
+        # The id is in the store before the topic is in the image: roles and metadata carry it, and the brokers write it
+        # into their logs, so no later controller may choose another one.
         for name, topic in found.items():
             topic_id = ids.get(name, topic.assignment.topic_id)
             if topic_id is not None or name not in lacking:
                 appeared = loading.appeared_partitions(name, topic.assignment)
                 await context.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
                 partitions += [each.topic_partition for each in appeared]
-        refused = [name for name in lacking if name not in ids]  # written in between
+        refused = [name for name in lacking if name not in ids]
+        # Without a watch: that of the first read has fired, and its event sets another.
         found = await loading.read_topics(context.store, refused, None)
     return partitions
 
@@ -113,7 +124,8 @@ async def _serve_new_partitions(context: ControllerContext, topic_partitions: li
 
 
 async def unclean_election_allowed(context: ControllerContext, event: UncleanElectionAllowed) -> None:
-    """Elect where only a replica out of sync can lead."""
+    """Elect leaders for partitions whose topic now allows unclean elections."""
+    # The properties are read by the election itself, only for topics that need an unclean leader.
     waiting = partitions_without_leader(context.image)
     affected = [each for each in waiting if event.topic is None or each.topic == event.topic]
     await context.elect(affected, Decision())

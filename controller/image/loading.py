@@ -65,7 +65,7 @@ async def read_brokers(
 
 def broker_ids_of(names: Iterable[str]) -> list[int]:
     """The broker ids among the names of the children of /brokers/ids; other names are ignored."""
-    # The length first, for `int` of a very long number takes its time; then the range that requests can carry.
+    # The length first, because `int` of a very long number takes its time; then the range that requests can carry.
     found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
     return [broker_id for broker_id in found if is_int32(broker_id)]
 
@@ -137,10 +137,10 @@ async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> lis
     return [event.broker_id for event in found.values()]
 
 
-async def read_isr_changes(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
+async def read_isr_change_notifications(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
     """The partitions whose leaders have written another ISR, as these notification nodes say."""
     found = await _read(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
-    return {each: None for note in found.values() for each in note.partitions}
+    return {each: None for named in found.values() for each in named.partitions}
 
 
 async def catch_up(store: MetadataStore) -> None:

@@ -154,7 +154,7 @@ class TopicAppeared(NamedTuple):
 
 
 class PartitionAppeared(NamedTuple):
-    """A partition was assigned to replicas: with its topic, or when its topic grew."""
+    """A partition was assigned to replicas: with its topic, or added to it later."""
 
     topic_partition: TopicPartition
     replicas: tuple[int, ...]
@@ -443,7 +443,7 @@ def _deletion_marked(image: ClusterImage, record: DeletionMarked) -> None:
 def _deletion_begun(image: ClusterImage, record: DeletionBegun) -> None:
     image.deletions[record.topic].begun = True
     for topic_partition, partition in image.partitions([record.topic]):
-        # In two moves, for REMOVE is legal only when Offline.
+        # In two moves, because REMOVE is legal only when Offline.
         _move_partition(image, topic_partition, partition, PartitionMove.LOSE_LEADER)
         _move_partition(image, topic_partition, partition, PartitionMove.REMOVE)
 

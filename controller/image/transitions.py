@@ -41,7 +41,7 @@ class PartitionStatus(Enum):
 class PartitionMove(Enum):
     """Why a partition's status changes."""
 
-    ASSIGN = "assign"  # its topic was created or grew
+    ASSIGN = "assign"  # its topic was created, or got more partitions
     ELECT = "elect"  # a live replica leads it
     LOSE_LEADER = "lose leader"  # no replica leads it
     REMOVE = "remove"  # its topic is being deleted
@@ -136,7 +136,7 @@ def after(table: Mapping[Status, Mapping[Move, Status]], status: Status, move: M
 
     `subject` names the partition or replica in the error.
     """
-    # The words of the subject are joined only on failure, for this runs for every partition and replica.
+    # The words of the subject are joined only on failure, because this runs for every partition and replica.
     try:
         return table[status][move]
     except KeyError:

@@ -1,7 +1,8 @@
-"""What `inter.broker.protocol.version` fixes for the metadata store and the controller's requests: pure.
+"""What `inter.broker.protocol.version` fixes for the metadata store and the controller's requests (pure).
 
-In a rolling upgrade the brokers run at the old level until all have the new software. So the level decides what is
-written for others to read, not what can be read (reference 0; each line was measured on a running Kafka 3.9.1).
+Kafka calls a value of this property a metadata version. In a rolling upgrade the brokers run at the old one until all
+have the new software. So it decides what is written for others to read, not what can be read (reference 0; each line
+was measured on a running Kafka 3.9.1).
 
 | Since | What |
 |---|---|
@@ -17,11 +18,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from barnabas.wire.apis import inter_broker_versions, level_reaches
+from barnabas.wire.apis import inter_broker_versions, metadata_version_is_at_least
 
 
-class Level(NamedTuple):
-    """One level of `inter.broker.protocol.version`; the table above explains the fields."""
+class MetadataVersion(NamedTuple):
+    """What a metadata version implies; the table above explains the fields."""
 
     versions: Mapping[int, int]  # API key -> version of requests between brokers
     registration_version: int
@@ -33,13 +34,13 @@ class Level(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def level_of(inter_broker_protocol_version: str) -> Level:
+def metadata_version_of(inter_broker_protocol_version: str) -> MetadataVersion:
     """The meaning of a value of `inter.broker.protocol.version`. ValueError if it is malformed or older than 2.0."""
 
-    def since(level: str) -> bool:
-        return level_reaches(inter_broker_protocol_version, level)
+    def since(version: str) -> bool:
+        return metadata_version_is_at_least(inter_broker_protocol_version, version)
 
-    return Level(
+    return MetadataVersion(
         versions=inter_broker_versions(inter_broker_protocol_version),
         registration_version=5 if since("2.7-IV0") else 4,
         features_enabled=since("2.7-IV0"),

@@ -181,15 +181,15 @@ class Session:
         outcomes = [self._outcome(ops, answer) for ops, answer in zip(multis, answers, strict=True)]
         for outcome in outcomes:
             if not isinstance(outcome, NodeError):
-                outcome[:] = [await self._told(result) for result in outcome]
+                outcome[:] = [await self._with_stat(result) for result in outcome]
         return outcomes
 
-    async def _told(self, result: Result) -> Result:
+    async def _with_stat(self, result: Result) -> Result:
         """The result with a stat, which ZooKeeper 3.8.0 (Debian's) leaves out when a multi creates a node."""
-        if not isinstance(result, Created) or result.stat is not UNTOLD:
+        if not isinstance(result, Created) or result.stat is not UNKNOWN_STAT:
             return result
         # One more read. If the node has been deleted since, the placeholder stays.
-        return Created(result.path, await self.exists(result.path, None) or UNTOLD)
+        return Created(result.path, await self.exists(result.path, None) or UNKNOWN_STAT)
 
     def _outcome(self, ops: Sequence[Op], answer: object) -> list[Result] | NodeError:
         # The refusal of an operation is the only element of a list, as kazoo iterates over the answer of every multi.
@@ -505,7 +505,7 @@ class Multi:
                 result = Created(path[self._root_length :], found)
             elif header.type == serialization.Create.type:
                 path, offset = serialization.read_string(data, offset)
-                result = Created(path[self._root_length :], UNTOLD)
+                result = Created(path[self._root_length :], UNKNOWN_STAT)
             elif header.type == serialization.SetData.type:
                 result, offset = _read_stat(data, offset)
             elif header.type == _ERROR:
@@ -521,7 +521,7 @@ class Multi:
 
 # The placeholder for a stat that ZooKeeper did not send; compared by identity. It stays in the result only if the node
 # was deleted before its stat could be read.
-UNTOLD = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)
+UNKNOWN_STAT = Stat(version=0, czxid=0, mzxid=0, owner=0, ctime_ms=0)
 _ERROR = -1  # the type of a result that is an error code
 
 

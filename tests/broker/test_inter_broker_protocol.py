@@ -1,6 +1,6 @@
-"""Two brokers at every level of `inter.broker.protocol.version`, which fixes the versions in which they ask each other.
+"""Two brokers at every `inter.broker.protocol.version`, which fixes the versions of the requests between them.
 
-Each level is a whole scenario, through encoder, network and decoder: a topic comes, leads, moves and goes.
+Each one is a whole scenario, through encoder, network and decoder: topics are created, change leaders, and are deleted.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from barnabas.wire.asking import request_frame
 from barnabas.wire.frame import LENGTH_BYTES, read_request_header
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 
-LEVELS = [
+METADATA_VERSIONS = [
     "2.0", "2.1", "2.2", "2.3", "2.4-IV0", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7", "2.8-IV0", "2.8",
     "3.0", "3.1", "3.2", "3.3", "3.4", "3.5-IV0", "3.5", "3.6", "3.7", "3.8", "3.9",
 ]  # fmt: skip
@@ -32,9 +32,9 @@ def sent(monkeypatch):
     return versions
 
 
-@pytest.mark.parametrize("level", LEVELS)
-async def test_brokers_of_one_level_understand_each_other(autojump_clock, nursery, level, sent):
-    async with cluster(nursery, 2, inter_broker_protocol_version=level) as machines:
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+async def test_brokers_of_one_metadata_version_understand_each_other(autojump_clock, nursery, metadata_version, sent):
+    async with cluster(nursery, 2, inter_broker_protocol_version=metadata_version) as machines:
         one, two = machines
         client = await one.connect()
         await create_topic(client, "t", [2, 1], [1, 2])
@@ -47,6 +47,6 @@ async def test_brokers_of_one_level_understand_each_other(autojump_clock, nurser
         assert "gone" not in two.broker.metadata.topics
         await two.stop()
         assert await leader_of([one], "t", 0) is one
-    implied = inter_broker_versions(level)
+    implied = inter_broker_versions(metadata_version)
     for key in (LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN):
         assert sent[key] == {implied[key]}, APIS[key].name

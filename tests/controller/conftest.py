@@ -14,7 +14,7 @@ from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.context import ControllerDeps
 from barnabas.controller.decide.isr import IsrChange
-from barnabas.controller.events import IsrChangesAsked
+from barnabas.controller.events import AlterPartitionAsked
 from barnabas.controller.image.state import (
     BrokerJoined,
     ClusterImage,
@@ -92,7 +92,7 @@ class Config:
 
 @dataclass
 class FakeBroker:
-    """Answers the controller as a broker does, by epochs, and keeps what it was told."""
+    """Answers the controller as a broker does, by epochs, and keeps the requests that it gets."""
 
     broker_id: int
     store: MetadataStore
@@ -309,7 +309,7 @@ class Cluster:
 
     async def ask_isr(self, broker_id, broker_epoch, topic, partition, change):
         topic_id = self.image.topics[topic].topic_id
-        answer = await self.ask(IsrChangesAsked(broker_id, broker_epoch, [(topic_id, partition, change)]))
+        answer = await self.ask(AlterPartitionAsked(broker_id, broker_epoch, [(topic_id, partition, change)]))
         return answer if isinstance(answer, ErrorCode) else answer[0]
 
     async def assignment(self, topic):
@@ -358,7 +358,7 @@ class Cluster:
 
 
 @pytest.fixture
-def picture():
+def make():
     """Makers of images and brokers, for the tests of what is pure."""
     return SimpleNamespace(image=make_image, broker=live_broker, topic_id=topic_id_of)
 

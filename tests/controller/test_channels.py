@@ -46,13 +46,13 @@ def peers():
 
 
 @pytest.fixture
-def channels(nursery, peers, answers, picture):
+def channels(nursery, peers, answers, make):
     def answered(broker, request, response):
         answers.append((broker.broker_id, request.controller_epoch, type(response).__name__))
 
     channels = ControllerChannels(nursery, lambda broker: peers[broker.broker_id], answered, lambda: 30_000)
     for broker_id in peers:
-        channels.add(picture.broker(broker_id))
+        channels.add(make.broker(broker_id))
     return channels
 
 
@@ -111,25 +111,25 @@ async def test_a_request_under_way_is_given_up_with_its_broker(autojump_clock, c
     assert (peers[1].taken, answers) == ([], [])
 
 
-async def test_a_broker_that_returns_gets_only_what_is_sent_to_its_new_life(autojump_clock, channels, peers, picture):
+async def test_a_broker_that_returns_gets_only_what_is_sent_to_its_new_life(autojump_clock, channels, peers, make):
     peers[1].is_up = False
     channels.send(1, numbered(1))
     await trio.sleep(1)
     channels.remove(1)
     peers[1].is_up = True
-    channels.add(picture.broker(1, epoch=500))
+    channels.add(make.broker(1, epoch=500))
     channels.send(1, numbered(2))
     await trio.sleep(1)
     assert peers[1].taken == [2]
 
 
-async def test_a_broker_that_moved_is_reached_at_its_new_address(autojump_clock, channels, peers, picture):
+async def test_a_broker_that_moved_is_reached_at_its_new_address(autojump_clock, channels, peers, make):
     old = peers[1]
     old.is_up = False
     channels.send(1, numbered(1))
     await trio.sleep(1)
     peers[1] = Peer()
-    channels.change(picture.broker(1, port=1))
+    channels.change(make.broker(1, port=1))
     await trio.sleep(1)
     assert (old.taken, peers[1].taken) == ([], [1])
 
@@ -149,10 +149,10 @@ async def test_a_broker_that_stays_down_is_mentioned_every_ten_seconds(autojump_
     assert caplog.records[0].getMessage() == "broker 1 did not take UpdateMetadataRequest (attempt 1): down"
 
 
-async def test_what_is_no_longer_asked_is_closed(autojump_clock, channels, peers, picture):
+async def test_what_is_no_longer_asked_is_closed(autojump_clock, channels, peers, make):
     moved, removed = peers[1], peers[2]
     peers[1] = Peer()
-    channels.change(picture.broker(1, port=1))
+    channels.change(make.broker(1, port=1))
     channels.remove(2)
     await trio.sleep(1)
     assert (moved.is_closed, removed.is_closed, peers[1].is_closed) == (True, True, False)

@@ -455,15 +455,15 @@ async def test_partition_nodes_that_an_earlier_controller_left_are_used(cluster)
 # Fail-over
 
 
-async def test_a_new_controller_tells_everybody_everything_again(cluster):
+async def test_a_new_controller_sends_every_broker_everything_again(cluster):
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[2, 3]])
     cluster.brokers[3].requests.clear()
     await cluster.kill(1)
-    told = [request for request in cluster.brokers[3].requests if request.controller_epoch == 2]
-    assert names(told)[0] == "UpdateMetadata"
-    assert told[0].topic_states == []
-    assert told[1].topic_states[0].partition_states[0].leader_epoch == 0
+    sent = [request for request in cluster.brokers[3].requests if request.controller_epoch == 2]
+    assert names(sent)[0] == "UpdateMetadata"
+    assert sent[0].topic_states == []
+    assert sent[1].topic_states[0].partition_states[0].leader_epoch == 0
 
 
 async def test_a_controller_that_dies_with_the_leader_leaves_both_offices_to_others(cluster):

@@ -7,7 +7,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.controller.admin.create_partitions import Growth, grow_topic
+from barnabas.controller.admin.create_partitions import NewPartitions, create_partitions
 from barnabas.controller.events import (
     ControlledShutdownAsked,
     ElectionAsked,
@@ -31,7 +31,8 @@ def known(cluster):
     partitions = {}
     for partition, each in image.partitions():
         if partition in image.moving:
-            partitions[partition] = each.assignment  # what moves is told anew, or completed when it could not be before
+            # It is sent again, or completed if it could not be before.
+            partitions[partition] = each.assignment
         elif not image.is_deleting(partition.topic):
             led_by = each.leadership and each.leadership.state.leader
             partitions[partition] = each.assignment, each.status, led_by, partition in broken or each.leadership
@@ -59,7 +60,7 @@ async def ask(cluster, rng, action, topic):
 
 
 async def grow(cluster, topic):
-    await grow_topic(cluster.store, Growth(topic, 4), dict.fromkeys(cluster.image.brokers), cluster.rng)
+    await create_partitions(cluster.store, NewPartitions(topic, 4), dict.fromkeys(cluster.image.brokers), cluster.rng)
     await cluster.settle()
 
 
@@ -92,7 +93,7 @@ async def act(cluster, rng, action, broker_id, topic):
 
 
 def check(cluster):
-    """What holds whenever everything has been told."""
+    """What holds whenever every request has been answered."""
     image = cluster.image
     for partition, each in image.partitions():
         if image.is_deleting(partition.topic) or each.leadership is None:

@@ -1,7 +1,7 @@
 """A controller that dies at any of its writes, before or after, leaves nothing that the next one does not end.
 
-Each story is told again and again, with the controller dying at its first batch of writes, at its second, and so on,
-until it no longer dies. Broker 0 is the controller and holds no replicas.
+Each story is repeated, with the controller dying at its first batch of writes, at its second, and so on, until it no
+longer dies. Broker 0 is the controller and holds no replicas.
 """
 
 from itertools import count
@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 import trio
 
-from barnabas.controller.admin.create_partitions import Growth, grow_topic
+from barnabas.controller.admin.create_partitions import NewPartitions, create_partitions
 from barnabas.controller.events import ControlledShutdownAsked, ReassignmentsAsked
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList, Reassignment, TopicAssignment
@@ -44,13 +44,13 @@ class Ending:
 
 
 async def insist(cluster, question):
-    """Ask whoever is the controller, again when it dies over it."""
+    """Ask the controller, and its successor if it dies before it answers."""
     for _ in range(3):
         await cluster.settle()
         answer = await cluster.ask(question())
         if answer != ErrorCode.NOT_CONTROLLER:
             return answer
-    raise AssertionError("nobody answers")
+    raise AssertionError("no controller answers")
 
 
 async def catch_up(cluster):
@@ -75,7 +75,7 @@ async def create(cluster):
 async def grow(cluster):
     await cluster.create("orders", [[1, 2]])
     yield
-    await grow_topic(cluster.store, Growth("orders", 3), {1: None, 2: None, 3: None}, cluster.rng)
+    await create_partitions(cluster.store, NewPartitions("orders", 3), {1: None, 2: None, 3: None}, cluster.rng)
     yield
     replicas, _, _ = await cluster.assignment("orders")
     assert len(replicas) == 3
@@ -151,8 +151,8 @@ async def move_as_older_tools_do(cluster):
     assert not await cluster.exists(paths.REASSIGN_PARTITIONS)
 
 
-# Whoever changes their mind gives up a replica that was being added. If the controller dies right after it wrote that,
-# nobody tells the broker to delete what it copied, in Kafka neither: it stays on that disk, without a role.
+# A cancelled or changed reassignment removes a replica that was being added. If the controller dies right after that
+# write, the broker is never asked to delete its copy, as in Kafka: it stays on that disk, without a role.
 
 
 async def cancel_a_move(cluster):
@@ -162,7 +162,7 @@ async def cancel_a_move(cluster):
     answer = await insist(cluster, lambda: ReassignmentsAsked({ORDERS: None}))
     assert answer[ORDERS] is None or answer[ORDERS].code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     yield
-    await is_assigned(cluster, [2, 1])  # the node said 3, 2, 1: nobody knows who was first, in Kafka neither
+    await is_assigned(cluster, [2, 1])  # the node said 3, 2, 1: the order before that is lost, as in Kafka
 
 
 async def move_elsewhere_in_the_middle(cluster):

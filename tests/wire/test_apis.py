@@ -9,7 +9,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import (
     APIS,
     inter_broker_versions,
-    level_reaches,
+    metadata_version_is_at_least,
     request_class,
     request_header_version,
     response_class,
@@ -132,7 +132,7 @@ def test_an_older_level_means_older_versions(level: str, key: int, version: int)
     [("2.7-IV2", "2.7-IV2", True), ("2.7-IV1", "2.7-IV2", False), ("2.7", "2.7-IV2", True), ("3.0", "2.8-IV0", True)],
 )
 def test_a_level_has_what_came_before_it(level: str, since: str, reached: bool) -> None:
-    assert level_reaches(level, since) is reached
+    assert metadata_version_is_at_least(level, since) is reached
 
 
 def test_below_its_first_level_an_api_is_not_used_at_all() -> None:

@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from barnabas.controller.admin.create_partitions import Grown, Growth, grow_topic, plan_growth
+from barnabas.controller.admin.create_partitions import (
+    CreatedPartitions,
+    NewPartitions,
+    create_partitions,
+    plan_new_partitions,
+)
 from barnabas.controller.admin.create_topics import PARTITIONS_MAX, TopicRefused
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import TopicAssignment
@@ -16,7 +21,7 @@ TWO = TopicAssignment({0: [1, 2], 1: [2, 3], 2: [3, 1]}, TOPIC_ID)
 
 def plan(count, assignments=None, *, existing=TWO, brokers=(1, 2, 3)):
     racks = brokers if isinstance(brokers, dict) else dict.fromkeys(brokers)
-    return plan_growth(Growth("t", count, assignments), existing, racks, random.Random(0))
+    return plan_new_partitions(NewPartitions("t", count, assignments), existing, racks, random.Random(0))
 
 
 def test_new_partitions_continue_the_pattern_of_the_first():
@@ -73,15 +78,16 @@ def test_a_mixture_of_brokers_with_and_without_rack_is_refused():
     assert plan(4, brokers={1: "a", 2: None}) == TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
-def test_a_topic_without_its_first_partition_does_not_grow():
+def test_a_topic_without_its_first_partition_gets_no_more():
     assert plan(4, existing=TopicAssignment({1: [1]}, TOPIC_ID)) == TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 # The store
 
 
-async def grow(cluster, count, *, store=None, name="t", **options):
-    return await grow_topic(store or cluster.store, Growth(name, count), {1: None}, random.Random(0), **options)
+async def add(cluster, count, *, store=None, name="t", **options):
+    new = NewPartitions(name, count)
+    return await create_partitions(store or cluster.store, new, {1: None}, random.Random(0), **options)
 
 
 async def assigned(cluster, name="t"):
@@ -94,41 +100,41 @@ async def with_topic(cluster):
     return cluster
 
 
-async def test_growing_keeps_the_topics_id_and_its_partitions(with_topic):
-    assert await grow(with_topic, 3) == Grown(3)
+async def test_the_topics_id_and_its_partitions_are_kept(with_topic):
+    assert await add(with_topic, 3) == CreatedPartitions(3)
     assert await assigned(with_topic) == TopicAssignment({0: [1], 1: [1], 2: [1]}, TOPIC_ID)
 
 
-async def test_whether_a_topic_could_grow_is_said_without_writing(with_topic):
-    assert await grow(with_topic, 3, validate_only=True) == Grown(3)
-    assert (await grow(with_topic, 1, validate_only=True)).code == ErrorCode.INVALID_PARTITIONS
+async def test_a_request_that_is_only_validated_writes_nothing(with_topic):
+    assert await add(with_topic, 3, validate_only=True) == CreatedPartitions(3)
+    assert (await add(with_topic, 1, validate_only=True)).code == ErrorCode.INVALID_PARTITIONS
     assert len((await assigned(with_topic)).partitions) == 1
 
 
 @pytest.mark.parametrize("name", ["nope", "a b", ""])
-async def test_a_topic_that_does_not_exist_does_not_grow(cluster, name):
+async def test_a_topic_that_does_not_exist_gets_no_partitions(cluster, name):
     refused = TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    assert await grow(cluster, 3, name=name) == refused
+    assert await add(cluster, 3, name=name) == refused
 
 
-async def test_a_topic_that_is_being_deleted_does_not_grow(with_topic):
+async def test_a_topic_that_is_being_deleted_gets_no_partitions(with_topic):
     await with_topic.store.create(paths.delete_topic("t"))
     refused = TopicRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-    assert await grow(with_topic, 3) == refused
+    assert await add(with_topic, 3) == refused
 
 
 async def test_a_topic_that_is_written_meanwhile_is_read_again(with_topic):
     broker = with_topic.add(1)
     moved = TopicAssignment({0: [1], 1: [2]}, TOPIC_ID)
     with_topic.before_write(broker, paths.topic("t"), lambda: with_topic.store.set(paths.topic("t"), moved.encode()))
-    assert await grow(with_topic, 3, store=broker.store) == Grown(3)
+    assert await add(with_topic, 3, store=broker.store) == CreatedPartitions(3)
     assert (await assigned(with_topic)).partitions == {0: [1], 1: [2], 2: [1]}
 
 
 async def test_a_topic_that_is_deleted_meanwhile_does_not_come_back(with_topic):
     broker = with_topic.add(1)
     with_topic.before_write(broker, paths.topic("t"), lambda: with_topic.store.delete(paths.topic("t")))
-    assert (await grow(with_topic, 3, store=broker.store)).code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await add(with_topic, 3, store=broker.store)).code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not await with_topic.exists(paths.topic("t"))
 
 
@@ -142,20 +148,20 @@ async def test_an_answer_of_the_store_that_was_lost_is_recognised(with_topic):
         return await write(items)
 
     store.batch = twice
-    assert await grow(with_topic, 2, store=store) == Grown(2)
+    assert await add(with_topic, 2, store=store) == CreatedPartitions(2)
 
 
-async def test_a_topic_that_does_not_fit_in_a_node_does_not_grow(cluster):
+async def test_partitions_that_do_not_fit_in_the_node_are_refused(cluster):
     wide = TopicAssignment({index: list(range(1000, 1100)) for index in range(1900)}, TOPIC_ID)
     await cluster.store.create(paths.topic("t"), wide.encode())
     brokers = dict.fromkeys(range(1000, 1100))
-    refused = await grow_topic(cluster.store, Growth("t", 4000), brokers, random.Random(0))
+    refused = await create_partitions(cluster.store, NewPartitions("t", 4000), brokers, random.Random(0))
     assert refused.code == ErrorCode.INVALID_REQUEST
 
 
 async def test_the_controller_gives_new_partitions_their_leaders(cluster):
     await cluster.start(1, 2)
     await cluster.create("t", [[1, 2]])
-    await grow_topic(cluster.store, Growth("t", 3), dict.fromkeys((1, 2)), random.Random(0))
+    await create_partitions(cluster.store, NewPartitions("t", 3), dict.fromkeys((1, 2)), random.Random(0))
     await cluster.settle()
     assert [(await cluster.state("t", index)).leader for index in range(3)] == [1, 2, 1]

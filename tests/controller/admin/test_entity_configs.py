@@ -1,4 +1,4 @@
-"""Configuration of entities: one write with its notification, made anew when somebody was quicker."""
+"""Configuration of entities: one write with its notification, repeated if another broker wrote first."""
 
 import pytest
 
@@ -95,7 +95,7 @@ async def test_a_change_is_made_again_when_another_was_quicker(cluster):
     await change_entity(Interrupted(store, cluster.database.session()), "topics/t", change)
     assert made_of == [{"a": "1"}, {"a": "9"}]
     assert await read_entity(store, "topics/t") == {"a": "9", "b": "2"}
-    assert await notified(store) == ["topics/t", "topics/t"], "the first attempt has told nobody"
+    assert await notified(store) == ["topics/t", "topics/t"], "the first attempt has written no notification"
 
 
 async def test_a_refused_change_writes_nothing(cluster):
@@ -113,7 +113,7 @@ async def test_a_node_that_cannot_be_read_configures_nothing_and_is_named(cluste
 
 
 class Interrupted:
-    """A store on which somebody else writes between the first read and the write."""
+    """A store in which another session writes between the first read and the write."""
 
     def __init__(self, store, other) -> None:
         self._store = store

@@ -13,7 +13,7 @@ from barnabas.controller.admin.placement import (
     RackAwareness,
     TooFewBrokers,
     place_replicas,
-    start_for_growth,
+    start_of_new_partitions,
 )
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_placed_is_refused_in_kafkas_words(count, factor, error, 
 
 @pytest.mark.parametrize(("first_replica", "start"), [(0, 0), (3, 1), (4, 2), (9, 0)])
 def test_growth_starts_at_the_first_replica_of_the_first_partition(first_replica, start):
-    assert start_for_growth(without_racks(5, 1, 3), [first_replica, 1]) == start
+    assert start_of_new_partitions(without_racks(5, 1, 3), [first_replica, 1]) == start
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Brokers that came back with less than they had while no controller saw it are not in sync, if somebody else is."""
+"""Brokers that came back with fewer records while there was no controller are not in sync, if another one is."""
 
 from dataclasses import replace
 
@@ -36,21 +36,21 @@ WRITTEN = 500  # the zxid of the state; a broker of an earlier epoch has not bee
         ((1,), (2, 3), (1,), ()),
         ((1, 2), (), (), ()),
     ],
-    ids=lambda value: " ".join(map(str, value)) or "nobody",
+    ids=lambda value: " ".join(map(str, value)) or "none",
 )
-def test_a_member_registered_after_the_state_is_dropped_while_another_lives(picture, isr, stayed, bounced, dropped):
+def test_a_member_registered_after_the_state_is_dropped_while_another_lives(make, isr, stayed, bounced, dropped):
     image = ClusterImage()
     for broker_id in (*stayed, *bounced):
-        replay(image, BrokerJoined(picture.broker(broker_id, epoch=WRITTEN + (1 if broker_id in bounced else -1))))
-    replay(image, TopicAppeared("orders", picture.topic_id("orders")))
+        replay(image, BrokerJoined(make.broker(broker_id, epoch=WRITTEN + (1 if broker_id in bounced else -1))))
+    replay(image, TopicAppeared("orders", make.topic_id("orders")))
     replay(image, PartitionAppeared(ORDERS, (1, 2, 3)))
     replay(image, LeadershipChanged(ORDERS, Leadership(PartitionState(isr[0], 5, 1, isr), 7)))
     assert tuple(bounced_members(image, ORDERS, WRITTEN)) == dropped
 
 
-def test_a_partition_that_never_had_a_leader_has_no_one_to_drop(picture):
+def test_a_partition_that_never_had_a_leader_has_no_one_to_drop(make):
     image = ClusterImage()
-    replay(image, TopicAppeared("orders", picture.topic_id("orders")))
+    replay(image, TopicAppeared("orders", make.topic_id("orders")))
     replay(image, PartitionAppeared(ORDERS, (1,)))
     assert not bounced_members(image, ORDERS, WRITTEN)
 
@@ -125,8 +125,8 @@ async def test_a_broker_that_lost_something_before_an_earlier_restart_is_not_bel
     assert await leader_and_isr(cluster, "orders") == (2, (2,), 1)
 
 
-def test_no_one_keeps_what_it_says_from_the_future(picture):
-    broker = picture.broker(1, epoch=WRITTEN + 1)
+def test_no_one_keeps_what_it_says_from_the_future(make):
+    broker = make.broker(1, epoch=WRITTEN + 1)
     said = broker._replace(registration=replace(broker.registration, kept_since=WRITTEN + 7))
     assert (broker.kept_since, said.kept_since) == (WRITTEN + 1, WRITTEN + 1)
 

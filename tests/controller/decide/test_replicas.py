@@ -1,4 +1,4 @@
-"""What the controller decides, as steps: records, store operations, and what is told."""
+"""What the controller decides, as steps: records, store operations, and what is sent."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from barnabas.controller.decide.leaders import (
     topics_without_clean_leader,
 )
 from barnabas.controller.decide.replicas import (
-    Membership,
+    BrokerDifferences,
     compare_brokers,
     decide_deletion_answers,
     decide_deletions,
@@ -70,47 +70,47 @@ def moves(decision, broker_id):
     ]
 
 
-def told(decision):
+def sent(decision):
     return [tell for step in decision.steps for tell in step.tells]
 
 
 # Brokers
 
 
-def test_brokers_are_compared_by_epoch(picture):
-    known = {1: picture.broker(1, epoch=10), 2: picture.broker(2, epoch=20), 3: picture.broker(3, epoch=30)}
-    found = {1: picture.broker(1, epoch=10), 2: picture.broker(2, epoch=21), 4: picture.broker(4, epoch=40)}
-    assert compare_brokers(known, found) == Membership(joined=(found[4],), bounced=(found[2],), left=(3,))
+def test_brokers_are_compared_by_epoch(make):
+    known = {1: make.broker(1, epoch=10), 2: make.broker(2, epoch=20), 3: make.broker(3, epoch=30)}
+    found = {1: make.broker(1, epoch=10), 2: make.broker(2, epoch=21), 4: make.broker(4, epoch=40)}
+    assert compare_brokers(known, found) == BrokerDifferences(joined=(found[4],), bounced=(found[2],), left=(3,))
 
 
-def test_a_registration_older_than_the_known_one_means_nothing(picture):
-    known = {1: picture.broker(1, epoch=10)}
-    assert compare_brokers(known, {1: picture.broker(1, epoch=9)}) == Membership((), (), ())
+def test_a_registration_older_than_the_known_one_means_nothing(make):
+    known = {1: make.broker(1, epoch=10)}
+    assert compare_brokers(known, {1: make.broker(1, epoch=9)}) == BrokerDifferences((), (), ())
 
 
-def test_a_broker_that_joins_gets_all_its_roles(picture):
-    image = picture.image(1, 2, orders=[[1, 2], [2]])
+def test_a_broker_that_joins_gets_all_its_roles(make):
+    image = make.image(1, 2, orders=[[1, 2], [2]])
     decision = decide_replicas_online(image, image.replicas_on({2: None}))
     assert moves(decision, 2) == ["start", "start"]
-    assert told(decision) == [TellLeaderAndIsr(ORDERS, (2,)), TellLeaderAndIsr(TopicPartition("orders", 1), (2,))]
+    assert sent(decision) == [TellLeaderAndIsr(ORDERS, (2,)), TellLeaderAndIsr(TopicPartition("orders", 1), (2,))]
 
 
-def test_a_replica_on_a_failed_disk_is_not_started(picture):
-    image = picture.image(1, 2, orders=[[1, 2]])
+def test_a_replica_on_a_failed_disk_is_not_started(make):
+    image = make.image(1, 2, orders=[[1, 2]])
     replay(image, DirectoryReported(ORDERS, 2, works=False))
     assert decide_replicas_online(image, image.replicas_on({2: None})) == Decision()
 
 
-def test_a_lost_replica_is_stopped_and_announced(picture):
-    image = picture.image(1, 2, orders=[[1, 2]])
+def test_a_lost_replica_is_stopped_and_announced(make):
+    image = make.image(1, 2, orders=[[1, 2]])
     decision = decide_replicas_lost(image, [(ORDERS, 2)])
     assert decision.steps == [
         Step(ReplicaMoved(ORDERS, 2, ReplicaMove.STOP), (), (TellStop(ORDERS, 2, False), TellMetadata((ORDERS,))))
     ]
 
 
-def test_replicas_of_a_new_partition_start_where_their_brokers_live(picture):
-    image = picture.image(1, 2)
+def test_replicas_of_a_new_partition_start_where_their_brokers_live(make):
+    image = make.image(1, 2)
     replay_all(image, [TopicAppeared("orders", bytes(16)), PartitionAppeared(ORDERS, (3, 1))])
     decision = decide_replicas_of_new_partitions(image, [ORDERS])
     assert (moves(decision, 1), moves(decision, 3)) == (["start"], ["stop"])
@@ -119,14 +119,14 @@ def test_replicas_of_a_new_partition_start_where_their_brokers_live(picture):
 # Leaders
 
 
-def new_partition(picture, broker_ids, replicas):
-    image = picture.image(*broker_ids)
+def new_partition(make, broker_ids, replicas):
+    image = make.image(*broker_ids)
     replay_all(image, [TopicAppeared("orders", bytes(16)), PartitionAppeared(ORDERS, replicas)])
     return image
 
 
-def test_the_first_live_replica_leads_a_new_partition(picture):
-    decision = decide_leaders(new_partition(picture, [1, 2], (3, 2, 1)), [ORDERS], RULES)
+def test_the_first_live_replica_leads_a_new_partition(make):
+    decision = decide_leaders(new_partition(make, [1, 2], (3, 2, 1)), [ORDERS], RULES)
     state = PartitionState(leader=2, leader_epoch=0, controller_epoch=3, isr=(2, 1))
     assert decision.prepare == [(Create(STATE_PATH.rsplit("/", 2)[0]),), (Create(STATE_PATH.rsplit("/", 1)[0]),)]
     assert decision.steps == [
@@ -138,22 +138,22 @@ def test_the_first_live_replica_leads_a_new_partition(picture):
     ]
 
 
-def test_a_new_partition_without_a_live_replica_stays_new(picture):
-    image = new_partition(picture, [1], (3,))
+def test_a_new_partition_without_a_live_replica_stays_new(make):
+    image = new_partition(make, [1], (3,))
     assert decide_leaders(image, [ORDERS], RULES) == Decision()
     assert partitions_without_leader(image) == [ORDERS]
 
 
-def test_parents_are_created_once_for_all_partitions_of_a_topic(picture):
-    image = new_partition(picture, [1], (1,))
+def test_parents_are_created_once_for_all_partitions_of_a_topic(make):
+    image = new_partition(make, [1], (1,))
     second = TopicPartition("orders", 1)
     replay(image, PartitionAppeared(second, (1,)))
     decision = decide_leaders(image, [ORDERS, second], RULES)
     assert [op.path.rpartition("/")[2] for (op,) in decision.prepare] == ["partitions", "0", "1"]
 
 
-def test_a_dead_leader_is_replaced_in_one_conditional_write(picture):
-    image = picture.image(1, 2, 3, orders=[[1, 2, 3]])
+def test_a_dead_leader_is_replaced_in_one_conditional_write(make):
+    image = make.image(1, 2, 3, orders=[[1, 2, 3]])
     replay(image, BrokerLeft(1))
     decision = decide_leaders(image, [ORDERS], RULES)
     state = PartitionState(leader=2, leader_epoch=6, controller_epoch=3, isr=(2, 3))
@@ -166,48 +166,48 @@ def test_a_dead_leader_is_replaced_in_one_conditional_write(picture):
     ]
 
 
-def test_a_dead_follower_leaves_the_isr_and_the_leader_epoch_rises(picture):
-    image = picture.image(1, 2, 3, orders=[[1, 2, 3]])
+def test_a_dead_follower_leaves_the_isr_and_the_leader_epoch_rises(make):
+    image = make.image(1, 2, 3, orders=[[1, 2, 3]])
     replay(image, BrokerLeft(3))
     state, _ = new_state(decide_leaders(image, [ORDERS], RULES))
     assert (state.leader, state.isr, state.leader_epoch) == (1, (1, 2), 6)
 
 
-def test_the_last_member_of_an_isr_stays_in_it_when_it_dies(picture):
-    image = picture.image(1, 2, orders=[[1]])
+def test_the_last_member_of_an_isr_stays_in_it_when_it_dies(make):
+    image = make.image(1, 2, orders=[[1]])
     replay(image, BrokerLeft(1))
     state, _ = new_state(decide_leaders(image, [ORDERS], RULES))
     assert (state.leader, state.isr, state.leader_epoch) == (NO_LEADER, (1,), 6)
 
 
-def test_an_isr_that_dies_at_once_stays_whole(picture):
-    image = picture.image(1, 2, 3, orders=[[1, 2]])
+def test_an_isr_that_dies_at_once_stays_whole(make):
+    image = make.image(1, 2, 3, orders=[[1, 2]])
     replay_all(image, [BrokerLeft(1), BrokerLeft(2)])
     state, _ = new_state(decide_leaders(image, [ORDERS], RULES))
     assert (state.leader, state.isr) == (NO_LEADER, (1, 2))
 
 
-def test_deciding_again_changes_nothing(picture):
-    image = picture.image(1, 2, 3, orders=[[1, 2, 3], [2, 3], [3]])
+def test_deciding_again_changes_nothing(make):
+    image = make.image(1, 2, 3, orders=[[1, 2, 3], [2, 3], [3]])
     every = [partition for partition, _ in image.partitions()]
     replay_all(image, [BrokerLeft(1), BrokerLeft(3)])
     assert len(carry_out(image, decide_leaders(image, every, RULES)).steps) == 3
     assert decide_leaders(image, every, RULES) == Decision()
 
 
-def test_a_member_of_the_isr_that_returns_leads_again(picture):
-    image = picture.image(1, 2, orders=[[1]])
+def test_a_member_of_the_isr_that_returns_leads_again(make):
+    image = make.image(1, 2, orders=[[1]])
     replay(image, BrokerLeft(1))
     carry_out(image, decide_leaders(image, [ORDERS], RULES))
-    replay(image, BrokerJoined(picture.broker(1, epoch=500)))
+    replay(image, BrokerJoined(make.broker(1, epoch=500)))
     state, epoch = new_state(decide_leaders(image, [ORDERS], RULES))
     assert (state.leader, state.leader_epoch, state.isr, epoch) == (1, 7, (1,), 9)
 
 
 @pytest.fixture
-def out_of_sync(picture):
+def out_of_sync(make):
     """Only broker 2 lives, and it is not in the ISR."""
-    image = picture.image(1, 2, orders=[[1, 2]])
+    image = make.image(1, 2, orders=[[1, 2]])
     state = PartitionState(1, 6, 1, (1,))
     replay_all(image, [LeadershipChanged(ORDERS, Leadership(state, 8)), BrokerLeft(1)])
     return image
@@ -229,31 +229,31 @@ def test_brokers_that_know_no_recovery_state_are_not_given_one(out_of_sync):
     assert (state.leader, state.leader_recovery_state) == (2, RECOVERED)
 
 
-def test_a_clean_election_keeps_the_recovery_state(picture):
-    image = picture.image(1, 2, orders=[[1, 2]])
+def test_a_clean_election_keeps_the_recovery_state(make):
+    image = make.image(1, 2, orders=[[1, 2]])
     recovering = PartitionState(1, 6, 1, (1, 2), RECOVERING)
     replay_all(image, [LeadershipChanged(ORDERS, Leadership(recovering, 8)), BrokerLeft(1)])
     state, _ = new_state(decide_leaders(image, [ORDERS], RULES))
     assert (state.leader, state.leader_recovery_state) == (2, RECOVERING)
 
 
-def test_configs_matter_only_where_no_clean_leader_is_left(picture, out_of_sync):
+def test_configs_matter_only_where_no_clean_leader_is_left(make, out_of_sync):
     assert topics_without_clean_leader(out_of_sync, [ORDERS]) == {"orders": None}
-    assert topics_without_clean_leader(picture.image(1, orders=[[1]]), [ORDERS]) == {}
+    assert topics_without_clean_leader(make.image(1, orders=[[1]]), [ORDERS]) == {}
     replay(out_of_sync, BrokerLeft(2))
     assert topics_without_clean_leader(out_of_sync, [ORDERS]) == {}
 
 
-def test_a_failed_disk_costs_the_leadership_like_a_dead_broker(picture):
-    image = picture.image(1, 2, orders=[[1, 2]])
+def test_a_failed_disk_costs_the_leadership_like_a_dead_broker(make):
+    image = make.image(1, 2, orders=[[1, 2]])
     replay(image, DirectoryReported(ORDERS, 1, works=False))
     (step,) = decide_leaders(image, [ORDERS], RULES).steps
     assert step.record.leadership.state.leader == 2
     assert step.tells == (TellLeaderAndIsr(ORDERS, (2,)),)
 
 
-def test_a_topic_that_is_deleted_has_no_elections(picture):
-    image = picture.image(1, 2, orders=[[1, 2]])
+def test_a_topic_that_is_deleted_has_no_elections(make):
+    image = make.image(1, 2, orders=[[1, 2]])
     replay_all(image, [DeletionMarked("orders"), BrokerLeft(1)])
     assert decide_leaders(image, [ORDERS], RULES) == Decision()
     assert topics_without_clean_leader(image, [ORDERS]) == {}
@@ -263,9 +263,9 @@ def test_a_topic_that_is_deleted_has_no_elections(picture):
 
 
 @pytest.fixture
-def marked(picture):
+def marked(make):
     """A topic on two brokers that is marked for deletion."""
-    image = picture.image(1, 2, orders=[[1, 2]])
+    image = make.image(1, 2, orders=[[1, 2]])
     replay(image, DeletionMarked("orders"))
     return image
 
@@ -278,7 +278,7 @@ def confirm(image, *broker_ids):
 def test_deletion_announces_that_the_topic_is_gone_before_replicas_are_deleted(marked):
     decision = decide_deletions(marked)
     assert decision.steps[0] == Step(DeletionBegun("orders"), (), (TellMetadata((ORDERS,)),))
-    assert told(decision)[1:] == [TellStop(ORDERS, 1, True), TellStop(ORDERS, 2, True)]
+    assert sent(decision)[1:] == [TellStop(ORDERS, 1, True), TellStop(ORDERS, 2, True)]
     assert moves(decision, 1) == moves(decision, 2) == ["stop", "begin deletion"]
 
 
@@ -313,20 +313,20 @@ def test_a_dead_broker_halts_the_deletion_after_the_others_were_notified(marked)
     assert decide_deletions(marked) == Decision()
 
 
-def test_a_halted_deletion_goes_on_when_the_broker_returns(picture, marked):
+def test_a_halted_deletion_goes_on_when_the_broker_returns(make, marked):
     replay(marked, BrokerLeft(2))
     carry_out(marked, decide_deletions(marked))
     confirm(marked, 1)
-    replay(marked, BrokerJoined(picture.broker(2, epoch=500)))
+    replay(marked, BrokerJoined(make.broker(2, epoch=500)))
     assert moves(carry_out(marked, decide_replicas_online(marked, marked.replicas_on({2: None}))), 2) == ["start"]
     assert carry_out(marked, decide_resumed_deletions(marked, {2: None})).steps == [Step(DeletionResumed("orders"))]
-    assert told(carry_out(marked, decide_deletions(marked))) == [TellStop(ORDERS, 2, True)]
+    assert sent(carry_out(marked, decide_deletions(marked))) == [TellStop(ORDERS, 2, True)]
     confirm(marked, 2)
     assert decide_deletions(marked).steps[0].record == TopicDeleted("orders")
 
 
-def test_a_broker_that_returns_with_a_topic_to_delete_gets_no_role(picture, marked):
-    assert told(decide_replicas_online(marked, marked.replicas_on({2: None}))) == []
+def test_a_broker_that_returns_with_a_topic_to_delete_gets_no_role(make, marked):
+    assert sent(decide_replicas_online(marked, marked.replicas_on({2: None}))) == []
 
 
 def test_a_broker_that_dies_while_it_deletes_halts_the_deletion(marked):
@@ -353,12 +353,12 @@ def test_a_refused_deletion_halts_until_a_broker_joins(marked):
     confirm(marked, 1)
     assert decide_deletions(marked) == Decision()
     carry_out(marked, decide_resumed_deletions(marked, {2: None}))
-    assert told(decide_deletions(marked)) == [TellStop(ORDERS, 2, True)]
+    assert sent(decide_deletions(marked)) == [TellStop(ORDERS, 2, True)]
 
 
-def test_answers_about_what_is_not_being_deleted_mean_nothing(picture, marked):
+def test_answers_about_what_is_not_being_deleted_mean_nothing(make, marked):
     assert decide_deletion_answers(marked, 1, [ORDERS, TopicPartition("gone", 0)], []) == Decision()
-    assert decide_deletion_answers(picture.image(1, orders=[[1]]), 1, [], [ORDERS]) == Decision()
+    assert decide_deletion_answers(make.image(1, orders=[[1]]), 1, [], [ORDERS]) == Decision()
 
 
 def test_only_deletions_with_a_replica_on_the_broker_resume(marked):
@@ -372,8 +372,8 @@ def test_a_deletion_resumes_for_a_replica_that_is_not_assigned_any_more(marked):
     assert decide_resumed_deletions(marked, {2: None}) == Decision([Step(DeletionResumed("orders"))])
 
 
-def test_a_topic_without_replicas_is_deleted_at_once(picture):
-    image = picture.image(1)
+def test_a_topic_without_replicas_is_deleted_at_once(make):
+    image = make.image(1)
     replay_all(image, [TopicAppeared("empty", bytes(16)), DeletionMarked("empty")])
     assert decide_deletions(image).steps[0].record == TopicDeleted("empty")
 

@@ -231,23 +231,23 @@ def led_by_others(image, topic, count):
 @pytest.mark.parametrize(
     ("foreign", "percentage", "found"), [(1, 10, 0), (2, 10, 2), (1, 9, 1), (0, 0, 0), (10, 99, 10)]
 )
-def test_a_broker_may_lack_some_of_its_leadership(picture, foreign, percentage, found):
-    image = led_by_others(picture.image(1, 2, t=[[1, 2]] * 10), "t", foreign)
+def test_a_broker_may_lack_some_of_its_leadership(make, foreign, percentage, found):
+    image = led_by_others(make.image(1, 2, t=[[1, 2]] * 10), "t", foreign)
     assert len(imbalanced_partitions(image, percentage)) == found
 
 
-def test_each_brokers_share_is_its_own(picture):
-    image = led_by_others(picture.image(1, 2, t=[[1, 2]], u=[[2, 1]] * 100), "t", 1)
+def test_each_brokers_share_is_its_own(make):
+    image = led_by_others(make.image(1, 2, t=[[1, 2]], u=[[2, 1]] * 100), "t", 1)
     assert imbalanced_partitions(image, 10) == [T0]
 
 
-def test_while_partitions_move_leadership_stays(picture):
-    image = led_by_others(picture.image(1, 2, t=[[1, 2]]), "t", 1)
+def test_while_partitions_move_leadership_stays(make):
+    image = led_by_others(make.image(1, 2, t=[[1, 2]]), "t", 1)
     image.moving[TopicPartition("u", 0)] = None
     assert imbalanced_partitions(image, 10) == []
 
 
-def test_leadership_does_not_return_to_the_dead(picture):
-    image = led_by_others(picture.image(1, 2, t=[[1, 2]]), "t", 1)
+def test_leadership_does_not_return_to_the_dead(make):
+    image = led_by_others(make.image(1, 2, t=[[1, 2]]), "t", 1)
     del image.brokers[1]
     assert imbalanced_partitions(image, 10) == []

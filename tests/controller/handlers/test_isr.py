@@ -5,7 +5,7 @@ import pytest
 from barnabas.controller.decide.isr import IsrChange, decide_isr_change
 from barnabas.controller.decide.leaders import LeaderRules
 from barnabas.controller.decide.steps import Step, TellMetadata
-from barnabas.controller.events import IsrChangesAsked
+from barnabas.controller.events import AlterPartitionAsked
 from barnabas.controller.image.state import BrokerLeaving, DeletionMarked, Leadership, replay
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERING
@@ -20,8 +20,8 @@ RULES = LeaderRules(controller_epoch=9)
 # Leader epoch 5, partition epoch 7, led by 2, which has 1 in sync; 3 is assigned, 4 is alive.
 
 
-def image_of(picture, isr=(2, 1), recovery=0):
-    image = picture.image(1, 2, 3, 4, t=[[2, 1, 3]])
+def image_of(make, isr=(2, 1), recovery=0):
+    image = make.image(1, 2, 3, 4, t=[[2, 1, 3]])
     partition = image.partition(T0)
     state = partition.leadership.state._replace(isr=isr, leader_recovery_state=recovery)
     partition.leadership = partition.leadership._replace(state=state)
@@ -33,15 +33,15 @@ def decide(image, *isr, broker_id=2, partition=T0, leader_epoch=5, partition_epo
     return decide_isr_change(image, partition, broker_id, change, rules)
 
 
-def test_a_change_keeps_the_leader_epoch_and_raises_the_partition_epoch(picture):
-    step = decide(image_of(picture), 2, 1, 3)
+def test_a_change_keeps_the_leader_epoch_and_raises_the_partition_epoch(make):
+    step = decide(image_of(make), 2, 1, 3)
     state, partition_epoch = step.record.leadership
     assert (state.leader, state.leader_epoch, state.isr, state.controller_epoch) == (2, 5, (2, 1, 3), 9)
     assert (partition_epoch, step.ops[0].version, step.tells) == (8, 7, (TellMetadata((T0,)),))
 
 
-def test_what_is_so_already_succeeds_with_any_older_partition_epoch(picture):
-    image = image_of(picture)
+def test_what_is_so_already_succeeds_with_any_older_partition_epoch(make):
+    image = image_of(make)
     assert decide(image, 2, 1) == decide(image, 2, 1, partition_epoch=3) == image.partition(T0).leadership
 
 
@@ -51,7 +51,7 @@ REFUSED = {
     "a later partition epoch": ((2,), {"partition_epoch": 8}, ErrorCode.NOT_CONTROLLER),
     "an earlier leader epoch": ((2,), {"leader_epoch": 4}, ErrorCode.FENCED_LEADER_EPOCH),
     "an earlier partition epoch": ((2,), {"partition_epoch": 6}, ErrorCode.INVALID_UPDATE_VERSION),
-    "somebody who does not lead": ((2,), {"broker_id": 1}, ErrorCode.INVALID_REQUEST),
+    "a broker that does not lead": ((2,), {"broker_id": 1}, ErrorCode.INVALID_REQUEST),
     "an ISR without the leader": ((1,), {}, ErrorCode.INVALID_REQUEST),
     "an empty ISR": ((), {}, ErrorCode.INVALID_REQUEST),
     "a member twice": ((2, 2), {}, ErrorCode.INVALID_REQUEST),
@@ -62,51 +62,51 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(picture, case):
+def test_refused(make, case):
     isr, fields, code = REFUSED[case]
-    assert decide(image_of(picture), *isr, **fields) == code
+    assert decide(image_of(make), *isr, **fields) == code
 
 
-def test_a_topic_that_is_being_deleted_is_unknown(picture):
-    image = image_of(picture)
+def test_a_topic_that_is_being_deleted_is_unknown(make):
+    image = image_of(make)
     replay(image, DeletionMarked("t"))
     assert decide(image, 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_dead_are_not_taken_in(picture):
-    image = image_of(picture)
+def test_the_dead_are_not_taken_in(make):
+    image = image_of(make)
     del image.brokers[3]
     assert decide(image, 2, 1, 3) == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_nor_those_that_are_about_to_stop(picture):
-    image = image_of(picture)
+def test_nor_those_that_are_about_to_stop(make):
+    image = image_of(make)
     replay(image, BrokerLeaving(3))
     assert decide(image, 2, 1, 3) == ErrorCode.INELIGIBLE_REPLICA
 
 
-def test_a_leader_that_is_about_to_stop_may_take_in_others(picture):
-    image = image_of(picture)
+def test_a_leader_that_is_about_to_stop_may_take_in_others(make):
+    image = image_of(make)
     replay(image, BrokerLeaving(2))
     assert isinstance(decide(image, 2, 1, 3), Step)
 
 
-def test_nor_the_former_life_of_one_that_restarted(picture):
-    image = image_of(picture)
+def test_nor_the_former_life_of_one_that_restarted(make):
+    image = image_of(make)
     epoch = image.brokers[3].epoch
     assert decide(image, 2, 1, 3, broker_epochs={3: epoch - 1}) == ErrorCode.INELIGIBLE_REPLICA
     assert isinstance(decide(image, 2, 1, 3, broker_epochs={2: -1, 1: -1, 3: epoch}), Step)
 
 
-def test_a_recovering_leader_is_alone_until_it_has_recovered(picture):
-    image = image_of(picture, isr=(2,), recovery=RECOVERING)
+def test_a_recovering_leader_is_alone_until_it_has_recovered(make):
+    image = image_of(make, isr=(2,), recovery=RECOVERING)
     assert decide(image, 2, 1, leader_recovery_state=RECOVERING) == ErrorCode.INVALID_REQUEST
     assert isinstance(decide(image, 2, leader_recovery_state=RECOVERING), Leadership)
     assert decide(image, 2).record.leadership.state.leader_recovery_state == 0
 
 
-def test_older_clusters_know_no_recovery(picture):
-    image = image_of(picture, isr=(2,), recovery=RECOVERING)
+def test_older_clusters_know_no_recovery(make):
+    image = image_of(make, isr=(2,), recovery=RECOVERING)
     step = decide(image, 2, 1, rules=RULES._replace(marks_recovery=False))
     assert step.record.leadership.state.leader_recovery_state == RECOVERING
 
@@ -154,7 +154,7 @@ async def test_each_partition_has_its_answer(led):
         ("t", 1, shrink),
         ("nope", 0, shrink),
     ]
-    answers = await led.ask(IsrChangesAsked(2, led.brokers[2].epoch, changes))
+    answers = await led.ask(AlterPartitionAsked(2, led.brokers[2].epoch, changes))
     assert [answer if isinstance(answer, ErrorCode) else answer.state.isr for answer in answers] == [
         (2,),
         ErrorCode.UNKNOWN_TOPIC_ID,

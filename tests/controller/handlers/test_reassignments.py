@@ -36,16 +36,16 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 # What may be asked
 
 
-def plan(picture, target, *, replicas=(1, 2), isr=None, live=(1, 2, 3), **options):
-    image = picture.image(*live)
+def plan(make, target, *, replicas=(1, 2), isr=None, live=(1, 2, 3), **options):
+    image = make.image(*live)
     replay(image, TopicAppeared("t", b"t" * 16))
     replay(image, PartitionAppeared(T0, replicas))
     replay(image, LeadershipChanged(T0, Leadership(PartitionState(replicas[0], 0, 1, isr or replicas), 0)))
     return plan_move(image, T0, target, **options)
 
 
-def test_a_partition_is_on_both_sets_of_replicas_while_it_moves(picture):
-    assert plan(picture, [3, 2]) == Assignment((3, 2, 1), adding=(3,), removing=(1,))
+def test_a_partition_is_on_both_sets_of_replicas_while_it_moves(make):
+    assert plan(make, [3, 2]) == Assignment((3, 2, 1), adding=(3,), removing=(1,))
 
 
 def test_an_override_counts_from_where_the_partition_was():
@@ -56,7 +56,7 @@ def test_an_override_counts_from_where_the_partition_was():
 
 
 REFUSED = {
-    "nobody": ([], "Empty replica list specified in partition reassignment."),
+    "no replicas": ([], "Empty replica list specified in partition reassignment."),
     "one twice": ([1, 1], "Duplicate replica ids in partition reassignment replica list: ArrayBuffer(1, 1)"),
     "an impossible id": ([1, -2], "Invalid broker id in replica list: ArrayBuffer(1, -2)"),
     "the dead": (
@@ -68,32 +68,32 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused_in_kafkas_words(picture, case):
+def test_what_cannot_be_is_refused_in_kafkas_words(make, case):
     target, message = REFUSED[case]
-    assert plan(picture, target) == PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assert plan(make, target) == PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def test_a_dead_replica_that_is_there_already_may_stay(picture):
-    assert plan(picture, [9, 3], replicas=(9, 1)) == Assignment((9, 3, 1), (3,), (1,))
+def test_a_dead_replica_that_is_there_already_may_stay(make):
+    assert plan(make, [9, 3], replicas=(9, 1)) == Assignment((9, 3, 1), (3,), (1,))
 
 
-def test_the_stores_way_waits_for_brokers_that_are_not_there(picture):
-    assert plan(picture, [9], to_dead_brokers=True) == Assignment((9, 1, 2), (9,), (1, 2))
+def test_the_stores_way_waits_for_brokers_that_are_not_there(make):
+    assert plan(make, [9], to_dead_brokers=True) == Assignment((9, 1, 2), (9,), (1, 2))
 
 
-def test_what_does_not_move_cannot_be_cancelled(picture):
-    assert plan(picture, None) == NOTHING_TO_CANCEL
+def test_what_does_not_move_cannot_be_cancelled(make):
+    assert plan(make, None) == NOTHING_TO_CANCEL
 
 
-def test_unknown_partitions_do_not_move(picture):
-    image = picture.image(1, t=[[1]])
+def test_unknown_partitions_do_not_move(make):
+    image = make.image(1, t=[[1]])
     assert plan_move(image, T1, [1]) == NO_SUCH_PARTITION
     assert plan_move(image, T1, None) == NOTHING_TO_CANCEL
     assert plan_move(image, T1, [7]).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_the_only_copy_of_the_records_is_not_given_up(picture):
-    image = picture.image(1, 2, 3)
+def test_the_only_copy_of_the_records_is_not_given_up(make):
+    image = make.image(1, 2, 3)
     replay(image, TopicAppeared("t", b"t" * 16))
     replay(image, PartitionAppeared(T0, (3, 1, 2), adding=(3,), removing=(1, 2)))
     replay(image, LeadershipChanged(T0, Leadership(PartitionState(3, 4, 1, (3,)), 0)))
@@ -101,8 +101,8 @@ def test_the_only_copy_of_the_records_is_not_given_up(picture):
     assert plan_move(image, T0, [2, 3]) == Assignment((2, 3, 1), (3,), (1,))
 
 
-def test_a_move_ends_when_a_target_can_lead(picture):
-    image = picture.image(1, 2, t=[[2, 1]])
+def test_a_move_ends_when_a_target_can_lead(make):
+    image = make.image(1, 2, t=[[2, 1]])
     assert is_complete(image, T0)
     image.shutting_down |= {1: None, 2: None}
     assert not is_complete(image, T0)
@@ -129,7 +129,7 @@ def test_an_assignment_for_which_the_node_has_no_room_is_refused():
 
 @pytest.fixture
 async def moving(cluster):
-    """Four brokers; t-0 and t-1 on 1 and 2, t-2 on 2 and 1; what broker 4 is told is not heard."""
+    """Four brokers; t-0 and t-1 on 1 and 2, t-2 on 2 and 1; broker 4 gets no requests."""
     await cluster.start(1, 2, 3, 4)
     await cluster.create("t", [[1, 2], [1, 2], [2, 1]])
     return cluster

@@ -1,4 +1,4 @@
-"""What a level of inter.broker.protocol.version changes in the store, and in the requests to brokers."""
+"""What a value of inter.broker.protocol.version changes in the store, and in the requests to brokers."""
 
 import pytest
 
@@ -14,14 +14,14 @@ from barnabas.controller.image.state import (
     replay,
 )
 from barnabas.controller.store import paths
-from barnabas.controller.store.metadata_versions import level_of
+from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.paths import PartitionList, PartitionState, TopicAssignment
 from barnabas.wire import messages as m
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 ORDERS, PAGES = TopicPartition("orders", 0), TopicPartition("pages", 0)
 # fmt: off
-LEVELS = (
+METADATA_VERSIONS = (
     "2.0-IV0", "2.0-IV1", "2.1-IV0", "2.1-IV1", "2.1-IV2", "2.2-IV0", "2.2-IV1", "2.3-IV0", "2.3-IV1", "2.4-IV0",
     "2.4-IV1", "2.5-IV0", "2.6-IV0", "2.7-IV0", "2.7-IV1", "2.7-IV2", "2.8-IV0", "2.8-IV1", "3.0-IV0", "3.0-IV1",
     "3.1-IV0", "3.2-IV0", "3.3-IV0", "3.3-IV1", "3.3-IV2", "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2",
@@ -31,14 +31,14 @@ LEVELS = (
 # fmt: on
 
 
-def requests_at(level, image, *tells):
-    """What broker 1 is told, as it arrives there."""
-    versions = level_of(level).versions
+def requests_at(metadata_version, image, *tells):
+    """The requests that are sent to broker 1, as they arrive there."""
+    versions = metadata_version_of(metadata_version).versions
     batch = ControlBatch()
     for tell in tells:
         batch.add(tell)
-    told = batch.requests(image, Sender(1, 4, "PLAINTEXT", versions))
-    made = [request for broker_id, request in told if broker_id == 1]
+    requests = batch.requests(image, Sender(1, 4, "PLAINTEXT", versions))
+    made = [request for broker_id, request in requests if broker_id == 1]
     return [
         (versions[each.API_KEY], m.decode(type(each), versions[each.API_KEY], m.encode(each, versions[each.API_KEY])))
         for each in made
@@ -54,18 +54,18 @@ def flat(request):
 
 
 @pytest.fixture
-def image(picture):
+def image(make):
     """A partition that moves, under a leader that recovers, and a topic that is deleted."""
-    image = picture.image(1, 2, orders=[[1, 2]], pages=[[1], [1]])
+    image = make.image(1, 2, orders=[[1, 2]], pages=[[1], [1]])
     replay(image, AssignmentsChanged("orders", {0: Assignment((1, 2, 3), (3,), (2,))}))
     replay(image, LeadershipChanged(ORDERS, Leadership(PartitionState(1, 6, 3, (1,), paths.RECOVERING), 9)))
     replay(image, DeletionMarked("pages"))
     return image
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_role_says_at_each_level_what_its_version_can(picture, image, level):
-    (version, request), _ = requests_at(level, image, TellLeaderAndIsr(ORDERS, (1,), is_new=True))
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+def test_a_role_says_at_each_metadata_version_what_its_version_can(make, image, metadata_version):
+    (version, request), _ = requests_at(metadata_version, image, TellLeaderAndIsr(ORDERS, (1,), is_new=True))
     ((topic, topic_id, state),) = flat(request)
     assert (topic, state.leader, state.leader_epoch, state.isr, state.partition_epoch) == ("orders", 1, 6, [1], 9)
     assert (state.replicas, state.is_new, state.controller_epoch) == ([1, 2, 3], True, 3)
@@ -73,19 +73,19 @@ def test_a_role_says_at_each_level_what_its_version_can(picture, image, level):
     assert request.broker_epoch == (101 if version >= 2 else -1)
     moving = [*state.adding_replicas], [*state.removing_replicas]
     assert moving == (([3], [2]) if version >= 3 else ([], []))
-    assert topic_id == (picture.topic_id("orders") if version >= 5 else ZERO_TOPIC_ID)
+    assert topic_id == (make.topic_id("orders") if version >= 5 else ZERO_TOPIC_ID)
     assert (request.type, state.leader_recovery_state) == (0, 1 if version >= 6 else 0)
     assert bool(request.topic_states) is (version >= 2)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_metadata_say_at_each_level_what_their_version_can(picture, image, level):
-    ((version, request),) = requests_at(level, image, TellMetadata((ORDERS, PAGES)))
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+def test_metadata_say_at_each_metadata_version_what_their_version_can(make, image, metadata_version):
+    ((version, request),) = requests_at(metadata_version, image, TellMetadata((ORDERS, PAGES)))
     (topic, topic_id, state), (gone, _, deleted) = flat(request)
     assert (topic, state.leader, state.isr, state.zk_version) == ("orders", 1, [1], 9)
     assert (gone, deleted.leader) == ("pages", -2)
     assert (state.replicas, state.offline_replicas) == ([1, 2, 3], [3])
-    assert topic_id == (picture.topic_id("orders") if version >= 7 else ZERO_TOPIC_ID)
+    assert topic_id == (make.topic_id("orders") if version >= 7 else ZERO_TOPIC_ID)
     assert request.broker_epoch == (101 if version >= 5 else -1)
     assert [(each.id, each.endpoints[0].listener) for each in request.live_brokers] == [
         (1, "PLAINTEXT"),
@@ -93,11 +93,11 @@ def test_metadata_say_at_each_level_what_their_version_can(picture, image, level
     ]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_replicas_are_stopped_and_deleted_at_each_level(image, level):
+@pytest.mark.parametrize("metadata_version", METADATA_VERSIONS)
+def test_replicas_are_stopped_and_deleted_at_each_metadata_version(image, metadata_version):
     second = TopicPartition("pages", 1)
     tells = TellStop(PAGES, 1, True), TellStop(second, 1, True), TellStop(ORDERS, 1, False)
-    requests = requests_at(level, image, *tells)
+    requests = requests_at(metadata_version, image, *tells)
     version = requests[0][0]
     assert [each for _, request in requests for each in deleted_partitions(request)] == [PAGES, second]
     if version >= 3:
@@ -115,7 +115,7 @@ def test_replicas_are_stopped_and_deleted_at_each_level(image, level):
 
 
 @pytest.mark.parametrize(
-    ("level", "node"),
+    ("metadata_version", "node"),
     [
         ("2.6", b'{"features":{},"version":1,"status":0}'),
         ("2.7-IV0", b'{"features":{},"version":1,"status":1}'),
@@ -124,16 +124,16 @@ def test_replicas_are_stopped_and_deleted_at_each_level(image, level):
         ("3.9-IV0", b'{"features":{},"version":2,"status":1}'),
     ],
 )
-async def test_a_new_controller_sets_features_up_as_its_level_wants_them(cluster, level, node):
-    cluster.config.inter_broker_protocol_version = level
+async def test_a_new_controller_sets_features_up_as_its_version_wants_them(cluster, metadata_version, node):
+    cluster.config.inter_broker_protocol_version = metadata_version
     await cluster.start(1)
     assert await cluster.data(paths.FEATURE) == node
 
 
-async def test_features_follow_the_level_up_and_down_and_are_not_written_for_nothing(cluster):
+async def test_features_follow_the_version_up_and_down_and_are_not_written_for_nothing(cluster):
     versions = []
-    for level in ("2.6", "2.7", "3.9", "3.9", "2.7"):
-        cluster.config.inter_broker_protocol_version = level
+    for metadata_version in ("2.6", "2.7", "3.9", "3.9", "2.7"):
+        cluster.config.inter_broker_protocol_version = metadata_version
         await cluster.start(1)
         versions.append((await cluster.store.exists(paths.FEATURE)).version)
         await cluster.kill(1)
@@ -185,9 +185,9 @@ async def test_a_topic_without_an_id_can_grow_move_and_be_deleted(cluster):
 # Leaders that write their ISRs themselves
 
 
-async def leave_note(cluster, *topic_partitions):
-    note = PartitionList(topic_partitions).encode()
-    await cluster.store.create(paths.ISR_CHANGE_PREFIX, note, sequential=True)
+async def notify(cluster, *topic_partitions):
+    notification = PartitionList(topic_partitions).encode()
+    await cluster.store.create(paths.ISR_CHANGE_PREFIX, notification, sequential=True)
     await cluster.settle()
 
 
@@ -196,45 +196,45 @@ async def test_an_isr_that_its_leader_wrote_is_read_and_sent_to_all_brokers(clus
     await cluster.create("orders", [[1, 2]])
     await cluster.write_state("orders", isr=(1,))
     assert cluster.brokers[3].metadata[ORDERS].isr == (1, 2)
-    await leave_note(cluster, ORDERS)
+    await notify(cluster, ORDERS)
     assert cluster.brokers[3].metadata[ORDERS].isr == (1,)
     assert cluster.brokers[3].metadata[ORDERS].zk_version == 1
     assert await cluster.tree(paths.ISR_CHANGES) == []
 
 
-async def test_the_next_note_is_read_too_and_one_that_says_nothing_new_is_removed(cluster):
+async def test_the_next_notification_is_read_and_one_without_a_change_is_removed(cluster):
     await cluster.start(1, 2)
     await cluster.create("orders", [[1, 2]])
     for isr in (1,), (1, 2), (1, 2):
         await cluster.write_state("orders", isr=isr)
-        await leave_note(cluster, ORDERS, TopicPartition("unknown", 0))
+        await notify(cluster, ORDERS, TopicPartition("unknown", 0))
         assert cluster.image.partition(ORDERS).leadership.state.isr == isr
     assert await cluster.tree(paths.ISR_CHANGES) == []
 
 
-async def test_a_note_completes_a_move(cluster):
+async def test_a_notification_completes_a_reassignment(cluster):
     cluster.config.inter_broker_protocol_version = "2.7-IV1"
     await cluster.start(1, 2)
     await cluster.create("orders", [[1]])
     await cluster.ask(ReassignmentsAsked({ORDERS: [2]}))
     await cluster.write_state("orders", isr=(1, 2))
-    await leave_note(cluster, ORDERS)
+    await notify(cluster, ORDERS)
     assert await cluster.assignment("orders") == ({0: [2]}, {}, {})
     assert cluster.brokers[2].leads("orders")
 
 
-async def test_a_member_of_a_state_not_noted_yet_leaves_the_isr_when_it_restarts(cluster):
+async def test_a_member_without_a_notification_yet_leaves_the_isr_when_it_restarts(cluster):
     cluster.config.inter_broker_protocol_version = "2.7-IV1"
     await cluster.start(1, 2, 3)
     await cluster.create("orders", [[1, 2, 3]])
     await cluster.write_state("orders", isr=(1, 2))
-    await leave_note(cluster, ORDERS)
+    await notify(cluster, ORDERS)
     await cluster.write_state("orders", isr=(1, 2, 3))
     await cluster.restart_unnoticed(3)  # perhaps with less than it had
     assert (await cluster.state("orders")).isr == (1, 2)
 
 
-async def test_notes_of_a_former_term_are_dropped_for_every_state_is_read(cluster):
+async def test_notifications_of_a_former_term_are_removed_as_all_states_are_read(cluster):
     await cluster.store.create(paths.ISR_CHANGE_PREFIX, PartitionList((ORDERS,)).encode(), sequential=True)
     await cluster.start(1)
     assert await cluster.tree(paths.ISR_CHANGES) == []

@@ -165,7 +165,7 @@ def test_any_data_come_back_as_they_were(data):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("", "not JSON"),
         ("[]", 'must say "format": 1'),
@@ -184,7 +184,7 @@ def test_any_data_come_back_as_they_were(data):
         ('{"format": 1, "nodes": [{"path": "/a", "base64": "="}]}', "node 0, /a: "),
     ],
 )
-def test_what_is_no_export_is_refused_with_the_place(text, told):
+def test_what_is_no_export_is_refused_with_the_place(text, reason):
     with pytest.raises(ExportMalformed) as caught:
         parse_nodes(text)
-    assert told in str(caught.value)
+    assert reason in str(caught.value)
