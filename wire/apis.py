@@ -1,15 +1,10 @@
 """Every API of the protocol that a ZooKeeper-mode broker may see, in one literal table.
 
-A row gives the API's key, its name, the family (the file of its schema), the version range of an
-Apache Kafka 3.9 broker in ZooKeeper mode, the first flexible version, and whether Barnabas answers it. What ApiVersions
-tells clients derives from this table alone, so that no API is announced which is not served: a client picks the highest
-version that both sides know and trusts it (reference wire.md, sections 1 and 2).
+A row has the API's key, its name, its family (the file of its schema), the versions that an Apache Kafka 3.9 broker in
+ZooKeeper mode supports, the first flexible version, and whether Barnabas serves it (reference wire.md, sections 1 and
+2). Flexible versions (KIP-482) have compact lengths and tagged fields, request header v2 and response header v1.
 
-Flexible versions (KIP-482) have compact lengths and tagged fields, and travel under request header v2 and response
-header v1. Two exceptions: the ApiVersions *response* keeps header v0 at every version, for a client reads it before it
-knows what the broker speaks; and ControlledShutdown v0 has request header v0, without client id.
-
-Brokers talk to each other in versions that `inter.broker.protocol.version` fixes (reference kafka-internals.md,
+Requests between brokers have the versions that `inter.broker.protocol.version` implies (reference kafka-internals.md,
 section 0): `inter_broker_versions`.
 """
 
@@ -24,7 +19,7 @@ CONTROLLED_SHUTDOWN_KEY = 7
 
 
 class Api(NamedTuple):
-    """One API: its family is a file of `schemas/`, its versions are those of Kafka 3.9."""
+    """One API: its family is a file of `schemas/`; its versions are those of Kafka 3.9."""
 
     key: int
     name: str
@@ -36,7 +31,8 @@ class Api(NamedTuple):
 
     @property
     def is_pipelined(self) -> bool:
-        """Whether such a request begins while earlier responses of its connection wait: Produce alone."""
+        """Whether a request of this API may begin while earlier responses of its connection wait: only Produce."""
+        # The records of pipelined batches are appended in order, and wait for replication together.
         return self.key == 0
 
     def is_flexible(self, version: int) -> bool:
@@ -44,9 +40,10 @@ class Api(NamedTuple):
         return self.flexible_from is not None and version >= self.flexible_from
 
 
-# Never listed, though a 3.9 broker in ZooKeeper mode lists them: 58 (it closes the connection when forwarding is off),
-# 68 and 69 (it answers UNSUPPORTED_VERSION). KRaft-only keys and telemetry (71, 72) have no row: a client that sees
-# telemetry listed starts to push metrics.
+# Served, the last column, decides alone what ApiVersions lists: a client picks the highest version that both sides
+# have, and relies on it. Never listed, although a 3.9 broker in ZooKeeper mode lists them: 58 (that broker closes the
+# connection if forwarding is off), 68 and 69 (it responds with UNSUPPORTED_VERSION). KRaft-only keys and telemetry (71,
+# 72) have no row: a client that sees telemetry listed starts to push metrics.
 APIS: dict[int, Api] = {
     # key: key, name, family, lowest and highest version, flexible from, served
     0: Api(0, "Produce", "produce", 0, 11, 9, True),
@@ -113,8 +110,8 @@ APIS: dict[int, Api] = {
     69: Api(69, "ConsumerGroupDescribe", "groups", 0, 0, 0, False),
 }
 
-# Since which level of inter.broker.protocol.version a broker sends which version, newest first. The levels before
-# 2.0 are left out: no such broker supports what a 3.9 cluster needs.
+# API key -> (level of inter.broker.protocol.version, version that a broker sends from this level on), newest first. The
+# levels before 2.0 are left out: brokers that old lack APIs that a 3.9 cluster needs.
 _INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
     1: (
         ("3.9-IV0", 17),
@@ -163,33 +160,35 @@ def response_class(api: Api) -> "type[Message]":
 
 
 def _message_class(name: str) -> "type[Message]":
-    from barnabas.wire import messages  # here, for messages looks up families in this table
+    from barnabas.wire import messages  # here, because `messages` imports this file for the families
 
     return messages.message_class(name)
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Which request header precedes this request: 2 when flexible, else 1; 0 only for ControlledShutdown v0."""
+    """The version of the request header: 2 in flexible versions, else 1; 0 only for ControlledShutdown v0."""
+    # That header has no client id.
     if key == CONTROLLED_SHUTDOWN_KEY and version == 0:
         return 0
     return 2 if APIS[key].is_flexible(version) else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """Which response header precedes this response: 1 when flexible, else 0; ApiVersions always 0."""
+    """The version of the response header: 1 in flexible versions, else 0; always 0 for ApiVersions."""
+    # A client reads the ApiVersions response before it knows which versions the broker supports (KIP-511).
     return 1 if key != API_VERSIONS_KEY and APIS[key].is_flexible(version) else 0
 
 
 def served_apis() -> list[Api]:
-    """What ApiVersions lists, by key: exactly what is served. The same on every broker of a cluster."""
+    """The APIs that ApiVersions lists, by key: exactly those that are served."""
     return [api for api in APIS.values() if api.served]
 
 
 def inter_broker_versions(level: str) -> Mapping[int, int]:
-    """Key -> version of the requests that a broker of this `inter.broker.protocol.version` sends to others.
+    """API key -> version of the requests that a broker with this `inter.broker.protocol.version` sends to brokers.
 
-    `level` is Kafka's notation: "3.9-IV0", or "3.9", which means the newest level of that release. ValueError when it
-    cannot be read or is older than 2.0.
+    `level` is Kafka's notation: "3.9-IV0", or "3.9" for the newest level of that release. ValueError if it is malformed
+    or older than 2.0.
     """
     wanted = _parse_level(level)
     if wanted < (2, 0, 0):
@@ -209,7 +208,7 @@ def metadata_version_is_at_least(level: str, since: str) -> bool:
 
 
 def _parse_level(level: str) -> tuple[int, int, int]:
-    """ "3.7-IV4" as (3, 7, 4); a release alone, "3.7" or "3.7.1", stands above its last level."""
+    """ "3.7-IV4" as (3, 7, 4); a release alone, "3.7" or "3.7.1", counts as newer than all of its levels."""
     release, _, step = level.partition("-IV")
     try:
         major, minor = (int(part) for part in release.split(".")[:2])

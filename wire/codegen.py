@@ -1,20 +1,15 @@
 """From a schema table to classes, decoders and encoders: Python source, generated on first use.
 
-For each message one class per struct is made; for each (message, version) that is really used, one flat decoder and one
-flat encoder. Flat means: nested structs are inline loops, fields that the version lacks are constants, and neighbouring
-fields of fixed size, together with the length byte or count that follows them, go through one `struct.Struct`. Such
-code is five to ten times faster than walking the table, and there is still one table and one emitter per direction, so
-nothing can disagree. The source is registered with `linecache`: a traceback shows the generated line under the name
-`<FetchRequest v12 decode>`.
-
-In a decoder, a length is compared with the bytes that are left before a slice is taken, a count with the bytes left
-divided by the smallest size of an element before a list is filled (`runtime` has the rest of the checks).
+Each message gets a class, and one for each of its structs; each (message, version) that is used gets a flat decoder and
+a flat encoder. Flat means: nested structs are inline loops, fields that the version lacks are constants, and
+neighbouring fields of fixed size, together with the length or count that follows them, go through one `struct.Struct`.
+Such code is five to ten times faster than an interpreter of the table.
 
 An encoder appends pieces to a list, which is joined once. A `records` value that is not bytes (a slice of a file) stays
-a piece of its own, so that the network layer may hand it to `sendfile`.
+a piece of its own, so that the network layer can pass it to `sendfile`.
 
-For a message that a stranger sent, or an answer of unknown length, each direction has a second function, made from the
-same emitter: a generator that yields after each bounded step (`decode_steps`, `encode_steps`).
+Each direction has a second function from the same emitter, for messages of unknown size: a generator that yields after
+each bounded step (`decode_steps`, `encode_steps`).
 """
 
 import linecache
@@ -39,6 +34,7 @@ def make_class(schema: Schema) -> type[runtime.Message]:
         names[name] = _make_struct(name, f"{schema.name}.{name}", runtime.Struct, fields, names)
     for fields in (schema.fields, *structs.values()):
         for field in fields:
+            # One default for all instances, which refuses changes: a new struct per message would cost more.
             if field.is_struct and not field.is_array:
                 names[f"default_{field.type}"] = runtime.shared_default(names[field.type])
     message: type[runtime.Message] = _make_struct(schema.name, schema.name, runtime.Message, schema.fields, names)
@@ -58,13 +54,15 @@ def make_class(schema: Schema) -> type[runtime.Message]:
 
 
 def _make_struct(name: str, qualified: str, base: type, fields: tuple[Field, ...], names: dict[str, Any]) -> Any:
-    """One class. Its `__init__` is generated when first called, for most classes are only named at start."""
+    """The class of a message or a struct."""
     slots = tuple(field.name for field in fields)
     arrays = tuple(field.name for field in fields if field.is_array)
     attributes = {"__slots__": slots, "FIELDS": slots, "ARRAYS": arrays, "__qualname__": qualified}
     made: Any = type(name, (base,), attributes)
     made.__module__ = names["__name__"]
 
+    # Its `__init__` is generated at the first call, and replaces this one: most classes are imported, but never
+    # created.
     def generate(self: object, **values: object) -> None:
         arguments = ", ".join(f"{field.name}={_default_source(field)}" for field in fields)
         lines = [f"def __init__(self, *, {arguments}):", *(f"    self.{slot} = {slot}" for slot in slots)]
@@ -86,14 +84,15 @@ def _default_source(field: Field) -> str:
 
 
 def _run(filename: str, lines: list[str], names: dict[str, Any]) -> None:
-    """Execute generated source so that tracebacks and debuggers can show it."""
+    """Execute generated source."""
     source = "\n".join(lines) + "\n"
+    # Tracebacks and debuggers find the lines here, as those of `<FetchRequest v12 decode>` for example.
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     exec(compile(source, filename, "exec"), names)
 
 
 class _Coders(dict[int, Callable[..., Any]]):
-    """Version -> generated function of one message and direction; made when first asked for."""
+    """Version -> generated function of one message and direction, generated at its first use."""
 
     def __init__(
         self, schema: Schema, emitter: "type[_Emitter]", classes: dict[str, Any], unknown: type[Exception]
@@ -106,6 +105,7 @@ class _Coders(dict[int, Callable[..., Any]]):
 
     def __missing__(self, version: int) -> Callable[..., Any]:
         schema = self._schema
+        # A range such as "3+" in the table covers versions that Kafka has not defined yet.
         if not schema.min_version <= version <= schema.max_version:
             raise self._unknown(f"{schema.name} has versions {schema.versions}, not {version}")
         emitter = self._emitter(schema, version)
@@ -113,6 +113,7 @@ class _Coders(dict[int, Callable[..., Any]]):
         names = {**self._classes, **emitter.names}
         _run(f"<{schema.name} v{version} {emitter.verb}>", lines, names)
         function: Callable[..., Any] = names[emitter.verb]
+        # Without a lock: two threads may generate the same function, and either one is right.
         self[version] = function
         return function
 
@@ -133,7 +134,7 @@ class _Emitter:
         self.names: dict[str, Any] = {}
         self._lines: list[str] = []
         self._indent = ""
-        self._run: list[tuple[str, str]] = []  # neighbouring fixed-size values: letter, variable or expression
+        self._run: list[tuple[str, str]] = []  # neighbouring fixed-size values: letter, and variable or expression
         self._tagged: dict[str, list[Field]] = {}  # structs whose tag functions are still to be written
 
     def source(self) -> list[str]:
@@ -153,7 +154,9 @@ class _Emitter:
         return self.flexible and field.compact
 
     def tagged_fields(self, name: str, fields: tuple[Field, ...]) -> list[Field]:
-        """The struct's tagged fields in this version, ascending; a function for them will be written."""
+        """The struct's tagged fields in this version, by ascending tag; a function for them will be written."""
+        # A function of their own: fields at their default are not sent, so the flat code nearly always skips all of
+        # them.
         known = [field for field in fields if field.tag is not None and field.exists_in(self.version)]
         known.sort(key=lambda field: field.tag or 0)
         if known:
@@ -161,7 +164,7 @@ class _Emitter:
         return known
 
     def take_run(self) -> tuple[str, list[str]]:
-        """The letters and variables of the fixed-size run so far, which ends here."""
+        """The letters and the variables of the run so far, which ends here."""
         letters, values = "".join(letter for letter, _ in self._run), [value for _, value in self._run if value]
         self._run = []
         return letters, values
@@ -170,12 +173,18 @@ class _Emitter:
 class _DecodeEmitter(_Emitter):
     """Emits `decode(buf, pos) -> (message, pos)`. `end` is the buffer's size, `n` the length or count just read."""
 
+    # The buffer comes from a stranger. Before a slice is taken, its length is compared with the bytes that are left,
+    # and before a list is filled, its count with the bytes that are left divided by the smallest size of an element. A
+    # buffer that merely ends too early needs no check: an index or `struct` raises, and `runtime` turns that into an
+    # error.
+
     verb = "decode"
 
     def __init__(self, schema: Schema, version: int) -> None:
         super().__init__(schema, version)
-        self.in_place = schema.in_place or self.stepped  # a copy of a large buffer would be a long step itself
-        self._cost = 0  # bytes of objects that are made since `cost` was last raised
+        # A copy of a large buffer would be a long step itself.
+        self.in_place = schema.in_place or self.stepped
+        self._cost = 0  # bytes of objects that the lines since the last `cost +=` make
 
     def source(self) -> list[str]:
         self.names["new"] = object.__new__
@@ -191,6 +200,8 @@ class _DecodeEmitter(_Emitter):
         ):
             self.names[function.__name__] = function
         with self.block(f"def {self.verb}({'o, ' if self.stepped else ''}buf, pos):"):
+            # Slices of bytes become strings in half the time, but the copy costs too much where records are in the
+            # buffer.
             wanted = "memoryview" if self.in_place else "bytes"
             self.put(f"if type(buf) is not {wanted}: buf = {wanted}(buf)")
             self.put("end = len(buf)")
@@ -202,6 +213,7 @@ class _DecodeEmitter(_Emitter):
             self._flush()
             self._end_step()
             self.put("return cost" if self.stepped else "return o, pos")
+        # A tagged field may be a struct with tagged fields of its own, which adds to the dictionary: hence `while`.
         while self._tagged:
             name, known = self._tagged.popitem()
             with self.block(f"def tags_{name}(o, buf, pos, end, count{', cost' if self.stepped else ''}):"):
@@ -209,13 +221,14 @@ class _DecodeEmitter(_Emitter):
         return self._lines
 
     def _charge(self) -> None:
-        """Count what was made since the last time; before a loop or a branch, which may be taken often or never."""
+        """Emit the cost of the lines since the last call."""
+        # Needed before a loop or a branch, whose lines may run many times or never.
         if self.stepped and self._cost:
             self.put(f"cost += {self._cost}")
         self._cost = 0
 
     def _end_step(self) -> None:
-        """Let others run if enough was made."""
+        """Emit the end of a step: a `yield` if the cost has grown by a step's worth."""
         self._charge()
         if self.stepped:
             with self.block("if cost > mark:"):
@@ -228,6 +241,7 @@ class _DecodeEmitter(_Emitter):
 
     def _fill(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
         self._cost += runtime.STRUCT_BYTES + runtime.SLOT_BYTES * len(fields)
+        # Every slot is set, also those of fields that this version lacks: `__init__` is not called.
         for field in fields:
             if field.tag is not None or not field.exists_in(self.version):
                 self.put(f"{var}.{field.name} = {_default_source(field)}")
@@ -235,6 +249,7 @@ class _DecodeEmitter(_Emitter):
             if field.tag is None and field.exists_in(self.version):
                 self._field(f"{var}.{field.name}", field, var)
         if self.flexible:
+            # The count of tagged fields is nearly always 0, one byte: it is read with the fixed-size fields before it.
             self._run.append(("B", "count"))
             self._flush()
             known = self.tagged_fields(name, fields)
@@ -248,6 +263,7 @@ class _DecodeEmitter(_Emitter):
 
     def _tags(self, known: list[Field]) -> None:
         self.put("if count > 127: count, pos = more(buf, pos, count)")
+        # Each tagged field costs a call, and takes only two bytes of the buffer.
         self.put(f"if count > {runtime.TAGS_MAX}: crowd('tagged fields', count, end - pos)")
         if self.stepped:
             self.put(f"mark = cost + {runtime.STEP_BYTES}")
@@ -258,7 +274,9 @@ class _DecodeEmitter(_Emitter):
                 with self.block(f"if tag == {field.tag}:"):
                     self._field(f"o.{field.name}", field, "o")
                     self._flush()
+                    # A value that is longer or shorter than its size would shift everything that follows.
                     self.put(f"if pos != tag_end: misfit({field.name!r})")
+            # Unknown tags, which a newer client may send, are skipped by their size.
             self.put("pos = tag_end")
             self._end_step()
         self.put("return pos, cost" if self.stepped else "return pos")
@@ -272,13 +290,15 @@ class _DecodeEmitter(_Emitter):
         elif field.type in SIZED:
             self._nullable(target, field, SIZED[field.type], partial(self._slice, target, field))
         else:
+            # The name grows with the depth, so an inner struct never replaces the variable of an outer one.
             inner = var + "i"
             self._struct(inner, field.type, self.schema.fields_of(field))
             self._flush()
             self.put(f"{target} = {inner}")
 
     def _nullable(self, target: str, field: Field, letter: str, body: Callable[[], None]) -> None:
-        """Read a length or count into `n`, in which -1 means null, then the body."""
+        """Emit the read of a length or count into `n` (-1 is null), then the body."""
+        # The first byte of a compact length goes into the run of fixed-size values; longer varints are rare.
         if self.compact(field):
             self._run.append(("B", "n"))
             self._flush()
@@ -300,24 +320,30 @@ class _DecodeEmitter(_Emitter):
 
     def _slice(self, target: str, field: Field) -> None:
         self.put("stop = pos + n")
+        # A slice behind the end would be cut silently. -1 arrives here only where null is not allowed.
         self.put(f"if n < 0 or stop > end: short({field.name!r}, n, end - pos)")
         value = "buf[pos:stop]"
-        if field.element == "string":  # what is not UTF-8 is replaced by U+FFFD, as Java does; some client ids are not
+        # Bytes that are not UTF-8 become U+FFFD, as in Java: some clients send such names.
+        if field.element == "string":
             source = f"str({value}, " if self.in_place else f"{value}.decode("
             value = f"{source}'utf-8', 'replace')"
+        # A view would keep the whole frame in memory, and is not hashable.
         elif field.element == "bytes" and self.in_place:
             value = f"bytes({value})"
         self.put(f"{target} = {value}")
         self.put("pos = stop")
         self._cost += runtime.VALUE_BYTES[field.element]
-        if self.stepped and field.element != "records":  # which are a view
+        # Records stay a view of the frame, so they cost nothing.
+        if self.stepped and field.element != "records":
             self.put("cost += n" if field.element == "bytes" else f"cost += n * {runtime.CHARACTER_BYTES}")
 
     def _array(self, target: str, field: Field, var: str) -> None:
+        # A count that the bytes cannot hold is refused before the first object is made.
         smallest = self.schema.smallest_size(field, self.version)
         room = f"(end - pos) // {smallest}" if smallest > 1 else "end - pos"
         self.put(f"if n < 0 or n > {room}: crowd({field.name!r}, n, end - pos)")
         letter, size = FIXED.get(field.element, ("", 0))
+        # An array of integers is one call of `struct`, whatever its length.
         if letter in ("b", "h", "i", "q"):
             self.names[f"many_{letter}"] = runtime.many(letter, "unpack_from")
             if self.stepped:
@@ -329,7 +355,9 @@ class _DecodeEmitter(_Emitter):
         items, item = var + "_items", var + "i"
         self.put(f"{target} = {items} = []")
         with self.block("for _ in range(n):"):
-            if field.is_struct:  # appended first: where decoding ends early, the message holds all that was made
+            # The struct is appended before it is filled: if the decoding ends early, the message refers to all objects
+            # that were made, and the caller can release them in steps.
+            if field.is_struct:
                 self.put(f"{item} = new({field.element})")
                 self.put(f"{items}.append({item})")
                 self._fill(item, field.element, self.schema.fields_of(field))
@@ -342,7 +370,7 @@ class _DecodeEmitter(_Emitter):
             self._end_step()
 
     def _ints(self, target: str, items: str, letter: str, size: int) -> None:
-        """`n` integers, so many at a time."""
+        """Emit the read of `n` integers, at most `INTS_AT_A_TIME` in a step."""
         self.put(f"{target} = {items} = []")
         with self.block("while n > 0:"):
             self.put(f"part = many_{letter}[min(n, {runtime.INTS_AT_A_TIME})](buf, pos)")
@@ -351,8 +379,9 @@ class _DecodeEmitter(_Emitter):
             self._end_step()
 
     def _flush(self) -> None:
-        """Read the run of fixed-size values."""
+        """Emit the read of the run of fixed-size values."""
         letters, targets = self.take_run()
+        # An index is faster than `struct` for a single byte.
         if letters == "B":
             self.put(f"{targets[0]} = buf[pos]")
             self.put("pos += 1")
@@ -365,18 +394,19 @@ class _DecodeEmitter(_Emitter):
 
 
 class _DecodeStepsEmitter(_DecodeEmitter):
-    """Emits `decode_steps(o, buf, pos)`: a generator that fills `o`, and returns how many bytes of objects it made.
+    """Emits `decode_steps(o, buf, pos)`: a generator that fills `o`, and returns the bytes of the objects that it made.
 
-    It yields these bytes as they are so far, after each `runtime.STEP_BYTES` or so of them: that is what decoding costs
-    in memory and, near enough, in time.
+    It yields their number so far, after about every `runtime.STEP_BYTES`.
     """
+
+    # Bytes of objects measure both costs of a decoder: its memory and, roughly, its time.
 
     verb = "decode_steps"
     stepped = True
 
 
 class _EncodeEmitter(_Emitter):
-    """Emits `encode(o, parts, marks)`, which appends pieces to `parts`, and to `marks` the places of payloads."""
+    """Emits `encode(o, parts, marks)`: appends pieces to `parts`, and the places of payloads among them to `marks`."""
 
     verb = "encode"
 
@@ -384,13 +414,14 @@ class _EncodeEmitter(_Emitter):
         super().__init__(schema, version)
         self._pieces: list[str] = []  # expressions that are ready to be appended
         self._locals = 0
-        self._in_tags = False  # what is written there is small, and returned as a whole
+        self._in_tags = False  # a tag section is small and built as a whole, so it has no steps
 
     def source(self) -> list[str]:
         label = f"{self.schema.name} v{self.version}"
         self.names["varint"] = runtime.VARINTS
         for function in (runtime.size_of, runtime.add_records, runtime.tag_section):
             self.names[function.__name__] = function
+        # Bound to the name of the message and its version, for the error texts.
         for refuse in (runtime.outside, runtime.null, runtime.wrong_id):
             self.names[refuse.__name__] = partial(refuse, label)
         with self.block(f"def {self.verb}(o, parts, marks):"):
@@ -399,7 +430,8 @@ class _EncodeEmitter(_Emitter):
             self._struct("o", self.schema.name, self.schema.fields)
             self._flush()
             if self.stepped:
-                self.put("if not left: yield")  # a generator although there may be no array
+                # `left` is never 0 here. The line makes the function a generator even if the message has no array.
+                self.put("if not left: yield")
             self.put("return parts")
         self._in_tags = True
         while self._tagged:
@@ -409,6 +441,7 @@ class _EncodeEmitter(_Emitter):
         return self._lines
 
     def _struct(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
+        # A value that this version cannot carry must not be lost silently, unless the table calls the field ignorable.
         for field in fields:
             if not field.exists_in(self.version) and not field.ignorable:
                 self.put(f"if {self._differs(f'{var}.{field.name}', field)}: outside({field.name!r})")
@@ -419,9 +452,11 @@ class _EncodeEmitter(_Emitter):
             self._tag_count(var, name, self.tagged_fields(name, fields))
 
     def _tag_count(self, var: str, name: str, known: list[Field]) -> None:
+        # No tagged fields: a zero byte ("x" is padding), which is packed with its neighbours.
         if not known:
-            self._run.append(("x", ""))  # a zero byte: no tagged fields
+            self._run.append(("x", ""))
             return
+        # Nearly always all of them are at their defaults, and the function that writes them is not called.
         usual = " and ".join(self._surely_default(f"{var}.{field.name}", field) for field in known)
         section = self._local()
         self.put(f"{section} = b'\\0' if {usual} else tags_{name}({var})")
@@ -438,7 +473,7 @@ class _EncodeEmitter(_Emitter):
         self.put("return tag_section(tagged)")
 
     def _differs(self, value: str, field: Field) -> str:
-        """A condition: the value is not the default, so leaving it out would lose it."""
+        """A condition: the value is not the default."""
         default = field.default_value()
         if field.is_array:
             return f"{value} is None or len({value})"
@@ -447,7 +482,8 @@ class _EncodeEmitter(_Emitter):
         return f"{value} is not None" if default is None else f"{value} != {_default_source(field)}"
 
     def _surely_default(self, value: str, field: Field) -> str:
-        """A cheap condition under which a tagged field is the default; when it fails, the tag function looks closer."""
+        """A condition under which a tagged field is certainly at its default."""
+        # Cheap, and may be false for a default, such as an empty list: the tag function then compares exactly.
         if field.is_array:
             return f"{value} == ()"
         same = "is" if field.is_struct or field.default_value() is None else "=="
@@ -469,7 +505,8 @@ class _EncodeEmitter(_Emitter):
             inner = var + "i"
             self.put(f"{inner} = {value}")
             self._struct(inner, field.type, self.schema.fields_of(field))
-            self._flush()  # `inner` may be assigned again
+            # The next struct may be assigned to the same variable, so no pending expression may refer to it.
+            self._flush()
 
     def _sized(self, value: str, field: Field) -> None:
         convert, size, empty = {
@@ -478,6 +515,7 @@ class _EncodeEmitter(_Emitter):
             "records": ("", "size_of", "None"),
         }[field.element]
         local = self._length(value, field, SIZED[field.element], convert, size, empty)
+        # `add_records` appends to `parts` itself, so everything before must be in there.
         if field.element == "records":
             self._flush()
             self.put(f"if {local} is not None: add_records(parts, marks, {local})")
@@ -491,6 +529,7 @@ class _EncodeEmitter(_Emitter):
             self.names[f"many_{letter}"] = runtime.many(letter, "pack")
             self._piece(f"many_{letter}[len({local})](*{local})")
             return
+        # What is pending belongs before the loop, and would be appended once per element inside it.
         self._flush()
         item = var + "i"
         with self.block(f"for {item} in {local}:"):
@@ -506,7 +545,8 @@ class _EncodeEmitter(_Emitter):
                     self.put(f"left = {runtime.STEP_ROWS}")
 
     def _length(self, value: str, field: Field, letter: str, convert: str, size: str, empty: str) -> str:
-        """Emit the length or count of a value and return the local that holds the value, `empty` where it is null."""
+        """Emit the length or count of a value; returns the local with the value, which is `empty` if that is null."""
+        # A local, because the value is read twice: for its length and for its content.
         local = self._local()
         count = f"{size}({local})"
         if field.nullable_in(self.version):
@@ -517,6 +557,7 @@ class _EncodeEmitter(_Emitter):
                 if convert:
                     self.put(f"{local} = {local}{convert}")
                 self.put(f"{count} = {size}({local})")
+        # Null is allowed in other versions only; without the check `len(None)` would raise without the field's name.
         elif field.nullable:
             self.put(f"{local} = {value}")
             self.put(f"if {local} is None: null({field.name!r})")
@@ -540,6 +581,7 @@ class _EncodeEmitter(_Emitter):
 
     def _end_run(self) -> None:
         letters, values = self.take_run()
+        # A run of padding alone is a constant.
         if letters.strip("x"):
             name = f"pack_{letters.replace('?', 't')}"
             self.names[name] = runtime.layout(letters).pack
@@ -548,7 +590,7 @@ class _EncodeEmitter(_Emitter):
             self._pieces.append(repr(bytes(len(letters))))
 
     def _flush(self) -> None:
-        """Append what is ready, before a loop, a branch or the end."""
+        """Emit the pieces that are ready: before a loop or a branch, and at the end."""
         self._end_run()
         if len(self._pieces) == 1:
             self.put(f"parts.append({self._pieces[0]})")
@@ -558,9 +600,9 @@ class _EncodeEmitter(_Emitter):
 
 
 class _EncodeStepsEmitter(_EncodeEmitter):
-    """Emits `encode_steps(o, parts, marks)`: the same as a generator that yields after so many elements.
+    """Emits `encode_steps(o, parts, marks)`: a generator that yields after every `runtime.STEP_ROWS` elements.
 
-    What it has appended by then may be taken out of the lists.
+    The caller may take the pieces out of the lists between two steps.
     """
 
     verb = "encode_steps"

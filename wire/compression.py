@@ -1,31 +1,28 @@
-"""The codecs of record batches: compress whole, decompress as a stream in bounded memory.
+"""The codecs of record batches: compression, and decompression as a stream in bounded memory.
 
-*Theory of operation.* A few kilobytes may decompress to gigabytes, and Apache Kafka accepts such a batch, so nothing
-here ever holds a whole decompressed batch. `open_stream` gives a `Stream`: `read(n)` returns at most n bytes and
-decompresses no more than it must, `skip(n)` throws away. Input is fed in slices of `INPUT_SLICE_BYTES`, and what a
-frame claims about itself (window, block length) is compared with a limit before it is believed.
+A few kilobytes may decompress to gigabytes, and Apache Kafka accepts such a batch, so no function here holds a whole
+decompressed batch. `open_stream` returns a `Stream`: `read(n)` returns at most n bytes and decompresses no more than it
+must, `skip(n)` drops bytes.
 
-What each codec looks like inside a batch, as the Java clients write and read it:
+The formats inside a batch, as the Java clients write and read them:
 
-- gzip: RFC 1952, any number of members; what follows the last member and is no member itself is ignored.
+- gzip: RFC 1952, any number of members; bytes after the last member that begin no member are ignored.
 - snappy: "xerial" framing, which is a header of 16 bytes and then blocks, each an int32 length and raw snappy; or one
-  raw snappy block without framing (librdkafka sends it). A block decompresses in one piece, hence its limit.
-- lz4: one frame with independent blocks; what follows the frame is ignored. Message format 0 has a frame whose header
+  raw snappy block without framing (librdkafka sends it). A block decompresses in one piece, so its size is limited.
+- lz4: one frame with independent blocks; bytes after the frame are ignored. Message format 0 has a frame whose header
   checksum covers the wrong bytes (KAFKA-3160).
-- zstd: any number of frames, with or without content size, a window of at most 128 MiB (KIP-110). Memory is used as a
-  window fills, so a stream with a window of more than `HELD_MAX_BYTES` may decompress to so many bytes and no more.
+- zstd: any number of frames, with or without content size, and windows of at most 128 MiB (KIP-110).
 
-A stream that is read in steps keeps its memory between them, and many streams may be open. `Stream.held_bytes` says how
-much that can become, so that who reads them lets only a few hold much at a time; the libraries allocate it at the first
-read. Neither the windows of zstd nor the blocks of snappy are known before all frames have been looked at, of which a
-megabyte may have 100,000: `opening` does that in steps. Parts that decompress to nothing are passed in one read, and of
-gzip and snappy, where that takes some microseconds each, there may be `EMPTY_MAX` in a row (a known deviation).
+A stream that is read in steps keeps its memory between them, and many streams may be open: `Stream.held_bytes` is the
+number of bytes that it may come to hold, so that the caller can limit the streams that hold much at a time. It depends
+on the windows of zstd and the blocks of snappy, so `opening` looks at the heads of all frames first, in steps: a
+megabyte may have 100,000 of them.
 
-Garbage raises `CorruptRecords` with the code that an Apache Kafka 3.9 broker answers a producer for it: a broken or
-truncated stream is UNKNOWN_SERVER_ERROR there, for the exception of the decompressor goes right through. Known
-deviation: where lz4's optional content checksum or content size is wrong, we refuse and Kafka does not look.
+Malformed data raises `CorruptRecords` with the error code that an Apache Kafka 3.9 broker returns for it. Known
+deviations: a wrong content checksum or content size of lz4, both optional, is refused here and not checked by Kafka;
+at most `EMPTY_MAX` empty parts may follow each other.
 
-The libraries other than zlib are imported on first use; they would cost tens of milliseconds at start.
+The libraries other than zlib are imported on first use: at the start they would cost tens of milliseconds.
 """
 
 import struct
@@ -36,13 +33,13 @@ from typing import Protocol
 
 from barnabas.wire.errors import ErrorCode
 
-CHUNK_BYTES = 64 * 1024  # how much decompressed data is in hand at once
-INPUT_SLICE_BYTES = 16 * 1024  # the libraries copy their unread input at each call: keep that small
-ZSTD_WINDOW_MAX_BYTES = 128 << 20  # the limit of zstd itself and of Java's binding, reached at level 22 only
-HELD_MAX_BYTES = 32 << 20  # what one stream may keep in memory: four times the window of zstd's level 19
-HELD_FREE_BYTES = 512 << 10  # what every stream may hold uncounted: more than gzip and small blocks take
-SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed, for a block is decompressed in one piece
-SNAPPY_MAX_EXPANSION = 22  # the densest snappy element is a copy of 64 bytes in 3
+CHUNK_BYTES = 64 * 1024  # the most that is decompressed by one call
+INPUT_SLICE_BYTES = 16 * 1024  # of input at a time: the libraries copy their unread input at each call
+ZSTD_WINDOW_MAX_BYTES = 128 << 20  # the limit of zstd itself and of Java's binding; only level 22 reaches it
+HELD_MAX_BYTES = 32 << 20  # that one stream may hold: four times the window of zstd's level 19
+HELD_FREE_BYTES = 512 << 10  # that every stream may hold uncounted: more than gzip and small blocks take
+SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed
+SNAPPY_MAX_EXPANSION = 22  # the densest snappy element copies 64 bytes and takes 3
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version; readers ignore both
@@ -56,13 +53,17 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CHECKSUM_MASK = 0xFF
 _LZ4_HEADER_MAX_BYTES = 19
 _LZ4_BLOCK_BYTES = (0, 0, 0, 0, 64 << 10, 256 << 10, 1 << 20, 4 << 20)  # by bits 4-6 of the second flags
-_LZ4_DEFAULT_LEVEL = 9  # Kafka's number for "the fast compressor"; every other level is high compression
+_LZ4_DEFAULT_LEVEL = 9  # Kafka's number for the fast compressor; all other levels are high compression
 
 _ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that is one byte, however large it decompresses
+_ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that repeats one byte, whatever size it decompresses to
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
-EMPTY_MAX = 500  # members of gzip, or blocks of snappy
-_MEASURED_AT_A_TIME = 2000  # blocks in one step, at some 0.3 µs; a frame of zstd counts as `_ZSTD_FRAME_COST` of them
+# Empty members of gzip, or blocks of snappy, in a row. One read passes them all, at some microseconds each, and a
+# hostile batch may have hundreds of thousands.
+EMPTY_MAX = 500
+# A step of `opening` looks at so many blocks of zstd, at about 0.3 µs each; its frames and snappy's blocks count as
+# more.
+_MEASURED_AT_A_TIME = 2000
 _ZSTD_FRAME_COST = 4
 _SNAPPY_BLOCK_COST = 4
 _UNLIMITED = 1 << 62
@@ -79,7 +80,7 @@ class Codec(IntEnum):
 
 
 class CorruptRecords(Exception):
-    """Bytes that are no records; `code` is what a producer that sent them is answered."""
+    """Bytes that are no records; `code` is the error code for the producer that sent them."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
         super().__init__(message)
@@ -87,7 +88,7 @@ class CorruptRecords(Exception):
 
 
 class BeyondLimits(CorruptRecords):
-    """Bytes that may well be records, but would take more memory or time than a batch may have."""
+    """Bytes that may be valid records, but exceed the memory or the time that a batch may take."""
 
 
 class Stream:
@@ -95,15 +96,15 @@ class Stream:
 
     @property
     def held_bytes(self) -> int:
-        """What it may come to hold between reads; 0 for no more than `HELD_FREE_BYTES`."""
+        """The bytes that it may come to hold between reads; 0 for at most `HELD_FREE_BYTES`."""
         return 0
 
     def read(self, size_bytes: int) -> bytes:
-        """Between 1 and `size_bytes` bytes; b"" only at the end. CorruptRecords where the stream is broken."""
+        """Between 1 and `size_bytes` bytes; b"" only at the end. CorruptRecords if the stream is broken."""
         raise NotImplementedError
 
     def skip(self, size_bytes: int) -> int:
-        """Throw away up to `size_bytes` bytes; returns how many there were, fewer only at the end."""
+        """Drop up to `size_bytes` bytes; returns how many, fewer only at the end."""
         left = size_bytes
         while left and (chunk := self.read(min(left, CHUNK_BYTES))):
             left -= len(chunk)
@@ -111,19 +112,19 @@ class Stream:
 
 
 class Compressor(Protocol):
-    """What zlib and zstandard call a compressobj."""
+    """The interface that the compression objects of zlib and zstandard have."""
 
     def compress(self, data: bytes, /) -> bytes:
-        """Take this, give what is ready."""
+        """Take these bytes; returns the output that is ready."""
 
     def flush(self) -> bytes:
-        """Give the rest; the compressor is used up."""
+        """The rest of the output; the compressor is used up."""
 
 
 def open_stream(codec: int, data: memoryview, magic: int = 2) -> Stream:
     """The decompressed content of `data`, which must stay unchanged until it is read.
 
-    `magic` is the message format, for lz4 in format 0 differs. An unknown codec raises CorruptRecords.
+    `magic` is the message format: lz4 differs in format 0. CorruptRecords for an unknown codec.
     """
     steps = opening(codec, data, magic)
     while True:
@@ -134,7 +135,7 @@ def open_stream(codec: int, data: memoryview, magic: int = 2) -> Stream:
 
 
 def open_small_stream(codec: int, data: memoryview) -> Stream | None:
-    """The same in one step; None if it takes more, as for thousands of frames."""
+    """`open_stream` in one step; None if it takes more, as for thousands of frames."""
     try:
         next(opening(codec, data))
     except StopIteration as stop:
@@ -143,28 +144,31 @@ def open_small_stream(codec: int, data: memoryview) -> Stream | None:
 
 
 def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, None, Stream]:
-    """The same in as many steps as it takes."""
+    """`open_stream` in bounded steps."""
     match codec:
         case Codec.NONE:
             return _PlainStream(data)
         case Codec.GZIP:
             return _GzipStream(data)
         case Codec.SNAPPY:
+            # Too little data for a large block, whatever the blocks claim: no look at their heads is needed.
             small = len(data) * SNAPPY_MAX_EXPANSION <= HELD_FREE_BYTES
             return _SnappyStream(data, 0 if small else (yield from _largest_snappy_block(data)))
         case Codec.LZ4:
             return _Lz4Stream(data if magic else _repair_lz4_header(data))
         case Codec.ZSTD:
             return _ZstdStream(data, (yield from _largest_zstd_window(data)))
+    # Codecs 5 to 7: Kafka's lookup of the codec throws, and the exception reaches the producer as this error.
     raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def open_compressor(codec: Codec, level: int | None = None) -> Compressor:
-    """A compressor; `level` is the number of Kafka's `compression.<codec>.level`, None for Kafka's default."""
+    """A compressor; `level` is the value of Kafka's `compression.<codec>.level`, None for Kafka's default."""
     match codec:
         case Codec.NONE:
             return _PlainCompressor()
         case Codec.GZIP:
+            # 31 is 15 bits of window, plus 16 for the gzip format.
             return zlib.compressobj(-1 if level is None else level, wbits=31)
         case Codec.SNAPPY:
             return _SnappyCompressor()
@@ -177,7 +181,8 @@ def open_compressor(codec: Codec, level: int | None = None) -> Compressor:
 
 
 def compressor_bytes(codec: Codec, level: int | None) -> int:
-    """What a compressor comes to hold as it is fed."""
+    """The number of bytes that a compressor will hold."""
+    # The high levels of zstd take tens of megabytes. The other codecs take less than `HELD_FREE_BYTES`.
     if codec != Codec.ZSTD:
         return 0
     import zstandard
@@ -195,6 +200,8 @@ def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
 
 
 def _broken(message: str) -> CorruptRecords:
+    # Kafka answers a broken or truncated stream with this code: the exception of its decompressor has no code
+    # of its own.
     return CorruptRecords(message, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -217,23 +224,24 @@ class _PlainStream(Stream):
 
 
 def _count_empty(parts: int) -> int:
-    """One more part is begun since the last byte came."""
+    """Count a part that begins, after `parts` empty ones in a row. BeyondLimits above `EMPTY_MAX`."""
     if parts > EMPTY_MAX:
         raise BeyondLimits(f"{EMPTY_MAX} parts of the compressed records are empty", ErrorCode.INVALID_RECORD)
     return parts + 1
 
 
 class _GzipStream(Stream):
-    """Members one after another, each with its own checksum and length, which zlib verifies."""
+    """Members one after another, each with a checksum and a length, which zlib verifies."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._position = 0
-        self._members = 0  # since the last byte came
+        self._members = 0  # that were empty, in a row
         self._inflater = zlib.decompressobj(31)
 
     def read(self, size_bytes: int) -> bytes:
         while not self._inflater.eof or self._next_member():
+            # When the output limit ends a call, zlib gives back the input that it has not read.
             unread: bytes | memoryview = self._inflater.unconsumed_tail
             if not unread:
                 unread = self._data[self._position : self._position + INPUT_SLICE_BYTES]
@@ -245,14 +253,17 @@ class _GzipStream(Stream):
             if chunk:
                 self._members = 0
                 return chunk
+            # Without output and without input left it would never end.
             if not unread and not self._inflater.eof:
                 raise _broken("gzip: the stream is truncated")
         return b""
 
     def _next_member(self) -> bool:
-        """Go on to the next member; False when what is left is none, which Java's reader ignores too."""
+        """Go on to the next member; False if the rest of the data is none."""
+        # The slice that ended the member may hold the beginning of the next one.
         start = self._position - len(self._inflater.unused_data)
         left = len(self._data) - start
+        # Java's reader, too, ignores bytes after a member that cannot be a member.
         if left <= _GZIP_MEMBER_MIN_BYTES or self._data[start : start + 3] != _GZIP_MEMBER_START:
             return False
         self._position = start
@@ -262,7 +273,7 @@ class _GzipStream(Stream):
 
 
 class _SnappyStream(Stream):
-    """Blocks one after another, each decompressed whole once its own claim of its length is found possible."""
+    """Blocks one after another, each decompressed in one piece."""
 
     def __init__(self, data: memoryview, largest_block: int) -> None:
         self._data = data
@@ -270,6 +281,7 @@ class _SnappyStream(Stream):
         self._block = memoryview(b"")
         self._is_framed = _is_xerial(data)
         self._position = len(_XERIAL_HEADER) if self._is_framed else 0
+        # Kafka's reader fails on it, while a header without blocks is a valid empty stream.
         if not data:
             raise _broken("snappy: no data at all")
 
@@ -290,14 +302,17 @@ class _SnappyStream(Stream):
         return chunk
 
     def next_block(self) -> memoryview | None:
-        """The next block as it came; None at the end."""
+        """The next block, compressed; None at the end."""
         start, end = self._position, len(self._data)
+        # Without framing all of the data is one block.
         if not self._is_framed:
             self._position = end
             return self._data[start:] if start < end else None
-        while self._data[start : start + 4] == _XERIAL_HEADER[:4]:  # streams one after another: a header, no length
+        # Streams may follow each other: then a header stands where the length of a block would.
+        while self._data[start : start + 4] == _XERIAL_HEADER[:4]:
             start += len(_XERIAL_HEADER)
-        if end - start < 4:  # Java's reader takes part of a length for the end
+        # Java's reader takes a part of a length for the end of the stream.
+        if end - start < 4:
             return None
         (length,) = _INT32.unpack_from(self._data, start)
         start += 4
@@ -312,7 +327,7 @@ def _is_xerial(data: memoryview) -> bool:
 
 
 def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
-    """What the largest block claims to hold, in steps; a broken one ends the look, and is found when it is read."""
+    """The largest size that a block claims to decompress to, in steps."""
     if not _is_xerial(data):
         return _snappy_claim(data)
     stream, largest, looked_at = _SnappyStream(data, 0), 0, 0
@@ -324,12 +339,12 @@ def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
                 looked_at = 0
                 yield
     except CorruptRecords:
-        pass
+        pass  # the reader of the stream will come to the broken block, and fail there
     return largest
 
 
 def _snappy_claim(block: memoryview) -> int:
-    """What a block says it decompresses to: a varint at its start."""
+    """The size that a block claims to decompress to: a varint at its start."""
     claimed = shift = 0
     for byte in block[:5]:
         claimed |= (byte & 0x7F) << shift
@@ -342,6 +357,8 @@ def _snappy_claim(block: memoryview) -> int:
 def _uncompress_snappy(block: memoryview) -> bytes:
     import snappy  # type: ignore[import-untyped]  # the package has no annotations
 
+    # The library allocates the claimed size before it decompresses: so an impossible or too large claim is refused
+    # first.
     claimed = _snappy_claim(block)
     if claimed > SNAPPY_MAX_EXPANSION * len(block):
         raise _broken(f"snappy: a block of {len(block)} bytes claims to hold {claimed}")
@@ -355,14 +372,16 @@ def _uncompress_snappy(block: memoryview) -> bytes:
 
 
 class _Lz4Stream(Stream):
-    """One frame. Blocks that refer to earlier ones are refused, for Java's reader, so every Java consumer, does."""
+    """One frame with independent blocks."""
 
     def __init__(self, data: memoryview) -> None:
         import lz4.frame  # type: ignore[import-untyped]  # the package has no annotations
 
         if len(data) < 7 or data[:4] != _LZ4_MAGIC:
             raise _broken("lz4: the frame header is missing")
-        if data[4] & 0xE3 != 0x60:  # version 1, independent blocks, neither dictionary nor the reserved bit
+        # Version 1, independent blocks, neither a dictionary nor the reserved bit. Java's reader, and so every Java
+        # consumer, refuses blocks that refer to earlier ones.
+        if data[4] & 0xE3 != 0x60:
             raise _broken(f"lz4: frame flags {data[4]:#x} are not supported; blocks must be independent")
         self._data = data
         self._position = 0
@@ -370,7 +389,7 @@ class _Lz4Stream(Stream):
 
     @property
     def held_bytes(self) -> int:
-        return _held(2 * _LZ4_BLOCK_BYTES[self._data[5] >> 4 & 7])  # a block as it came, and as it decompresses
+        return _held(2 * _LZ4_BLOCK_BYTES[self._data[5] >> 4 & 7])  # a block compressed and decompressed
 
     def read(self, size_bytes: int) -> bytes:
         decompressor = self._decompressor
@@ -385,17 +404,15 @@ class _Lz4Stream(Stream):
                 raise _broken(f"lz4: {error}") from None
             if chunk:
                 return chunk
-            # No output is normal once: the rest of a slice may hold no whole block.
+            # One call without output is normal: the rest of a slice may hold no whole block.
             if not decompressor.eof and not unread and had_none == decompressor.needs_input:
                 raise _broken("lz4: the stream is truncated")
         return b""
 
 
 def _repair_lz4_header(data: memoryview) -> memoryview:
-    """A copy whose header checksum is right: format 0 computes it over the magic number as well.
-
-    lz4's bindings offer no xxHash, so the one right value out of 256 is searched for. Cold: only old segments have it.
-    """
+    """A copy with a correct header checksum: in message format 0 it was computed over the magic number as well."""
+    # lz4's bindings have no xxHash, so the right one of 256 values is found by trying. Only old segments need it.
     import lz4.frame
 
     if len(data) < 7:
@@ -413,15 +430,19 @@ def _repair_lz4_header(data: memoryview) -> memoryview:
 
 
 class _ZstdStream(Stream):
-    """Frames one after another. The library does not notice a cut-off frame, so the frames are measured first."""
+    """Frames one after another; `window_bytes` is the largest window of them."""
+
+    # `_largest_zstd_window` has measured the frames: the library does not notice that the last one is cut off.
 
     def __init__(self, data: memoryview, window_bytes: int) -> None:
         import zstandard
 
         self._window_bytes = window_bytes
+        # Memory is used as a window fills. So a stream with a larger window is not refused, but may decompress to this
+        # many bytes only.
         self._bytes_left = HELD_MAX_BYTES if window_bytes > HELD_MAX_BYTES else _UNLIMITED
         self._error = zstandard.ZstdError
-        # A context of its own: contexts are not safe to share between threads.
+        # Each stream has a context of its own: contexts may not be shared between threads.
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX_BYTES)
         self._reader = decompressor.stream_reader(data, read_size=INPUT_SLICE_BYTES, read_across_frames=True)
 
@@ -441,10 +462,8 @@ class _ZstdStream(Stream):
 
 
 def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
-    """The largest window of these frames, in steps; looks only at headers (RFC 8878, section 3.1).
-
-    CorruptRecords unless `data` is a sequence of whole frames.
-    """
+    """The largest window of these frames, in steps. CorruptRecords unless `data` is a sequence of whole frames."""
+    # Only the headers of frames and blocks are read (RFC 8878, section 3.1).
     position, end, window_bytes, looked_at = 0, len(data), 0, 0
     while position < end:
         magic = int.from_bytes(data[position : position + 4], "little")
@@ -457,6 +476,7 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
             while not is_last:
                 if position + 3 > end:
                     raise _broken("zstd: the stream is truncated")
+                # Three bytes, the lowest first: is it the last block, its type, its size.
                 flags = data[position]
                 size_bytes = flags >> 3 | data[position + 1] << 5 | data[position + 2] << 13
                 position += 4 if flags & 6 == _ZSTD_REPEATED_BYTE else 3 + size_bytes
@@ -473,23 +493,27 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                 yield
         else:
             raise _broken("zstd: the frame header is missing")
+    # The last frame claims more bytes than there are; the library would end there without an error.
     if position > end:
         raise _broken("zstd: the stream is truncated")
     return window_bytes
 
 
 def _zstd_window_bytes(data: memoryview, position: int) -> int:
-    """The window of the frame whose descriptor is at `position`: what its blocks may refer back to."""
+    """The window of the frame whose descriptor is at `position`: how far its blocks may refer back."""
     descriptor = data[position]
+    # Without the single segment flag a byte follows: five bits of exponent, three of mantissa.
     if not descriptor & 0x20:
         window = data[position + 1]
         return (8 + (window & 7)) << (window >> 3) + 7
-    start = position + 1 + (0, 1, 2, 4)[descriptor & 3]  # the window is all of the content
+    # With it the window is the whole content, whose size follows the id of the dictionary.
+    start = position + 1 + (0, 1, 2, 4)[descriptor & 3]
     return int.from_bytes(data[start : start + (1, 2, 4, 8)[descriptor >> 6]], "little")
 
 
 def _zstd_header_bytes(descriptor: int) -> int:
-    """From the magic number of a frame to its first block."""
+    """The size of a frame's header, magic number included."""
+    # Magic and descriptor, then window, dictionary id and content size: each may be missing.
     is_single_segment = descriptor & 0x20
     content_size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
     return 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes
@@ -508,7 +532,7 @@ class _PlainCompressor:
 
 
 class _SnappyCompressor:
-    """xerial framing: each full block as soon as it is full."""
+    """xerial framing; a block is compressed as soon as it is full."""
 
     def __init__(self) -> None:
         self._block = bytearray()
@@ -522,6 +546,7 @@ class _SnappyCompressor:
         return b"".join(pieces)
 
     def flush(self) -> bytes:
+        # Without any data the header alone: an empty stream.
         return self._take(len(self._block)) if self._block else self._take_header()
 
     def _take(self, size_bytes: int) -> bytes:

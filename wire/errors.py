@@ -1,13 +1,13 @@
-"""Error codes of the protocol, and the exceptions that stand for the other kinds of failure.
+"""The error codes of the protocol, and the exceptions for other failures.
 
-A broker knows four kinds of error. A *Kafka error* is a value: an `ErrorCode` in the field of an answer, or `Refuse`
-when one code answers a whole request. A peer that breaks the protocol raises `ProtocolViolation`, and its connection
-closes. A failing disk is `StorageError`, which belongs to the storage layer. What remains is our own mistake:
-`InvariantBroken` where state contradicts itself.
+There are four kinds of error. A *Kafka error* is a value: an `ErrorCode` in a field of a response, or `Refuse` if one
+code is the response to a whole request. A peer that breaks the protocol causes `ProtocolViolation`, and its connection
+closes. A failing disk raises `StorageError` (`storage/disk.py`). A bug of this broker raises `InvariantBroken`, where
+its state contradicts itself.
 
-The table is that of Apache Kafka 3.9, codes -1 to 127, also those that no API here can return: clients and other
-brokers may send them, and a log line should print their name. A *retriable* code tells a client that the same request
-may succeed later, perhaps on another broker.
+The table is that of Apache Kafka 3.9, codes -1 to 127. It has also the codes that no API here returns: other brokers
+may send them, and a log line should print their names. A *retriable* code means that the same request may succeed
+later, perhaps on another broker.
 """
 
 from enum import IntEnum
@@ -15,12 +15,12 @@ from typing import Self
 
 
 class ErrorCode(IntEnum):
-    """A Kafka error code; an int on the wire, with its name, whether a client retries, and one sentence."""
+    """A Kafka error code: an int on the wire, with its name, whether clients retry, and its message."""
 
     retriable: bool
     message: str
 
-    # The defaults let type checkers accept the look-up ErrorCode(3), which never comes here.
+    # The defaults are for type checkers, which take the look-up `ErrorCode(3)` for a call of this function.
     def __new__(cls, code: int, retriable: bool = False, message: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
@@ -169,19 +169,20 @@ class ErrorCode(IntEnum):
 
 
 def error_of(code: int) -> ErrorCode:
-    """A code that came as a number; UNKNOWN_SERVER_ERROR for one that Kafka 3.9 does not know."""
+    """The code with this number; UNKNOWN_SERVER_ERROR if Kafka 3.9 has no such code."""
+    # `ErrorCode(code)` would raise for an unknown number, which a newer broker may send.
     known = ErrorCode._value2member_map_.get(code)
     return known if isinstance(known, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def error_name(code: int) -> str:
-    """The name of a code that came as a number; the number itself when Kafka 3.9 does not know it."""
+    """The name of the code with this number; the number itself if Kafka 3.9 has no such code."""
     known = ErrorCode._value2member_map_.get(code)
     return str(code) if known is None else known.name
 
 
 class Refuse(Exception):
-    """The whole request is answered with one error code, each API putting it where its answer has room for it."""
+    """The response to the whole request is one error code; each API has its own place for it in the response."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(f"{code.name}: {message or code.message}")
@@ -198,4 +199,4 @@ class PeerLost(Exception):
 
 
 class InvariantBroken(Exception):
-    """Our own state contradicts itself; what it belongs to must not go on."""
+    """The broker's own state contradicts itself: a bug. The request, partition or task that it belongs to must stop."""

@@ -1,7 +1,7 @@
 """The messages of the protocol: `from barnabas.wire import messages as m`, then `m.FetchRequest`, `m.decode(...)`.
 
 One class per message for all its versions, with its structs as attributes (`m.FetchRequest.FetchTopic`), made from the
-tables in `schemas/` when its name is first used. Type checkers read `messages.pyi` instead of this file.
+tables in `schemas/` at its first use. Type checkers read `messages.pyi` instead of this file.
 """
 
 from functools import cache
@@ -40,26 +40,30 @@ __all__ = [
     "schemas",
 ]
 
-# The files of `schemas/`: those of the APIs, and those of what travels or lies elsewhere.
+# The files of `schemas/`: those of the APIs; request and response headers; and what clients and coordinators store
+# inside other messages and records.
 FAMILIES = (*dict.fromkeys(api.family for api in APIS.values()), "headers", "group_records", "consumer_protocol")
 
 
 @cache
 def schemas() -> dict[str, Schema]:
-    """Every message's table by name."""
+    """Name -> schema of every message."""
+    # Only here, at the first use: a start that needs a few messages should not import all tables at once.
     families = (import_module(f"barnabas.wire.schemas.{family}").SCHEMAS for family in FAMILIES)
     return {schema.name: schema for family in families for schema in family}
 
 
 @cache
 def message_class(name: str) -> type[Message]:
-    """The class of this name; KeyError when there is no such message."""
+    """The class of this message; KeyError if there is none of this name."""
     made = codegen.make_class(schemas()[name])
-    globals()[name] = made  # from now on an ordinary attribute of this module
+    # From now on an ordinary attribute of this module, so that `__getattr__` is not called again.
+    globals()[name] = made
     return made
 
 
 def __getattr__(name: str) -> type[Message]:
+    # Python asks for names such as `__path__` at each import, which must not load the tables.
     if not name.startswith("_") and name in schemas():
         return message_class(name)
     raise AttributeError(f"module {__name__!r} has no message {name!r}")

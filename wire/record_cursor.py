@@ -1,13 +1,13 @@
-"""Reading records field by field, in bounded memory and in steps of bounded cost; and what a batch may cost at all.
+"""Reads records field by field, in bounded memory and in bounded steps; has the limits of a produced batch.
 
-A few hundred bytes may decompress to gigabytes, or to one record with a hundred million headers, and Apache Kafka
-accepts that. Here what a producer sends has limits, `RECORDS_MAX_BYTES` and `HEADERS_MAX`: far above what clients mean,
-and small enough that one batch cannot exhaust the machine. Batches that are stored already, which a broker in Java may
-have accepted, are read whatever they hold: of a record that is longer than a chunk, the long part streams past.
+A batch of a few hundred bytes may decompress to gigabytes, or to one record with a hundred million headers, and Apache
+Kafka accepts it. Here a producer's batch has limits, `RECORDS_MAX_BYTES` and `HEADERS_MAX`. Stored batches, which a
+Java broker may have accepted, are read whatever they hold: the long fields of a record that is longer than a chunk are
+skipped in the stream.
 
-A `Meter` counts what reading costs, by bytes and fields and not by a clock, so that a run is repeatable. Readers ask it
-after each part whether a step is over, and if so yield: the generators here give None there. Between two steps others
-run, so what is held there adds up; who opens streams yields how much it is (`holding`).
+A `Meter` counts the cost of reading. Readers ask it after each part whether the step is over, and then yield; the
+generators in this file yield None there. Other requests run between two steps, so the memory that is held there adds
+up: code that opens streams yields the number of bytes held (`holding`).
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -16,22 +16,28 @@ from typing import Final, TypeVar
 from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, CorruptRecords, Stream
 from barnabas.wire.errors import ErrorCode
 
-RECORDS_MAX_BYTES: Final = 128 << 20  # of a batch, decompressed: more than socket.request.max.bytes
+# Of a batch, decompressed. It is above socket.request.max.bytes (100 MiB), so it refuses no batch that could be sent
+# uncompressed, and it is small enough that one batch cannot exhaust the machine.
+RECORDS_MAX_BYTES: Final = 128 << 20
 HEADERS_MAX: Final = 65_536  # of one record; producers in use attach some dozens
 
-STEP_COST: Final = 4000  # a step in units of about 0.25 µs, which is what it takes to step over a header
-_READ_COST: Final = 8  # of a call to a codec, and for each ...
-_READ_COST_SHIFT: Final = 6  # ... 64 bytes a unit: 256 MB/s, about what gzip does
-_ZEROS_BYTES: Final = 1024  # empty headers are two zero bytes each, and zeros are counted at the speed of C
+# A step is about a millisecond: 4000 units of about 0.25 µs, the time it takes to skip a header. Cost is counted by
+# bytes and fields, not by a clock, so that a simulated run can be repeated.
+STEP_COST: Final = 4000
+# A call of a codec costs 8 units, and one more for each 64 bytes: 256 MB/s, about the speed of gzip.
+_READ_COST: Final = 8
+_READ_COST_SHIFT: Final = 6
+_ZEROS_BYTES: Final = 1024  # how many bytes `pass_headers` searches for empty headers at once
 _UNLIMITED: Final = 1 << 62
 
 Result = TypeVar("Result")
 Steps = Generator[int | None, None, Result]
-"""Yields after each step, or before much memory is taken: how many bytes are held from there on, if they are many."""
+"""A generator that yields after each step, and before it takes much memory: the number of bytes held from there on, or
+None if they are few. Its return value is the result."""
 
 
 class Meter:
-    """What is left of a step, and of what a batch may decompress to."""
+    """The rest of a step, and of the bytes that a batch may decompress to."""
 
     __slots__ = ("bytes_left", "credit")
 
@@ -40,20 +46,21 @@ class Meter:
         self.bytes_left = bytes_max
 
     def note(self, size_bytes: int) -> None:
-        """So many bytes came out of a codec."""
+        """Count bytes that came out of a codec. BeyondLimits if they are more than the batch may have."""
         self.bytes_left -= size_bytes
+        # Checked chunk by chunk: the header of a batch does not tell how much it decompresses to.
         if self.bytes_left < 0:
             raise beyond_limits("the records of the batch take more bytes than those of a batch may")
         self.credit -= _READ_COST + (size_bytes >> _READ_COST_SHIFT)
 
     def read(self, stream: Stream) -> bytes:
-        """The next chunk of a stream; b"" at its end."""
+        """The next chunk of a stream, counted; b"" at its end."""
         chunk = stream.read(CHUNK_BYTES)
         self.note(len(chunk))
         return chunk
 
     def is_step_over(self) -> bool:
-        """Whether a step is used up; the next one begins then."""
+        """Whether the step is over; if so, the next one has begun."""
         if self.credit > 0:
             return False
         self.credit = STEP_COST
@@ -61,28 +68,29 @@ class Meter:
 
 
 class RecordCursor:
-    """Reads a record field by field where it comes out of a stream, `buffer` first; counts what it has consumed."""
+    """Reads the fields of records from a buffer and then from a stream, and counts the bytes consumed."""
 
     def __init__(self, stream: Stream, meter: Meter, buffer: bytes = b"") -> None:
         self._stream = stream
         self._meter = meter
         self._buffer = buffer
         self._position = 0
-        self._dropped_bytes = 0  # consumed, and no longer in the buffer
+        self._dropped_bytes = 0  # consumed and dropped from the buffer
 
     @property
     def consumed_bytes(self) -> int:
-        """How many bytes were read or skipped."""
+        """The number of bytes that were read or skipped."""
         return self._dropped_bytes + self._position
 
     @property
     def unread(self) -> bytes:
-        """What was taken from the stream and not yet consumed."""
+        """The bytes taken from the stream and not yet consumed."""
         return self._buffer[self._position :]
 
     def read_number(self, bits: int = 32) -> int:
-        """A varint, as signed number."""
-        while True:  # the second time with more in the buffer
+        """The next varint, as a signed number."""
+        # The varint may be cut off at the end of the buffer: then it is read again, with the next chunk behind it.
+        while True:
             try:
                 value, last = read_long_varint(self._buffer, self._position, bits)
             except IndexError:
@@ -92,13 +100,14 @@ class RecordCursor:
             return (value >> 1) ^ -(value & 1)
 
     def skip(self, size_bytes: int) -> Iterator[None]:
-        """Go past bytes of no interest, in steps; a negative number, the length of null, skips nothing."""
+        """Skip bytes, in steps; a negative number, the length of null, skips nothing."""
         left = size_bytes - (len(self._buffer) - self._position)
         if left <= 0:
             self._position += max(size_bytes, 0)
             return
         self._dropped_bytes += self._position + size_bytes
         self._buffer, self._position = b"", 0
+        # The rest is dropped inside the stream, a chunk at a time: a field of any length needs no memory here.
         while left:
             wanted = min(left, CHUNK_BYTES)
             if self._stream.skip(wanted) < wanted:
@@ -109,10 +118,12 @@ class RecordCursor:
                 yield
 
     def skip_headers(self, count: int) -> Iterator[None]:
-        """Go past so many headers, in steps."""
+        """Skip this many headers, in steps."""
         while count:
+            # A header costs a unit, so that this call takes no longer than a step.
             passed, self._position = pass_headers(self._buffer, self._position, min(count, STEP_COST))
-            if not passed:  # it ends beyond the buffer
+            # The next header is cut off at the end of the buffer, so it is read field by field.
+            if not passed:
                 key_length = self.read_number()
                 if key_length < 0:
                     raise null_header_key()
@@ -125,7 +136,7 @@ class RecordCursor:
                 yield
 
     def read_some(self, size_bytes: int) -> bytes:
-        """At least one and at most so many of the next bytes."""
+        """At least one, and at most `size_bytes`, of the next bytes."""
         if self._position == len(self._buffer):
             self._fill()
         piece = self._buffer[self._position : self._position + size_bytes]
@@ -133,18 +144,19 @@ class RecordCursor:
         return piece
 
     def read_bytes(self, size_bytes: int) -> bytes:
-        """Exactly that many bytes; memory grows as they arrive, not as `size_bytes` claims."""
+        """Exactly `size_bytes` bytes; CorruptRecords if the batch ends before."""
         piece = self._buffer[self._position : self._position + size_bytes]
         if len(piece) == size_bytes:
             self._position += size_bytes
             return piece
+        # `size_bytes` is a claim of the record: memory grows with the bytes that arrive, not with the claim.
         gathered = bytearray()
         while len(gathered) < size_bytes:
             gathered += self.read_some(size_bytes - len(gathered))
         return bytes(gathered)
 
     def is_at_end(self) -> bool:
-        """Whether nothing is left, neither here nor in the stream."""
+        """Whether nothing is left, neither in the buffer nor in the stream."""
         if self._position == len(self._buffer):
             self._dropped_bytes += self._position
             self._buffer, self._position = self._meter.read(self._stream), 0
@@ -159,7 +171,8 @@ class RecordCursor:
 
 
 def holding(held_bytes: Callable[[], int], steps: Generator[None, None, Result]) -> Steps[Result]:
-    """These steps; after each, and before the first where it is much already, they yield what is held."""
+    """Run these steps, and yield the number of bytes held after each; before the first one only if it is not 0."""
+    # Some streams hold their memory from the first read on: the caller has to wait for room before that.
     if at_once := held_bytes():
         yield at_once
     while True:
@@ -171,7 +184,7 @@ def holding(held_bytes: Callable[[], int], steps: Generator[None, None, Result])
 
 
 def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple[int, int]:
-    """Step over up to `count` headers: how many lie whole in the buffer from `position` on, and what follows them."""
+    """Skip up to `count` headers that lie whole in the buffer: their number, and the position behind them."""
     end, passed, start = len(buffer), 0, position
     try:
         while passed < count:
@@ -180,7 +193,7 @@ def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple
                 position += 1
             else:
                 key_length, position = read_varint(buffer, position)
-            if key_length & 1:
+            if key_length & 1:  # odd is negative in zigzag: null
                 raise null_header_key()
             position += key_length >> 1
             if (value_length := buffer[position]) < 128:
@@ -189,21 +202,25 @@ def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple
                 value_length, position = read_varint(buffer, position)
             if not value_length & 1:
                 position += value_length >> 1
+            # The last header is cut off: `start` stays before it.
             if position > end:
                 break
             passed, start = passed + 1, position
+            # A header with empty key and value is two zero bytes. A hostile batch has millions of them, which compress
+            # to nothing; `lstrip` counts those that follow in C.
             if not key_length | value_length:
                 ahead = bytes(buffer[position : position + min(2 * (count - passed), _ZEROS_BYTES)])
                 empty = len(ahead) - len(ahead.lstrip(b"\0")) >> 1
                 passed += empty
                 start = position = position + 2 * empty
     except IndexError:
-        pass
+        pass  # a length is cut off
     return passed, start
 
 
 def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """The zigzag value of a varint of 32 bits, not yet made signed, and the position behind it."""
+    """The zigzag value of a varint of 32 bits (not yet signed), and the position behind it."""
+    # Nearly all varints of records have one byte.
     value = buffer[position]
     if value < 128:
         return value, position + 1
@@ -212,41 +229,45 @@ def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[
 
 
 def read_varlong(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """A varint of 64 bits, as signed number, and the position behind it."""
+    """A varint of 64 bits, as a signed number, and the position behind it."""
     value, position = read_long_varint(buffer, position, 64)
     return (value >> 1) ^ -(value & 1), position + 1
 
 
 def read_long_varint(buffer: bytes | bytearray | memoryview, position: int, bits: int = 32) -> tuple[int, int]:
-    """Like `read_varint`, for any length and width, but with the position of the last byte, not the one behind it.
+    """The zigzag value of a varint of any length, and the position of its last byte, not the one behind it.
 
-    Bits above the width are dropped, as Java does; IndexError when the buffer ends first.
+    IndexError if the buffer ends first; CorruptRecords if it is longer than a number of `bits` bits may be.
     """
     value = shift = 0
     while (byte := buffer[position]) > 127:
         value |= (byte & 127) << shift
         shift += 7
         position += 1
+        # Five bytes for 32 bits, ten for 64: Java's reader stops there, too.
         if shift >= bits:
             raise invalid_records(f"a variable-length number has more than {bits} bits")
+    # The last byte may have bits above the width, which Java drops.
     return (value | byte << shift) & ((1 << bits) - 1), position
 
 
 def invalid_records(message: str) -> CorruptRecords:
-    """The checksum was right, so a client wrote this."""
+    """The error for malformed records whose checksum is right."""
+    # INVALID_RECORD and not CORRUPT_MESSAGE, which clients retry: the client itself wrote these bytes.
     return CorruptRecords(message, ErrorCode.INVALID_RECORD)
 
 
 def beyond_limits(message: str) -> BeyondLimits:
-    """Records that may be well formed, and cost more than a batch may."""
+    """The error for records that may be well formed, but exceed the limits of a batch."""
     return BeyondLimits(message, ErrorCode.INVALID_RECORD)
 
 
 def too_many_headers(count: int) -> BeyondLimits:
-    """More than `HEADERS_MAX`."""
+    """The error for a record with more than `HEADERS_MAX` headers."""
     return beyond_limits(f"a record has {count} headers; at most {HEADERS_MAX} are accepted")
 
 
 def null_header_key() -> CorruptRecords:
-    """Java's reader refuses it too."""
+    """The error for a header without a key."""
+    # Java's reader refuses it, too.
     return invalid_records("the key of a record header is null")

@@ -1,14 +1,13 @@
-"""The cold path of records: one object per record, where keys and values are needed.
+"""Records as objects: the cold path, for code that needs keys and values.
 
-Coordinators load their partitions with it, time look-ups and `log dump` use it, and so does the rebuild of a batch. It
-reads every message format and codec, as a stream: a batch is never decompressed whole, a record is held one at a time
-and only up to `RECORD_MAX_BYTES` and `HEADERS_MAX`. Who asks for times alone reads the heads of records
-(`read_heads`), and what follows a head is skipped in the stream, however long it is.
+Coordinators load their partitions with it; searches by time, `log dump` and the rebuild of a batch use it. It reads
+every message format and codec as a stream: a batch is never decompressed whole, and one record at a time is held, up to
+`RECORD_MAX_BYTES` and `HEADERS_MAX`. `read_heads` reads only offsets, timestamps and lengths, and skips keys, values
+and headers of any length.
 
 Formats 0 and 1 (reference kafka-internals.md, D.3): a message is offset, size, CRC-32 of what follows, magic,
-attributes, in format 1 a timestamp, then key and value with int32 lengths. A compressed message wraps a message set as
-its value. In format 1 the offsets inside count from 0, and the wrapper has the offset of the last of them; in format 0
-they are absolute.
+attributes, in format 1 a timestamp, then key and value with int32 lengths. A compressed message has a whole message set
+as its value.
 """
 
 import struct
@@ -41,8 +40,8 @@ from barnabas.wire.record_cursor import (
 )
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
-RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # what one may have that is alone in its batch
-_HEAD_COST = 16  # of reading the head of a record, in the units of a `Meter`
+RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
+_HEAD_COST = 16  # of the head of a record, in the units of a `Meter`
 
 _ENTRY_START = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
@@ -52,7 +51,7 @@ CONTROL_VALUE = struct.Struct(">hi")  # version 0, coordinator epoch
 
 
 class Record(NamedTuple):
-    """One record as an application sees it; `timestamp` is -1 where the format has none."""
+    """One record as an application sees it; `timestamp` is -1 in format 0, which has none."""
 
     offset: int
     timestamp: int
@@ -62,7 +61,7 @@ class Record(NamedTuple):
 
 
 class RecordHead(NamedTuple):
-    """What stands in a record of format 2 before the value, as it is written; lengths are -1 for null."""
+    """The numbers of a format 2 record that precede its value; a length is negative for null."""
 
     timestamp_delta: int
     offset_delta: int
@@ -71,7 +70,7 @@ class RecordHead(NamedTuple):
 
 
 class ControlRecord(NamedTuple):
-    """A marker that ends a transaction: `type` is ABORT or COMMIT, or a number this version does not know."""
+    """A marker that ends a transaction: `type` is ABORT or COMMIT, or a number that this version does not know."""
 
     type: int
     coordinator_epoch: int
@@ -88,9 +87,10 @@ def read_records(
     with_headers: bool = True,
     record_max_bytes: int = RECORD_MAX_BYTES,
 ) -> Iterator[Record]:
-    """The records of the entry at `position`, whatever its format; CorruptRecords where it is damaged.
+    """The records of the entry at `position`, in any format. CorruptRecords if it is damaged.
 
-    A record that is longer, or has more headers, than may be held raises BeyondLimits.
+    BeyondLimits for a record of more than `record_max_bytes`, or with more than `HEADERS_MAX` headers. Without
+    `with_headers` headers are skipped, and have no limit.
     """
     entry, magic, offset = _intact_entry(buffer, position)
     if magic < 2:
@@ -99,7 +99,7 @@ def read_records(
 
 
 def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader | None, Record]]:
-    """Every record of every whole entry, each with the header of its batch, None in formats 0 and 1."""
+    """Every record of every whole entry, each with the header of its batch (None in formats 0 and 1)."""
     for start, entry in walk_entries(buffer):
         header = read_batch_header(buffer, start) if entry.magic == 2 else None
         for record in read_records(buffer, start):
@@ -107,9 +107,9 @@ def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[B
 
 
 def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | int | None]:
-    """The head of each record of a format 2 batch, and where a step is over what `Steps` yield.
+    """The head of each record of a format 2 batch; between them, after each step, what `Steps` yield.
 
-    CorruptRecords unless the records fill it exactly. Behind the value's length nothing is looked at.
+    CorruptRecords unless the records fill the batch exactly. What follows the value's length is skipped unread.
     """
     stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
     if held_bytes := stream.held_bytes:
@@ -119,12 +119,13 @@ def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | 
     for index in range(header.record_count):
         length = cursor.read_number()
         end = cursor.consumed_bytes + length
-        cursor.read_bytes(1)  # the attributes, which say nothing
+        cursor.read_bytes(1)  # the attributes, which have no meaning
         timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
         key_length = cursor.read_number()
         for _ in cursor.skip(key_length):
             yield stream.held_bytes
         value_length = cursor.read_number()
+        # The value must fit into the record. Its headers are not parsed: the skip ends where the record's length says.
         if (left := end - cursor.consumed_bytes) < max(value_length, 0):
             raise invalid_records(f"the lengths within record {index} contradict each other")
         for _ in cursor.skip(left):
@@ -138,9 +139,9 @@ def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | 
 
 
 def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int] | int | None]:
-    """Offset and timestamp of each record of the entry at `position`, whatever its format, in little memory.
+    """Offset and timestamp of each record of the entry at `position`, in any format; between them what `Steps` yield.
 
-    Where a step is over, what `Steps` yield. CorruptRecords where the entry is damaged.
+    CorruptRecords if the entry is damaged.
     """
     entry, magic, offset = _intact_entry(buffer, position)
     if magic < 2:
@@ -158,10 +159,8 @@ def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ite
 def find_offset_by_timestamp(
     buffer: bytes | bytearray | memoryview, position: int, timestamp: int, starting_offset: int = 0
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record at `starting_offset` or later that is as new as `timestamp`.
-
-    Looks at the one entry at `position`.
-    """
+    """Offset and timestamp of the first record of the entry at `position` with `starting_offset` or a later offset and
+    `timestamp` or a later time; None if there is none."""
     for offset, its_timestamp in _all_times(buffer, position):
         if its_timestamp >= timestamp and offset >= starting_offset:
             return offset, its_timestamp
@@ -169,21 +168,23 @@ def find_offset_by_timestamp(
 
 
 def largest_timestamp_in(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
-    """Offset and timestamp of the first of the newest records in the entry at `position`; (-1, -1) when it has none."""
+    """Offset and timestamp of the first record with the largest timestamp in the entry; (-1, -1) without records."""
     found = -1, NO_TIMESTAMP
     for offset, timestamp in _all_times(buffer, position):
+        # `>`, not `>=`: of equal timestamps the first record counts (KIP-734).
         if timestamp > found[1]:
             found = offset, timestamp
     return found
 
 
 def _all_times(buffer: bytes | bytearray | memoryview, position: int) -> Iterator[tuple[int, int]]:
-    """The same, from end to end."""
+    """`read_times` without the pauses."""
     return (found for found in read_times(buffer, position) if isinstance(found, tuple))
 
 
 def read_control_record(record: Record) -> ControlRecord:
-    """What the record of a control batch says; CorruptRecords when it says nothing."""
+    """The marker in the record of a control batch. CorruptRecords if its key or value is too short."""
+    # The versions are not compared, and longer fields are accepted: Kafka parses newer versions as version 0, too.
     if record.key is None or len(record.key) < CONTROL_KEY.size:
         raise CorruptRecords(f"the control record at offset {record.offset} has no type")
     if record.value is None or len(record.value) < CONTROL_VALUE.size:
@@ -194,19 +195,20 @@ def read_control_record(record: Record) -> ControlRecord:
 
 
 def wrap_timestamp(timestamp: int) -> int:
-    """Into 64 bits, as Java's addition of a delta does; a hostile batch may overflow."""
+    """The timestamp wrapped to 64 bits, as Java's addition wraps: the deltas of a hostile batch may overflow."""
     return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def timestamp_of(header: BatchHeader, timestamp_delta: int) -> int:
-    """The timestamp of a record of this batch."""
+    """The timestamp of a record of this batch, from its delta."""
+    # With the LogAppendTime bit the header's max timestamp counts for all records, whatever their deltas are.
     if header.uses_log_append_time:
         return header.max_timestamp
     return wrap_timestamp(header.base_timestamp + timestamp_delta)
 
 
 def _intact_entry(buffer: bytes | bytearray | memoryview, position: int) -> tuple[memoryview, int, int]:
-    """The entry at `position`, its message format and its offset."""
+    """The bytes of the entry at `position`, its message format and its offset. CorruptRecords if it is damaged."""
     for start, entry in walk_entries(buffer, position):
         view = memoryview(buffer)[start : start + entry.size_bytes]
         if not is_intact(view):
@@ -220,6 +222,7 @@ def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int) ->
     cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), Meter())
     for _ in range(header.record_count):
         length = cursor.read_number()
+        # A `Record` is held whole, so its length is limited, while stored batches may hold longer ones.
         if length > record_max_bytes:
             raise BeyondLimits(f"a record of {length} bytes is too large to be read", ErrorCode.MESSAGE_TOO_LARGE)
         yield _parse_record(header, cursor.read_bytes(max(length, 0)), with_headers)
@@ -228,7 +231,8 @@ def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int) ->
 
 
 def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Record:
-    """A record without its length; the first byte is the attributes, which say nothing."""
+    """The record with this body, which is the record without its length."""
+    # Byte 0 holds the attributes, which have no meaning. A read past the end raises IndexError: a false length.
     try:
         timestamp_delta, position = read_varlong(body, 1)
         offset_delta, position = read_signed(body, position)
@@ -236,6 +240,7 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
         value, position = read_field(body, position)
         header_count, position = read_signed(body, position)
         headers = []
+        # Millions of headers are legal in a stored batch, and each would become an object.
         if not with_headers:
             passed, position = pass_headers(body, position, header_count)
             if passed < header_count:
@@ -248,36 +253,39 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
                 header_value, position = read_field(body, position)
                 if header_key is None:
                     raise null_header_key()
+                # As in Java: text that is not UTF-8 gets U+FFFD instead of an error.
                 headers.append((header_key.decode("utf-8", "replace"), header_value))
     except IndexError:
         raise invalid_records("a length within a record leads out of it") from None
+    # Bytes are left over: the length of the record contradicts those of its fields.
     if position != len(body) or header_count < 0:
         raise invalid_records("the lengths within a record contradict each other")
     return Record(header.base_offset + offset_delta, timestamp_of(header, timestamp_delta), key, value, headers)
 
 
 def read_signed(body: bytes, position: int) -> tuple[int, int]:
-    """A varint of 32 bits, as signed number, and the position behind it."""
+    """A varint of 32 bits, as a signed number, and the position behind it."""
     value, position = read_varint(body, position)
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_field(body: bytes, position: int) -> tuple[bytes | None, int]:
-    """Bytes behind their length, None for a negative one; IndexError where they are not all there."""
+    """The bytes after their length (None if that is negative), and the position behind; IndexError if cut off."""
     if (length := body[position]) < 128:
         position += 1
     else:
         length, position = read_varint(body, position)
-    if length & 1:
+    if length & 1:  # odd is negative in zigzag
         return None, position
     end = position + (length >> 1)
+    # A slice would be cut silently, and the shorter key or value would look intact.
     if end > len(body):
         raise IndexError
     return body[position:end], end
 
 
 def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -> Iterator[Record]:
-    """A message of format 0 or 1, or the messages inside a compressed one."""
+    """The record of a message of format 0 or 1, or the records in a compressed one."""
     attributes = entry[17]
     outer = _parse_legacy(entry, offset)
     codec = attributes & CODEC_MASK
@@ -288,13 +296,17 @@ def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -
         raise CorruptRecords(f"the compressed message at offset {offset} is empty")
     magic, content = entry[16], memoryview(outer.value)
     first_offset = 0
+    # In format 1 the offsets inside count from 0, and the compressed message has the offset of the last one: so the set
+    # is decompressed twice, first to find the last inner offset. In format 0 the offsets inside are absolute.
     if magic == 1:
         for inner_offset, _ in _read_inner_entries(codec, content, magic, message_max_bytes):
             first_offset = offset - inner_offset
     for inner_offset, message in _read_inner_entries(codec, content, magic, message_max_bytes):
         record = _parse_legacy(message, first_offset + inner_offset)
+        # Kafka refuses a compressed message inside another one; unlimited nesting would also mean unlimited work.
         if message[17] & CODEC_MASK:
             raise CorruptRecords(f"a compressed message within the compressed one at offset {offset}")
+        # The leader writes the append time only into the outer message, to spare the recompression (KIP-32).
         if attributes & LOG_APPEND_TIME and magic == 1:
             record = record._replace(timestamp=outer.timestamp)
         yield record
@@ -303,11 +315,12 @@ def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -
 def _read_inner_entries(
     codec: int, content: memoryview, magic: int, message_max_bytes: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Offset and bytes of each message of a compressed message set."""
+    """Offset and bytes of each message in a compressed message."""
     cursor = RecordCursor(open_stream(codec, content, magic), Meter())
     while not cursor.is_at_end():
         start = cursor.read_bytes(LENGTH_OVERHEAD_BYTES)
         offset, length = _ENTRY_START.unpack(start)
+        # Both checks precede the read: the length is only a claim.
         if length < 0:
             raise CorruptRecords(f"a message of {length} bytes inside the one at offset {offset}")
         if length > message_max_bytes:
@@ -332,6 +345,7 @@ def _read_legacy_field(message: memoryview, position: int) -> tuple[bytes | None
     position += 4
     if length < 0:
         return None, position
+    # A slice would be cut silently.
     if position + length > len(message):
         raise IndexError
     return bytes(message[position : position + length]), position + length

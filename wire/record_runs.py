@@ -1,35 +1,37 @@
-"""Many records at a time, where they are alike: the quick half of `record_walk.py`.
+"""Walks many records of equal shape at a time: the fast half of `record_walk.py`.
 
-*Theory of operation.* Producers often send records of one shape: the same sizes, the same widths of every
-variable-length number. Such a run lies in memory like the rows of a table whose rows have `stride` bytes, and the byte
-at one place of every row is a slice with a step, which the interpreter takes, compares and counts at the speed of C:
+Producers often send records of one shape: the same sizes, and the same width of every variable-length number. Such a
+*run* lies in memory like the rows of a table, `stride` bytes each. A column, the byte at one place of every row, is a
+slice with a step, which CPython takes, compares and counts in C:
 
     row 0   length | attributes | timestamp delta | 0 | key length | key | value length | value | 0
     row 1   length | attributes | timestamp delta | 1 | key length | key | value length | value | 0
             equal    any           one width        *   equal         any   equal          any     equal
 
-    (*) the next offset delta, found in a table of what the varints 0, 1, 2 ... look like
+    (*) the next offset delta: compared with a table of the varints 0, 1, 2 ...
 
-So a run costs about a dozen slices however many rows it has. The first row says where its fields are; a row is in the
-run when every column agrees with it, and what a row's columns prove is what the walk of a single record proves. Nothing
-is concluded from a row that does not agree: the run ends before it, and the walk goes on with that record by itself.
+So a run costs about a dozen slices, however many rows it has. The first row gives the places of the fields. A row
+belongs to the run if its columns are as the last line above says; then it has passed the same checks as a record that
+is walked singly. The run ends before the first row that differs, and the walk goes on with that record.
 """
 
 from typing import Final
 
-_ZIGZAG_1_BYTE: Final = 64  # offset deltas below it are varints of one byte,
-_ZIGZAG_2_BYTES: Final = 8192  # and those below this one of two
+# Offset deltas below these numbers are varints of one byte, and of two bytes: zigzag doubles them.
+_ZIGZAG_1_BYTE: Final = 64
+_ZIGZAG_2_BYTES: Final = 8192
 _ONE_BYTE_DELTAS: Final = bytes(delta << 1 for delta in range(_ZIGZAG_1_BYTE))
 _TWO_BYTE_DELTAS_LOW: Final = bytes(delta << 1 & 127 | 128 for delta in range(_ZIGZAG_2_BYTES))
 _TWO_BYTE_DELTAS_HIGH: Final = bytes(delta << 1 >> 7 for delta in range(_ZIGZAG_2_BYTES))
-_LAST_BYTES: Final = bytes(range(128))  # a byte of a varint that another one follows has its highest bit set
+# The last byte of a varint has a clear top bit, all others have it set.
+_LAST_BYTES: Final = bytes(range(128))
 _OTHER_BYTES: Final = bytes(range(128, 256))
 
-ROWS_MIN: Final = 8  # fewer are walked one by one in the same time
+ROWS_MIN: Final = 8  # fewer rows cost as much as a run as they do one by one
 
 
 class Run:
-    """Rows that are alike: how many, where the next record begins, and what they say."""
+    """A run: the number of its rows, the position of the next record, and the facts about the rows."""
 
     __slots__ = ("count", "end", "first_highest", "highest", "key_length", "lowest")
 
@@ -37,14 +39,15 @@ class Run:
         self.count = count
         self.end = end
         self.key_length = key_length  # zigzag; odd is null
-        self.lowest, self.highest, self.first_highest = deltas  # doubled deltas, and the row that has the highest first
+        # Doubled timestamp deltas, as in `Walk`, and the first row that has the highest one.
+        self.lowest, self.highest, self.first_highest = deltas
 
 
 def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | None:
-    """The records from `position` on that are alike, the first of them being record `index` of its batch.
+    """The run that begins at `position` with record `index` of the batch.
 
-    None where fewer than `ROWS_MIN` are, or the first one is not of the common kind: headers, a number of an unusual
-    width, offsets that do not count up, or nonsense (which the walk of single records then names).
+    None if it has fewer than `ROWS_MIN` rows, or if its first record has headers, a varint of more than two bytes, an
+    offset delta other than `index`, or contradicts itself (the walk of single records then finds the fault).
     """
     try:
         columns = _columns(buffer, position, index) if _sizes_agree(buffer, position) else None
@@ -54,6 +57,7 @@ def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | 
         return None
     stride, delta_at, delta_width, offset_at, equal, key_length = columns
     count = min(count_max, (len(buffer) - position) // stride)
+    # All offset deltas of a run must be varints of the same width, or the columns behind them would shift.
     if index < _ZIGZAG_1_BYTE:
         count = min(count, _ZIGZAG_1_BYTE - index)
     elif index < _ZIGZAG_2_BYTES:
@@ -64,11 +68,13 @@ def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | 
         if count < ROWS_MIN:
             return None
         column = buffer[place : place + count * stride : stride]
+        # `lstrip` leaves the rows from the first different byte on: the run ends there.
         if column.count(column[0]) != count:
             count -= len(column.lstrip(column[:1]))
     stop = count * stride
     if count < ROWS_MIN or not _offsets_count_up(buffer, offset_at, stop, stride, index, count):
         return None
+    # The timestamp deltas may differ from row to row, as long as their widths do not.
     low = buffer[delta_at : delta_at + stop : stride]
     if delta_width == 1:
         count -= len(low.lstrip(_LAST_BYTES)) if not low.isascii() else 0
@@ -81,16 +87,18 @@ def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | 
 
 
 def _sizes_agree(buffer: bytes, start: int) -> bool:
-    """Whether the next record has the size of this one: a quick no where sizes differ. IndexError behind the end."""
+    """Whether the next record has the same size, by its length. IndexError if there is no next record."""
+    # A cheap test before `_columns`: batches of records of different sizes fail here.
     length, width = _short_varint(buffer, start)
     following = start + width + (length >> 1)
     return buffer[following] == buffer[start] and buffer[following + width - 1] == buffer[start + width - 1]
 
 
 def _columns(buffer: bytes, start: int, index: int) -> tuple[int, int, int, int, list[int], int] | None:
-    """Where the fields of the record at `start` are: its size, its timestamp and offset deltas, and what must be equal.
+    """The shape of the record at `start`: stride, place and width of the timestamp delta, place of the offset delta,
+    the places that must be equal in all rows, and the key length.
 
-    IndexError when it leads out of the buffer.
+    None if the record is of an unusual shape. IndexError if it leads out of the buffer.
     """
     length, length_width = _short_varint(buffer, start)
     delta_at = start + length_width + 1
@@ -102,8 +110,10 @@ def _columns(buffer: bytes, start: int, index: int) -> tuple[int, int, int, int,
     value_length, value_width = _short_varint(buffer, value_at)
     headers_at = value_at + value_width + (0 if value_length & 1 else value_length >> 1)
     stride = length_width + (length >> 1)
+    # Width 0 is a varint of more than two bytes. Records with headers are walked singly.
     if not (length_width and delta_width and key_width and value_width) or length & 1 or buffer[headers_at]:
         return None
+    # The lengths of the fields must add up to the length of the record. The equal columns then prove it for every row.
     if headers_at + 1 != start + stride:
         return None
     equal = [
@@ -116,7 +126,7 @@ def _columns(buffer: bytes, start: int, index: int) -> tuple[int, int, int, int,
 
 
 def _short_varint(buffer: bytes, position: int) -> tuple[int, int]:
-    """The value, still zigzag, of a varint of one or two bytes, and its width; width 0 for a longer one."""
+    """The zigzag value of a varint of one or two bytes, and its width; width 0 for a longer one."""
     if (low := buffer[position]) < 128:
         return low, 1
     if (high := buffer[position + 1]) < 128:
@@ -134,13 +144,14 @@ def _offsets_count_up(buffer: bytes, place: int, stop: int, stride: int, index: 
 
 
 def _extremes(low: bytes, high: bytes | None) -> tuple[int, int, int]:
-    """The lowest and the highest timestamp delta, both doubled, and the first row that has the highest one."""
+    """The lowest and the highest timestamp delta, both doubled, and the first row with the highest one."""
     if not low:
         return 0, 0, 0
     if high is None:
         rows: list[int] | bytes = low
     else:
         rows = [first - 128 + (second << 7) for first, second in zip(low, high, strict=True)]
-    doubled = {delta: -1 - delta if delta & 1 else delta for delta in set(rows)}  # odd is negative
+    # `set` first: the rows of a run usually have few different timestamps. Odd is negative in zigzag.
+    doubled = {delta: -1 - delta if delta & 1 else delta for delta in set(rows)}
     highest = max(doubled, key=doubled.__getitem__)
     return min(doubled.values()), doubled[highest], rows.index(highest)

@@ -1,23 +1,21 @@
-"""Compaction's look into a batch: the keys it holds, and what is left of it when some of its records go (KIP-58, 534).
+"""Batches in compaction: collects their keys, and rebuilds a batch without the dropped records (KIP-58, KIP-534).
 
-Compaction keeps, of all records with one key, the one with the highest offset. `note_keys` collects key -> offset;
-`sift` says of each record whether it stays; `rebuild_sifted` writes what stays as a batch again. Rules of a rebuilt
-batch, which are Apache Kafka's (reference kafka-internals.md, D.8):
+Compaction keeps, of all records with the same key, the one with the highest offset. `note_keys` collects key -> offset;
+`sift` decides which records of a batch stay; `rebuild_sifted` writes these as a batch again. The rules for a rebuilt
+batch are Apache Kafka's (reference kafka-internals.md, D.8):
 
-- offsets never change: base offset, last offset delta and the deltas of the records that stay are as they were, though
-  records between them, or at either end, are gone. So are producer, epoch, sequence, leader epoch and codec;
-- the base timestamp is that of the first record that stays, and the maximum that of the newest one;
-- a batch with tombstones (records without value) is given a *delete horizon* when it is first cleaned: the time from
-  which on they may go too. It stands in the place of the base timestamp, and bit 6 of the attributes says so;
-- a batch of which nothing stays vanishes, or is left as a header alone (`empty_batch`) where its offsets and sequence
-  are still needed.
+- offsets never change: base offset, last offset delta and the deltas of the remaining records stay as they were, even
+  if the first or the last record is dropped. Producer, epoch, sequence, leader epoch and codec stay as well;
+- the base timestamp becomes that of the first remaining record, and the max timestamp that of the newest one;
+- a batch with tombstones (records without value) gets a *delete horizon* in its first cleaning: the time from which on
+  the tombstones may be dropped. It takes the place of the base timestamp, and bit 6 of the attributes marks it;
+- a batch without remaining records is dropped, or kept as a header (`empty_batch`) if its offsets and its sequence are
+  still needed.
 
-*Theory of operation.* As in `record_walk` there is no object per record: a loop steps from field to field and copies
-only the key. What stays is a list of runs (start, end), so that neighbours are copied together. Compressed batches are
-read as a stream in pieces of whole records, and a second time, with the same verdict, if they must be rebuilt. A record
-longer than `LONG_RECORD_BYTES` is a piece of its own, of which only the head is in hand: its value and its headers, of
-any length, are skipped or copied as they stream past. So memory is that of two pieces and the result. A key longer than
-that is not for a map of keys: BeyondLimits.
+As in `record_walk` there is no object per record: a loop goes from field to field and copies only the key. Compressed
+batches are read as a stream, in pieces of whole records. A record longer than `LONG_RECORD_BYTES` is a piece of its
+own: only its head is held, while value and headers are skipped or copied in the stream. So at most two pieces and the
+result are in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,20 +45,22 @@ from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
 from barnabas.wire.record_writer import encode_varint
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
-KEY_BYTES_MAX = 48  # a longer key is represented by its hash, so that keys of any length take bounded memory
-LONG_RECORD_BYTES = 1 << 20  # what of a compressed batch is held whole
-_HASH_BYTES = KEY_BYTES_MAX + 1  # which no key that represents itself is as long as
+KEY_BYTES_MAX = 48  # a longer key is replaced by its hash, so that keys of any length take bounded memory
+LONG_RECORD_BYTES = 1 << 20  # the longest record of a compressed batch that is held whole
+_HASH_BYTES = KEY_BYTES_MAX + 1  # longer than any key that is stored as it is, so that a hash never equals a key
 _ZIGZAG_KEY_MAX = KEY_BYTES_MAX << 1
 _NO_ATTRIBUTES = b"\0"
 _KEPT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 
-Runs = list[tuple[int, int]]  # where bytes that stay begin and end
+# Begin and end of the bytes that stay; neighbouring records are one run, so that they are copied together.
+Runs = list[tuple[int, int]]
 
 
 class Piece(NamedTuple):
-    """Records of a batch, decompressed: `record_count` of them fill buffer[start:end].
+    """Decompressed records of a batch: `record_count` of them fill buffer[start:end].
 
-    Of a long record the buffer holds the head alone, up to the value's length; `rest` is what follows, once.
+    If it is one long record, the buffer ends after the value's length, before `end`; `rest` yields the bytes that
+    follow, and can be iterated once.
     """
 
     buffer: bytes
@@ -71,17 +71,20 @@ class Piece(NamedTuple):
 
 
 class Sifted(NamedTuple):
-    """What stays of a batch."""
+    """The records of a batch that stay."""
 
     record_count: int
-    has_tombstones: bool  # one of them has no value
-    runs: Runs | None  # where they are; of a compressed batch that is found out again, for they may be millions
+    has_tombstones: bool  # a remaining record has no value
+    # Where they are. None for a compressed batch: there may be millions of runs, so `rebuild_sifted` finds them again,
+    # piece by piece.
+    runs: Runs | None
 
 
 def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[Piece]:
-    """The records of the format 2 batch at `position`. CorruptRecords unless they fill it exactly."""
+    """The records of the format 2 batch at `position`, in pieces. CorruptRecords unless they fill it exactly."""
     start, end = position + BATCH_OVERHEAD_BYTES, position + header.size_bytes
     codec = header.codec
+    # Uncompressed records are in memory already: one piece, without a copy.
     if codec == Codec.NONE:
         yield Piece(window, start, end, header.record_count)
         return
@@ -97,8 +100,9 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
             cursor = RecordCursor(stream, Meter(), buffer)
             piece = _long_record(cursor)
             yield piece
+            # The caller may not have read the rest; the next record begins behind it.
             for _ in piece.rest:
-                pass  # it was not needed
+                pass
             left -= 1
             buffer = cursor.unread
         else:
@@ -111,12 +115,14 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
 
 
 def _long_record(cursor: RecordCursor) -> Piece:
-    """The record that comes next, its head with numbers as short as they can be."""
+    """The next record as a piece. Its head is encoded again, with the shortest varints."""
+    # Encoded again because the cursor has consumed the bytes of the head.
     end = cursor.read_number()
     end += cursor.consumed_bytes
-    cursor.read_bytes(1)
+    cursor.read_bytes(1)  # the attributes, which have no meaning
     deltas = encode_varint(cursor.read_number(64)) + encode_varint(cursor.read_number())
     key_length = cursor.read_number()
+    # Unlike the value, the key has to be held to be looked up.
     if key_length > LONG_RECORD_BYTES:
         raise beyond_limits(f"a key of {key_length} bytes is too long to be compared with others")
     key = encode_varint(key_length) + cursor.read_bytes(max(key_length, 0))
@@ -124,6 +130,7 @@ def _long_record(cursor: RecordCursor) -> Piece:
     left = end - cursor.consumed_bytes
     if left < 0:
         raise invalid_records("the lengths within a record contradict each other")
+    # The old length counted the old varints.
     head = encode_varint(len(head) + left) + head
     return Piece(head, 0, len(head) + left, 1, _rest(cursor, left))
 
@@ -136,10 +143,12 @@ def _rest(cursor: RecordCursor, left: int) -> Iterator[bytes]:
 
 
 def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[bytes, int]) -> None:
-    """Let `newest` name, for each key in the batch at `position`, the offset of its last record there.
+    """Put the keys of the batch at `position` into `newest`, each with the offset of its last record.
 
-    The batch must be later than all that `newest` knows. CorruptRecords if the records do not fill it.
+    The batch must follow all batches noted before. CorruptRecords if the records do not fill it; BeyondLimits for a key
+    longer than `LONG_RECORD_BYTES`.
     """
+    # The piece functions index the buffer without checks: a length that leads out of it raises IndexError.
     try:
         if header.attributes & CODEC_MASK:
             for piece in read_pieces(header, window, position):
@@ -154,9 +163,10 @@ def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[by
 def note_values(
     header: BatchHeader, window: bytes, position: int, newest: dict[bytes, tuple[int, bytes | None]]
 ) -> None:
-    """The same with the offset and the value of the record, whose key must not be null: for who reads a compacted log.
+    """Put the keys of the batch at `position` into `newest`, each with the offset and the value of its last record.
 
-    Keys are not shortened here. CorruptRecords if the records do not fill the batch, or one has no key.
+    For readers of a compacted topic: keys are not hashed. CorruptRecords if the records do not fill the batch, or if a
+    record has no key.
     """
     try:
         for piece in read_pieces(header, window, position):
@@ -168,8 +178,11 @@ def note_values(
 def sift(
     header: BatchHeader, window: bytes, position: int, newest: Mapping[bytes, int], drop_tombstones: bool
 ) -> Sifted:
-    """Which records of the batch at `position` stay: those with a key of which no newer record is known, and a value,
-    or the right to have none. CorruptRecords as `note_keys`."""
+    """Decide which records of the batch at `position` stay: those whose key has no newer record in `newest`.
+
+    With `drop_tombstones` records without value are dropped, too; records without key always are. Errors: those of
+    `note_keys`.
+    """
     try:
         if not header.attributes & CODEC_MASK:
             start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
@@ -193,15 +206,17 @@ def rebuild_sifted(
     drop_tombstones: bool,
     horizon_ms: int | None,
 ) -> bytearray:
-    """The batch of what stays, at least one record; with this delete horizon unless it has one already.
+    """The batch with only the remaining records, of which there must be at least one.
 
-    `sifted` is what `sift` has made of these arguments.
+    `sifted` is the result of `sift` for the same arguments. `horizon_ms` is the delete horizon to set, None if the
+    batch has one already or needs none.
     """
     times = _Times(header, horizon_ms)
     compressor = open_compressor(Codec(header.codec))
     section = bytearray()
     for piece in read_pieces(header, window, position):
         runs = sifted.runs
+        # Neither `newest` nor the batch has changed since `sift`, so the decisions are the same.
         if runs is None:
             runs = _sift_piece(*piece[:4], header.base_offset, newest, drop_tombstones).runs or []
         stays = b"".join([piece.buffer[start:end] for start, end in runs])
@@ -223,13 +238,14 @@ def rebuild_sifted(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """The batch without records: it says that these offsets and this producer's sequence numbers were used."""
+    """The batch without records: it keeps its offset range and the sequence of its producer."""
+    # The codec bits go, as in Kafka: there is nothing to decompress. So does the delete horizon, with the tombstones.
     kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return assemble(header._replace(attributes=kept, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
 def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
-    """How many bytes, and records, of the buffer are whole; and how many bytes the next one lacks at least."""
+    """The size and the number of the whole records in the buffer, and how many bytes the next one lacks at least."""
     position = count = 0
     missing, end = 1, len(buffer)
     try:
@@ -243,7 +259,7 @@ def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
             position = body + (length >> 1)
             count += 1
     except IndexError:
-        pass  # even the length of the next one is cut off
+        pass  # the length of the next record is cut off itself
     return position, count, missing
 
 
@@ -255,7 +271,8 @@ def _read_up_to(read: Callable[[int], bytes], size_bytes: int) -> bytes:
     return b"".join(pieces)
 
 
-# One loop on purpose, three times: a call per field would double the cost of a record.
+# The three loops below repeat each other on purpose: a call per field would double the cost of a record. They index the
+# buffer without checks of lengths. A false length raises IndexError, or shows in the position after the last record.
 def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset: int, newest: dict[bytes, int]) -> None:
     for _ in range(count):
         if (length := buffer[position]) < 128:
@@ -266,9 +283,10 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
         else:
             length, position = read_varint(buffer, position)
         record_end = position + (length >> 1)
-        position += 1  # the attributes, which say nothing
+        position += 1  # the attributes, which have no meaning
+        # The timestamp delta is skipped without decoding; the last of its bytes is below 128.
         while buffer[position] > 127:
-            position += 1  # the timestamp delta
+            position += 1
         if (offset := buffer[position + 1]) < 128:
             position += 2
         elif (high := buffer[position + 2]) < 128:
@@ -280,8 +298,10 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
             position += 1
         else:
             length, position = read_varint(buffer, position)
+        # Odd is negative in zigzag: null. A record without key hides no other record.
         if not length & 1:
             key = buffer[position : position + (length >> 1)]
+            # Offsets rise, so a later record of the same key replaces the entry of an earlier one.
             newest[key if length <= _ZIGZAG_KEY_MAX else hash_key(key)] = base_offset + (offset >> 1)
         position = record_end
     if position != end:
@@ -289,7 +309,7 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
 
 
 def _whole(piece: Piece) -> Piece:
-    """The same with the whole record in the buffer, where it is a long one."""
+    """The piece, with the whole record in its buffer if it is a long one. BeyondLimits above `RECORD_MAX_BYTES`."""
     if piece.end > len(piece.buffer):
         if piece.end > RECORD_MAX_BYTES:
             raise beyond_limits(f"a record of {piece.end} bytes is too large to be read")
@@ -349,8 +369,7 @@ def _sift_piece(  # noqa: PLR0912
     kept, has_tombstones, run_start = 0, False, position
     find = newest.get
     for _ in range(count):
-        # length, attributes, timestamp delta, offset delta, key length, key, value length ...: varints of one and two
-        # bytes are read in place, for a call costs more than all else here.
+        # Length, attributes, timestamp delta, offset delta, key length, key, value length; what follows is not parsed.
         record_start = position
         if (length := buffer[position]) < 128:
             position += 1
@@ -374,18 +393,22 @@ def _sift_piece(  # noqa: PLR0912
             position += 1
         else:
             length, position = read_varint(buffer, position)
+        # A record without key cannot be compacted, and is dropped, as in Kafka.
         stays = False
-        if not length & 1:  # a record with a key; one without goes
+        if not length & 1:
             key = buffer[position : (position := position + (length >> 1))]
             key = key if length <= _ZIGZAG_KEY_MAX else hash_key(key)
+            # `<=`: the newest record of a key finds itself. A key that is not in the map has no newer record.
             if find(key, NO_OFFSET) <= base_offset + (offset >> 1):
                 stays = True
-                if buffer[position] & 1:  # the length of the value is negative: null
+                # An odd first byte means a negative length of the value: a tombstone.
+                if buffer[position] & 1:
                     stays = not drop_tombstones
                     has_tombstones |= stays
         if stays:
             kept += 1
         else:
+            # A dropped record ends the run before it.
             if run_start < record_start:
                 runs.append((run_start, record_start))
             run_start = record_end
@@ -398,31 +421,36 @@ def _sift_piece(  # noqa: PLR0912
 
 
 def hash_key(key: bytes) -> bytes:
-    """What stands for a key longer than `KEY_BYTES_MAX`."""
+    """The hash that replaces a key longer than `KEY_BYTES_MAX`."""
     from hashlib import blake2b  # slow to import, and few keys are so long
 
+    # 49 bytes of a cryptographic hash: two keys with the same one, of which compaction would lose a record, are not to
+    # be expected, not even from a client that looks for them. (Kafka's map uses MD5.)
     return blake2b(key, digest_size=_HASH_BYTES).digest()
 
 
 class _Times:
-    """The timestamps of a batch that is rebuilt, piece by piece."""
+    """Converts the timestamp deltas of a batch, piece by piece, while it is rebuilt."""
 
     def __init__(self, header: BatchHeader, horizon_ms: int | None) -> None:
         self._old_base = header.base_timestamp
         self._append_time = header.max_timestamp if header.uses_log_append_time else None
+        # With a delete horizon, the base timestamp field holds it, and the deltas refer to it (KIP-534).
         self._base = header.base_timestamp if header.attributes & DELETE_HORIZON else horizon_ms
         self.largest = NO_TIMESTAMP if self._append_time is None else self._append_time
 
     @property
     def base(self) -> int:
-        """What the records' deltas refer to."""
+        """The value of the base timestamp field."""
         return NO_TIMESTAMP if self._base is None else self._base
 
     def rebased(self, records: bytes) -> bytes:
-        """These records with the deltas that belong to the new base."""
+        """These records, with timestamp deltas from the new base."""
         base = self._base
+        # Without a horizon the first remaining record gives the base, as in Kafka.
         if base is None:
             base = self._base = self._first_timestamp(records) if self._append_time is None else self._append_time
+        # Factor 0: with LogAppendTime all records have one timestamp, whatever their old deltas were.
         if self._append_time is not None:
             return _with_deltas(records, 0, self._append_time - base)
         self.largest = max(self.largest, wrap_timestamp(self._old_base + _largest_delta(records)))
@@ -448,7 +476,7 @@ def _largest_delta(records: bytes) -> int:
 
 
 def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
-    """The records with timestamp deltas of `factor` x the old one + `shift`."""
+    """The records, each timestamp delta replaced by `factor` * delta + `shift`."""
     rewritten: list[bytes] = []
     position, end = 0, len(records)
     while position < end:
@@ -457,7 +485,8 @@ def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
         delta, position = read_varlong(records, position + 1)
         new_delta = encode_varint(wrap_timestamp(delta * factor + shift))
         rest = records[position:record_end]
-        length = 1 + len(new_delta) + record_end - position  # `rest` is shorter where only the head is here
+        # Not `len(rest)`: of a long record only the head is in `records`.
+        length = 1 + len(new_delta) + record_end - position
         rewritten += encode_varint(length), _NO_ATTRIBUTES, new_delta, rest
         position = record_end
     return b"".join(rewritten)

@@ -1,12 +1,12 @@
-"""Making batches: the coordinators' own records, transaction markers, and the rebuild of what a producer sent.
+"""Builds batches: the coordinators' own records, transaction markers, and produced batches in another codec.
 
-Everything is written in format 2, with the shortest varints, offsets 0, 1, 2 … and timestamps relative to the first
-record's, which is what the Java client and broker write.
+All are written in format 2 with the shortest varints, offset deltas 0, 1, 2 … and timestamps relative to that of the
+first record, as the Java client and broker write them.
 
-A rebuild (`compression.type` of the topic differs from the producer's codec) runs from a decompressing stream into a
-compressor, in bounded steps. A record is held whole, and written in the usual form, up to `RECORD_IN_HAND_BYTES`; what
-is longer streams past, and keeps the form that it has behind the offset. So memory is that of a few chunks and the
-result, and the result is given up as soon as it is larger than the topic allows.
+A produced batch is rebuilt if the topic's `compression.type` differs from the producer's codec: records go from a
+decompressing stream into a compressor, in bounded steps. Records of up to `RECORD_IN_HAND_BYTES` are held whole and
+written in the usual form; longer ones are copied in pieces, unchanged behind the offset delta. So a few chunks and the
+result are in memory, and the result is abandoned as soon as it is larger than the topic allows.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -47,9 +47,11 @@ from barnabas.wire.record_reader import CONTROL_KEY, CONTROL_VALUE, Record, read
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
 RECORD_IN_HAND_BYTES = 4 * CHUNK_BYTES  # a longer record is copied in pieces
-_RECORD_COST = 16  # of writing a record, in the units of a `Meter`,
-_HEADER_COST = 6  # and a header,
-_COMPRESSED_COST_SHIFT = 4  # and 16 bytes to a codec: 64 MB/s, about what gzip does
+# The cost of writing, in the units of a `Meter`: of a record, of a header, and one unit for 16 bytes that are
+# compressed (64 MB/s, about the speed of gzip).
+_RECORD_COST = 16
+_HEADER_COST = 6
+_COMPRESSED_COST_SHIFT = 4
 
 _ONE_BYTE = [bytes((number,)) for number in range(128)]
 _NULL = _ONE_BYTE[1]  # the length -1
@@ -71,11 +73,12 @@ def build_batch(  # noqa: PLR0913  # the header's own fields, all by keyword
 ) -> Batch:
     """A batch of (key, value) pairs at `timestamp_ms`, or of `Record`s with their own timestamps and headers.
 
-    Offsets count up from `base_offset`; those of `Record`s are ignored. With LOG_APPEND_TIME among the `attributes`
-    all records are of `timestamp_ms`. A batch without records cannot be built: ValueError.
+    Offsets count up from `base_offset`; those of `Record`s are ignored. With LOG_APPEND_TIME in `attributes` all
+    records have `timestamp_ms`. ValueError without records.
     """
     if not records:
         raise ValueError("a batch needs at least one record")
+    # A `Record` is a tuple, too, so it has to be asked for first.
     times = [record.timestamp if isinstance(record, Record) else timestamp_ms for record in records]
     largest = max(times)
     section = b"".join(_encode_all(records, times))
@@ -95,6 +98,7 @@ def build_batch(  # noqa: PLR0913  # the header's own fields, all by keyword
         record_count=len(records),
     )
     data = assemble(header, compress(codec, section, level))
+    # With LogAppendTime all records have the same timestamp: the first one is the newest.
     newest = 0 if attributes & LOG_APPEND_TIME else times.index(largest)
     return Batch(data, read_batch_header(data), header.max_timestamp, newest)
 
@@ -129,10 +133,10 @@ def rebuilding(
     append_time_ms: int | None,
     max_bytes: int,
 ) -> Steps[Batch | None]:
-    """The batch's records written again with this codec, in steps; None when that is larger than `max_bytes`.
+    """The records of the batch, written again with this codec, in steps; None if they become larger than `max_bytes`.
 
-    `append_time_ms` is the broker's time where the topic wants it, else None. Producer id, epoch, sequence and the
-    transactional bit stay. A batch that came with a LOG_APPEND_TIME of its own has that one timestamp on all records.
+    `append_time_ms` is the broker's time for topics with LogAppendTime, else None. Producer id, epoch, sequence and the
+    transactional bit stay. If the producer's batch has the LOG_APPEND_TIME bit, all records get that one timestamp.
     """
     stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
     meter, times = Meter(RECORDS_MAX_BYTES), Times(header)
@@ -146,13 +150,14 @@ def rebuilding(
 def _rewriting(
     cursor: RecordCursor, record_count: int, times: "Times", section: "Section", meter: Meter
 ) -> Generator[None, None, bool]:
-    """Pass every record on; False if they become too large."""
+    """Write every record into the section; False if it becomes too large."""
     for _ in range(record_count):
         length = cursor.read_number()
         if length > RECORD_IN_HAND_BYTES:
             yield from _copy_long_record(cursor, length, times, section, meter)
         else:
             yield from _rewrite_record(cursor.read_bytes(max(length, 0)), times, section, meter)
+        # Each record can only add to the size, so the rest need not be decompressed.
         if section.is_too_large:
             return False
         meter.credit -= _RECORD_COST
@@ -166,7 +171,7 @@ def _rewriting(
 def finished_batch(
     header: BatchHeader, section: "Section", times: "Times", codec: Codec, append_time_ms: int | None
 ) -> Batch | None:
-    """The batch of what was written, with the producer of this header; None when it is too large."""
+    """The batch with the records of this section and the producer of this header; None if it is too large."""
     compressed = section.finished()
     if section.is_too_large:
         return None
@@ -174,7 +179,7 @@ def finished_batch(
     largest = times.largest if append_time_ms is None else append_time_ms
     data = assemble(
         header._replace(
-            partition_leader_epoch=-1,
+            partition_leader_epoch=-1,  # until the leader stamps it
             attributes=(header.attributes & TRANSACTIONAL) | codec | (LOG_APPEND_TIME if has_append_time else 0),
             last_offset_delta=times.count - 1,
             base_timestamp=times.base,
@@ -187,7 +192,10 @@ def finished_batch(
 
 
 class Section:
-    """The records of a batch on their way through a compressor. Who adds pieces of at most a chunk may stop between."""
+    """The records section of a batch, compressed as it is written.
+
+    A caller that adds at most one chunk at a time may pause between chunks.
+    """
 
     def __init__(self, codec: Codec, level: int | None, meter: Meter, bytes_max: int) -> None:
         self._compressor = open_compressor(codec, level)
@@ -199,22 +207,23 @@ class Section:
 
     @property
     def held_bytes(self) -> int:
-        """What the compressor comes to hold, as it is fed."""
+        """The number of bytes that the compressor will hold."""
         return self._compressor_bytes
 
     @property
     def is_too_large(self) -> bool:
-        """Whether it can no longer become a batch that the topic allows."""
+        """Whether the batch is larger than the topic allows, by the bytes compressed so far."""
         return len(self._compressed) > self._bytes_max
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
-        """The next bytes."""
+        """Add the next bytes."""
+        # Small pieces are gathered: a call of the compressor for each record would cost more than the compression.
         self._pending += data
         if len(self._pending) >= CHUNK_BYTES:
             self._compress()
 
     def finished(self) -> bytearray:
-        """All of it, compressed."""
+        """The whole section, compressed. The compressor is used up."""
         self._compress()
         self._compressed += self._compressor.flush()
         return self._compressed
@@ -228,12 +237,13 @@ class Section:
 def _copy_long_record(
     cursor: RecordCursor, length: int, times: "Times", section: Section, meter: Meter
 ) -> Iterator[None]:
-    """Pass a record on piece by piece, with its new timestamp and offset deltas."""
+    """Copy a record in pieces, with new timestamp and offset deltas."""
     end = cursor.consumed_bytes + length
-    cursor.read_bytes(1)
+    cursor.read_bytes(1)  # the attributes, which Kafka writes as 0
     head = _EMPTY + encode_varint(times.next_delta(cursor.read_number(64))) + encode_varint(times.count - 1)
-    cursor.read_number()  # its offset delta, which may be out of order
+    cursor.read_number()  # the old offset delta, which may be out of order
     left = end - cursor.consumed_bytes
+    # The new head may be shorter or longer than the old one, so the length is computed again.
     section.add(encode_varint(len(head) + left) + head)
     while left and not section.is_too_large:
         piece = cursor.read_some(left)
@@ -244,13 +254,13 @@ def _copy_long_record(
 
 
 def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter) -> Iterator[None]:
-    """Pass a record on in the usual form: every number as short as it can be, the keys of headers in UTF-8."""
+    """Write a record in the usual form: the shortest varints, header keys in UTF-8."""
     record = bytearray(_EMPTY)
     try:
         timestamp_delta, position = read_varlong(body, 1)
         record += encode_varint(times.next_delta(timestamp_delta))
         record += encode_varint(times.count - 1)
-        _, position = read_signed(body, position)
+        _, position = read_signed(body, position)  # the old offset delta
         key, position = read_field(body, position)
         _append_field(record, key)
         value, position = read_field(body, position)
@@ -263,7 +273,8 @@ def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter)
             key, position = read_field(body, position)
             if key is None:
                 raise null_header_key()
-            _append_field(record, key if key.isascii() else key.decode("utf-8", "replace").encode())  # text, to Kafka
+            # Kafka reads header keys as text and writes them again, which replaces invalid bytes by U+FFFD.
+            _append_field(record, key if key.isascii() else key.decode("utf-8", "replace").encode())
             value, position = read_field(body, position)
             _append_field(record, value)
             meter.credit -= _HEADER_COST
@@ -277,7 +288,7 @@ def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter)
 
 
 class Times:
-    """Turns the timestamps of a batch, record by record, into deltas from the first one."""
+    """Converts the timestamps of a batch, record by record, into deltas from the first one."""
 
     def __init__(self, header: BatchHeader) -> None:
         self._header = header
@@ -287,12 +298,14 @@ class Times:
         self.largest_index = 0
 
     def next_delta(self, timestamp_delta: int) -> int:
-        """The next record's delta in the new batch, from its delta in the old one."""
+        """The delta of the next record in the new batch, from its delta in the old one."""
         timestamp = timestamp_of(self._header, timestamp_delta)
-        if timestamp < NO_TIMESTAMP:  # Kafka's builder fails on it, though its broker stores such a batch unchanged
+        # Kafka's builder throws here, although its broker stores such a batch if it need not rebuild it.
+        if timestamp < NO_TIMESTAMP:
             raise CorruptRecords(f"record {self.count} has the timestamp {timestamp}", ErrorCode.UNKNOWN_SERVER_ERROR)
         if not self.count:
             self.base = timestamp
+        # `>`, not `>=`: of equal timestamps the first record counts (KIP-734).
         if timestamp > self.largest:
             self.largest, self.largest_index = timestamp, self.count
         self.count += 1
@@ -337,7 +350,8 @@ def _append_field(record: bytearray, field: bytes | None) -> None:
 
 
 def encode_varint(number: int) -> bytes:
-    """Zigzag, seven bits a byte, lowest first; any width up to 64 bits."""
+    """A signed varint: zigzag, seven bits a byte, the lowest first; up to 64 bits."""
+    # Zigzag: 0, -1, 1, -2 ... become 0, 1, 2, 3 ..., so that small negative numbers are short, too.
     value = number << 1 if number >= 0 else ~(number << 1)
     if value < 128:
         return _ONE_BYTE[value]

@@ -1,34 +1,22 @@
-"""Records at the door: what a producer sent is checked once, and is then a `Batch` that a log may append.
+"""Validation of produced batches: the result is a `Batch` that a log may append.
 
-*Theory of operation.* `check_produced` looks at the 61-byte header, computes the checksum once, walks the records once
-(`record_walk`) and corrects what Apache Kafka corrects; in the usual case the bytes it was given are the bytes that the
-log writes, and only `stamp` touches them again. Two things cost more: a `compression.type` of the topic that differs
-from the producer's codec rebuilds the batch (`record_writer`), and when the walk finds that some record is refused, the
-heads of the records are read again one by one (`record_reader`) to say which.
+`check_produced` checks the header, computes the checksum once, walks the records once (`record_walk`) and corrects in
+place what Apache Kafka corrects. Usually the log then writes the bytes that the producer sent. In two cases more is
+done: a topic whose `compression.type` differs from the producer's codec has the batch rebuilt (`record_writer`), and if
+the walk finds a record that may be refused, the heads of all records are read (`record_reader`) to name those at fault.
+`check_small` does the same check in one step, and suffices for nearly all batches.
 
-How long a check takes does not show in a batch's size, so `check_produced` runs in steps and a batch has limits
-(`record_cursor`). `check_small` is the same check in one step, for nearly all batches; where it gives up, at the latest
-when a step's worth is done, nothing has changed, and the other begins from the start.
+The rules are those of Kafka 3.9 for Produce 3 and later (reference kafka-internals.md, C.7), in Kafka's order, because
+the first fault gives the error code: shape, base offset, size, checksum, header, records, keys and timestamps.
 
-The rules are Kafka 3.9's for Produce 3 and later (reference kafka-internals.md, C.7), in its order, for a batch with
-two faults is answered with the first: shape, base offset, size, checksum, header, records, keys and timestamps. Some
-are surprising, and measured on a running 3.9.1:
+Known deviations, all for batches that no client library sends: BeyondLimits (`record_cursor`, `compression`) becomes
+INVALID_RECORD; a compressed record with a false length is refused (`record_walk`); a batch that is both malformed and
+cut off in its compressed stream may get the other one of the two error codes, because this broker decompresses further
+ahead; a record longer than `RECORD_IN_HAND_BYTES` keeps unusual encodings when its batch is rebuilt (`record_writer`);
+a response names at most `RECORD_ERRORS_MAX` records.
 
-- a trailing *part* of a second batch is cut off and the first one is stored;
-- offset deltas in disorder are stored as they came when uncompressed, corrected where the batch is rebuilt, and
-  UNKNOWN_SERVER_ERROR when compressed;
-- a wrong maximum timestamp in the header is corrected, and unknown attribute bits are dropped, but only then;
-- a producer that sets the LogAppendTime bit itself is refused where the topic is LogAppendTime; where it is CreateTime
-  the bit is cleared and the header's maximum counts as the timestamp of all records.
-
-Deviations, all on batches that no client library sends: a batch whose records take more than `RECORDS_MAX_BYTES`, or
-one of which has more than `HEADERS_MAX` headers, is INVALID_RECORD, as are hundreds of empty members of gzip or blocks
-of snappy; a compressed record with a false length is refused (see `record_walk`); a batch that is both malformed and
-cut off in its compressed stream may be answered with the other of the two codes, for we decompress further ahead; a
-record that is longer than `RECORD_IN_HAND_BYTES` (`record_writer`) keeps odd encodings where its batch is rebuilt; an
-answer names at most `RECORD_ERRORS_MAX` records.
-
-This file is also the front of its neighbours: everything about records is imported from here.
+`__all__` also has the names of `record_batch`, `record_reader`, `record_writer`, `record_cursor` and `compression` that
+most files which read records need. Other names are imported from those files.
 """
 
 from dataclasses import dataclass, field
@@ -123,12 +111,15 @@ __all__ = [
     "walk_entries",
 ]
 
-SMALL_BYTES_MAX = 1 << 16  # the checksum, and what snappy decompresses in one call, then take less than a step
-SMALL_COMPRESSED_BYTES_MAX = 1 << 15  # more decompresses, from any client that means well, to more than a step's bytes;
-#                                       and zlib and zstd step over empty members and blocks in one call
-RECORD_ERRORS_MAX = 10_000  # how many refused records an answer names; a compressed batch may hold millions
-_ZSTD_SINCE_PRODUCE_VERSION = 7
-_FEW_RECORDS = 8  # up to here, and where records are large, walking in place is cheaper than copying into chunks
+SMALL_BYTES_MAX = 1 << 16  # the checksum, and one call of snappy, then take less than a step
+# A larger compressed batch of an ordinary client decompresses to more than a step's bytes. Besides, zlib and zstd pass
+# any number of empty members and blocks in one call.
+SMALL_COMPRESSED_BYTES_MAX = 1 << 15
+RECORD_ERRORS_MAX = 10_000  # refused records that a response names; a compressed batch may hold millions
+_ZSTD_SINCE_PRODUCE_VERSION = 7  # KIP-110: the consumers of older versions cannot read zstd
+# Fewer records than this, or records of more than 1024 bytes on average, are walked in place: the fast walk of runs
+# would need a copy of the batch, and saves little here.
+_FEW_RECORDS = 8
 _LARGE_RECORD_SHIFT = 10
 _TIMESTAMP_MAX = (1 << 63) - 1
 CODEC_NAMES = {
@@ -141,7 +132,7 @@ CODEC_NAMES = {
 
 
 class RecordRules(Protocol):
-    """What a topic's configuration says about records; each is the property of that name."""
+    """The topic settings about records; each property has the name of the Kafka property."""
 
     @property
     def max_message_bytes(self) -> int: ...
@@ -167,20 +158,20 @@ class RecordRules(Protocol):
 
 @dataclass(slots=True)
 class RecordsRefused:
-    """Why a producer's batch is not appended; `record_errors` names records by index where single ones are at fault.
+    """A batch that is not appended, and why.
 
-    `reason` is for our log. The message for the client is null in Kafka unless there are `record_errors`.
-    `at_the_door`: refused before the log was asked, whose first offset an answer then does not name.
+    `reason` is for this broker's log. `record_errors` are (index of the record, message) if single records are at
+    fault. `before_log`: refused before the log is looked at, so the response has no log start offset.
     """
 
     code: ErrorCode
     reason: str
     record_errors: list[tuple[int, str]] = field(default_factory=list)
-    at_the_door: bool = False
+    before_log: bool = False
 
     @property
     def message(self) -> str | None:
-        """The message for the client."""
+        """The message for the client, in Kafka's words; None, as in Kafka, unless single records are at fault."""
         if not self.record_errors:
             return None
         if self.code == ErrorCode.INVALID_TIMESTAMP:
@@ -196,15 +187,15 @@ class RecordsRefused:
 
 Checked = Batch | RecordsRefused
 Times = tuple[int, int, int]
-"""The smallest and the largest timestamp of a batch, and the index of the first record that has the largest.
+"""The smallest and the largest timestamp of a batch, and the index of the first record with the largest one.
 
-The largest is at least -1: timestamps below are not looked for, as in Kafka."""
+The largest is at least -1: as in Kafka, the search for it begins there."""
 
 
 def check_small(records: memoryview, rules: RecordRules, now_ms: int, api_version: int) -> Checked | None:
-    """What `check_produced` says, at once, of a batch that it needs one step for, which nearly all are.
+    """`check_produced` in one step, for nearly all batches.
 
-    None, and nothing is changed, where it may need more, or has to rebuild the batch or to name records.
+    None, without any change, if the batch may need more steps, a rebuild, or errors for single records.
     """
     if len(records) > SMALL_BYTES_MAX:
         return None
@@ -220,24 +211,29 @@ def check_small(records: memoryview, rules: RecordRules, now_ms: int, api_versio
             return None
         return _corrected(header, records, walk, times, rules, now_ms)
     except CorruptRecords:
-        return None  # of several faults `check_produced` names the first; here all is decompressed before the walk
+        # `check_produced` walks while it decompresses, so it finds the first of several faults; here all is
+        # decompressed before the walk.
+        return None
 
 
 def check_produced(
     records: memoryview, rules: RecordRules, now_ms: int, api_version: int, topic_partition: TopicPartition
 ) -> Steps[Checked]:
-    """The batch in the records of one partition of a Produce request, version 3 or later, checked and corrected.
+    """Check and correct the one batch of a partition in a Produce request, version 3 or later.
 
-    `records` is writable and is from now on the batch's, which shares its memory unless it had to be rebuilt. What a
-    batch costs shows only on the way, so this is a generator, which yields after each step of about a millisecond.
+    `records` must be writable, and belongs to the batch from now on: the batch uses its memory, unless it is rebuilt.
+    Steps of about a millisecond.
     """
+    # A generator, because the size of a batch does not tell what its records cost. The first step ends here for large
+    # ones: the checksum, and one call of a codec, take time in proportion to the size.
     if len(records) > SMALL_BYTES_MAX:
-        yield None  # the checksum, and what codecs do in one call, are in proportion to it
+        yield None
     try:
         opened = _open(records, rules, api_version)
         if isinstance(opened, RecordsRefused):
             return opened
         header, records = opened
+        # None also after a fault: the walk in steps then finds it again, and names it.
         walk = None if header.codec else _walk_large(header, records)
         if walk is None:
             walk = Walk(header.record_count)
@@ -255,20 +251,23 @@ def check_produced(
 
 
 def _open(records: memoryview, rules: RecordRules, api_version: int) -> tuple[BatchHeader, memoryview] | RecordsRefused:
-    """The one batch, and its header; or what is wrong before the records are looked at. Raises CorruptRecords, too."""
+    """The one batch and its header, or its refusal. CorruptRecords if the header or the checksum is wrong."""
     size_bytes = len(records)
     header = read_batch_header(records) if size_bytes >= BATCH_OVERHEAD_BYTES else None
     if header is None or header.magic != BATCH_MAGIC or header.batch_length != size_bytes - LENGTH_OVERHEAD_BYTES:
+        # The shape is the first check, and in Kafka part of the request's validation
+        # (`ProduceRequest.validateRecords`).
         try:
             records = _only_batch(records)
         except CorruptRecords as error:
-            return RecordsRefused(error.code, str(error), at_the_door=True)
+            return RecordsRefused(error.code, str(error), before_log=True)
         header = read_batch_header(records)
     return _check_header(header, records, rules, api_version) or (header, records)
 
 
 def _only_batch(records: memoryview) -> memoryview:
-    """The bytes of the one format 2 batch, without a cut-off second one; CorruptRecords when there is not one."""
+    """The bytes of the one format 2 batch. CorruptRecords unless there is exactly one."""
+    # As in Kafka 3.9.1, a part of a second batch is cut off, and the first one is stored.
     entries = walk_entries(records)
     first = next(entries, None)
     if first is None:
@@ -286,41 +285,47 @@ def _only_batch(records: memoryview) -> memoryview:
 def _check_header(
     header: BatchHeader, records: memoryview, rules: RecordRules, api_version: int
 ) -> RecordsRefused | None:
-    """Whether something is wrong before the records are looked at; raises CorruptRecords, or returns why refused."""
+    """The checks before the records: None if all pass, a refusal, or CorruptRecords."""
+    # In Kafka's order: the first fault gives the error code.
     (base_offset, _, _, _, crc, attributes, last_delta, _, _, producer_id, _, base_sequence, count) = header
     if attributes & CODEC_MASK == Codec.ZSTD and api_version < _ZSTD_SINCE_PRODUCE_VERSION:
         return RecordsRefused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce version {api_version} does not allow zstd",
-            at_the_door=True,
+            before_log=True,
         )
     if base_offset:
         raise invalid_records(f"the base offset of a batch that is sent should be 0, not {base_offset}")
     if len(records) > rules.max_message_bytes:
         return _too_large(len(records), rules)
+    # The size comes first, so that a batch above max.message.bytes does not cost a checksum.
     if checksum(records) != crc:
         raise CorruptRecords("the checksum of the batch is wrong")
+    # Compaction may make them differ in a log, but not a producer.
     if count <= 0 or last_delta != count - 1:
         raise invalid_records(f"the batch claims {count} records and a last offset delta of {last_delta}")
     if attributes & CONTROL:
         raise invalid_records("a client may not write control batches")
+    # Without a sequence the broker could not recognise a retry.
     if base_sequence < 0 and producer_id > NO_PRODUCER_ID:
         raise invalid_records(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
     return None
 
 
 def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
-    """Walk the records; None if that takes more than a step, or something is wrong with them."""
+    """Walk the records; None if they are malformed, or one step is too short."""
     count, codec = header.record_count, header.attributes & CODEC_MASK
     if not codec:
         if _has_large_records(records, count):
             return walk_at_once(records, BATCH_OVERHEAD_BYTES, count)
+        # Runs of equal records are found in bytes only (`record_walk`); the copy is small.
         return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
     if len(records) > SMALL_COMPRESSED_BYTES_MAX:
         return None
     if (stream := open_small_stream(codec, records[BATCH_OVERHEAD_BYTES:])) is None:
         return None
     buffer = stream.read(CHUNK_BYTES)
+    # Usually one read returns all. The limit is for batches that decompress to much more than their size.
     while more := stream.read(CHUNK_BYTES):
         buffer += more
         if len(buffer) > SMALL_BYTES_MAX:
@@ -329,7 +334,7 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
 
 
 def _walk_large(header: BatchHeader, records: memoryview) -> Walk | None:
-    """Walk uncompressed records where they lie, if they are large and take no more than a step; as `_walk_small`."""
+    """Walk uncompressed records in place, if they are few or large; None if they are not, or as in `_walk_small`."""
     if not _has_large_records(records, header.record_count):
         return None
     try:
@@ -348,14 +353,18 @@ def _walking(header: BatchHeader, records: memoryview, walk: Walk) -> Steps[None
 
 
 def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:
+    # "producer" keeps any codec.
     return rules.compression_type != "producer" and CODEC_NAMES[rules.compression_type] != header.codec
 
 
 def _may_be_refused(header: BatchHeader, walk: Walk, times: Times, rules: RecordRules, now_ms: int) -> bool:
-    """Whether single records have to be looked at: -1, no timestamp, counts as old, and differences do not wrap."""
+    """Whether a record may be refused, so that each has to be looked at."""
+    # May be true although no record is refused: -1 (no timestamp) is legal but counts as old here, and these
+    # differences do not wrap as those of `_why_bad_time` do.
     lowest, largest, _ = times
     if walk.key_lengths & 1 and rules.compacted:
         return True
+    # Only the broker may set the LogAppendTime bit. In a CreateTime topic it is cleared instead (`_corrected`).
     if rules.message_timestamp_type == "LogAppendTime":
         return header.attributes & LOG_APPEND_TIME != 0
     return (
@@ -368,12 +377,16 @@ def _may_be_refused(header: BatchHeader, walk: Walk, times: Times, rules: Record
 def _corrected(
     header: BatchHeader, records: memoryview, walk: Walk, times: Times, rules: RecordRules, now_ms: int
 ) -> Checked:
-    """The batch as it is, or with what is wrong in its header put right in place."""
+    """The batch, with attributes and max timestamp corrected in place if they are wrong."""
     attributes = header.attributes
     uses_append_time = rules.message_timestamp_type == "LogAppendTime"
     _, largest, newest_index = (0, now_ms, 0) if uses_append_time else times
-    if attributes & CODEC_MASK and not walk.is_in_order:  # Kafka would have to rebuild, and fails, for it has skipped
+    # Kafka stores an uncompressed batch with such offset deltas as it is. A compressed one it tries to rebuild, and
+    # fails, because it has skipped keys and values in its check (measured on 3.9.1).
+    if attributes & CODEC_MASK and not walk.is_in_order:
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
+    # A wrong max timestamp is corrected; only then are unknown attribute bits dropped, as in Kafka 3.9.1. A producer
+    # that sets the LogAppendTime bit in a CreateTime topic has it cleared; its max timestamp was that of all records.
     if header.max_timestamp != largest or uses_append_time is not (attributes & LOG_APPEND_TIME != 0):
         attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
         rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
@@ -382,7 +395,8 @@ def _corrected(
 
 
 def fitting_segment(batch: Batch, rules: RecordRules) -> Checked:
-    """The batch, if a segment may be as large as it is."""
+    """The batch, or its refusal if it does not fit into a segment."""
+    # Only now, as in Kafka: a rebuilt batch has another size than the one that was sent.
     if len(batch.data) <= rules.segment_bytes:
         return batch
     return RecordsRefused(
@@ -392,18 +406,20 @@ def fitting_segment(batch: Batch, rules: RecordRules) -> Checked:
 
 
 def _find_times(header: BatchHeader, walk: Walk) -> Times | None:
-    """The times of the records, from what the walk has found; None where Java's 64 bits wrap around."""
+    """The times of the records, by the result of the walk; None if a timestamp exceeds the 64 bits of Java's long."""
+    # With LogAppendTime all records have the max timestamp of the header.
     if header.uses_log_append_time:
         return header.max_timestamp, max(header.max_timestamp, NO_TIMESTAMP), 0
     base = header.base_timestamp
     lowest, largest = base + walk.lowest_delta, base + walk.highest_delta
+    # Java's addition would wrap, so the largest delta need not be the largest timestamp.
     if largest > _TIMESTAMP_MAX or lowest < ~_TIMESTAMP_MAX:
         return None
     return (lowest, largest, walk.highest_index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
 
 
 def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Steps[Times]:
-    """The same where times wrap around, so that the order of deltas says nothing."""
+    """`_find_times` for timestamps that wrap: reads the head of each record."""
     lowest, largest, newest_index, index = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX, 0, 0
     for head in read_heads(header, records):
         if not isinstance(head, RecordHead):
@@ -420,7 +436,7 @@ def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Steps[Times
 def _find_record_errors(
     header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
 ) -> Steps[RecordsRefused | None]:
-    """Which records are refused and why, in Kafka's words; None when none is."""
+    """The refusal that names each record at fault, in Kafka's words; None if there is none."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.NONE
     index = -1
@@ -437,7 +453,8 @@ def _find_record_errors(
             if why is None:
                 continue
             error, message = ErrorCode.INVALID_TIMESTAMP, why
-        code = error if code != ErrorCode.INVALID_TIMESTAMP else code  # one bad time makes it that for all
+        # One bad timestamp decides the code of the batch, as in Kafka; else it is that of a missing key.
+        code = error if code != ErrorCode.INVALID_TIMESTAMP else code
         errors.append((index, message))
         if len(errors) == RECORD_ERRORS_MAX:
             break
@@ -447,6 +464,7 @@ def _find_record_errors(
 
 
 def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now_ms: int) -> str | None:
+    """Kafka's message if it refuses the timestamp of this record, else None."""
     timestamp = timestamp_of(header, head.timestamp_delta)
     if timestamp == NO_TIMESTAMP or rules.message_timestamp_type == "LogAppendTime":
         if not header.uses_log_append_time:
@@ -456,7 +474,8 @@ def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now
             f"Invalid timestamp type in message DefaultRecord(offset={head.offset_delta}, timestamp={timestamp}, "
             f"key={key} bytes, value={value} bytes). Producer should not set timestamp type to LogAppendTime."
         )
-    age_ms = wrap_timestamp(now_ms - timestamp)  # in 64 bits, so absurd timestamps pass unless there is a limit
+    # Wrapped as in Java: the age of an absurd timestamp may be negative, and pass as if it were young.
+    age_ms = wrap_timestamp(now_ms - timestamp)
     if age_ms <= rules.message_timestamp_before_max_ms and -age_ms <= rules.message_timestamp_after_max_ms:
         return None
     earliest = now_ms - rules.message_timestamp_before_max_ms
@@ -468,7 +487,8 @@ def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now
 
 
 def _rebuilt(header: BatchHeader, records: memoryview, rules: RecordRules, now_ms: int) -> Steps[Checked]:
-    if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:  # Kafka's builder of batches throws
+    # Kafka's builder throws here, although its broker stores such a batch if it need not rebuild it.
+    if header.producer_id > NO_PRODUCER_ID and header.producer_epoch == -1:
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, f"producer {header.producer_id} has no epoch")
     codec = CODEC_NAMES[rules.compression_type]
     append_time_ms = now_ms if rules.message_timestamp_type == "LogAppendTime" else None
@@ -480,7 +500,7 @@ def _rebuilt(header: BatchHeader, records: memoryview, rules: RecordRules, now_m
 
 
 def level_of(codec: Codec, rules: RecordRules) -> int | None:
-    """The level at which a topic wants what this codec compresses; None where a codec has no levels."""
+    """The topic's compression level for this codec; None if the codec has no levels."""
     levels = {
         Codec.GZIP: rules.compression_gzip_level,
         Codec.LZ4: rules.compression_lz4_level,

@@ -1,11 +1,7 @@
-"""What generated code stands on: base classes, checks, varints, and the four verbs `decode` and `encode`.
+"""The runtime of generated code: base classes, checks, varints; and `decode` and `encode`, which call that code.
 
-Nothing here knows a message. The functions that `codegen` writes call the ones in the middle of this file; the verbs at
-its end find the generated function for a class and version, run it, and say in their error which message it was.
-
-A decoder trusts nothing, but it does not test everything either: lengths and counts are compared with the bytes left
-before anything is allocated, and what a buffer that merely ends too early makes `struct` or an index raise is turned
-into `ProtocolViolation` here, once.
+The functions that `codegen` writes call those in the middle of this file. `decode`, `encode` and their variants at its
+end find the generated function for a class and a version, call it, and add the name of the message to its errors.
 """
 
 import struct
@@ -20,12 +16,13 @@ from barnabas.wire.schema import Schema
 APART_BYTES = 16 * 1024
 STRING_BYTES_MAX = 0x7FFF
 
-# What decoded objects take in memory, about: measured with CPython 3.11 on 64 bits, the collector's heads included.
+# The memory of decoded objects, about: measured with CPython 3.11 on 64 bits, headers for the garbage collector
+# included.
 STRUCT_BYTES, SLOT_BYTES, LIST_BYTES, INT_BYTES = 32, 9, 72, 32
 VALUE_BYTES = {"bool": 0, "int8": 0, "uuid": 56, "string": 56, "bytes": 40, "records": 192}
-CHARACTER_BYTES = 4  # at most: one character beyond the others' width widens them all
-TAG_BYTES = 32  # an unknown tagged field leaves nothing, but takes as long as this
-SMALL_INTS = range(-5, 257)  # which exist once
+CHARACTER_BYTES = 4  # at most: CPython stores all characters of a string in the width of the widest one
+TAG_BYTES = 32  # an unknown tagged field makes no object, but takes as much time as this
+SMALL_INTS = range(-5, 257)  # CPython has one object for each of them
 
 # A step of decoding or encoding takes about a millisecond at most, in the worst mixture.
 STEP_BYTES = 1 << 16
@@ -37,7 +34,7 @@ _BYTES_LIKE = (bytes, bytearray, memoryview)  # a tuple: `isinstance` takes thre
 
 
 class Malformed(Exception):
-    """Why a buffer is not a message; `decode` adds which message and raises ProtocolViolation."""
+    """The reason why a buffer is no message; `decode` adds the name of the message and raises ProtocolViolation."""
 
 
 class Struct:
@@ -46,9 +43,10 @@ class Struct:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # mutable, and mypy takes object's __hash__ for a promise
     FIELDS: ClassVar[tuple[str, ...]] = ()
-    ARRAYS: ClassVar[tuple[str, ...]] = ()  # those that are arrays
+    ARRAYS: ClassVar[tuple[str, ...]] = ()  # the fields that are arrays
 
     def __eq__(self, other: object) -> bool:
+        # By the field tuple instead of the class: a shared default has a class of its own (`shared_default`).
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
         return all(_same(getattr(self, name), getattr(other, name)) for name in self.FIELDS)
@@ -89,10 +87,11 @@ def _is_long(value: Any) -> bool:
 
 
 def shared_default(cls: type[Struct]) -> Struct:
-    """The value that every instance without a struct of its own refers to; changing it in place raises."""
+    """The default of a struct field, shared by all instances; an assignment to one of its fields raises."""
     shared = cls()
     guarded = type(cls.__name__, (cls,), {"__slots__": (), "__setattr__": _refuse_change})
     guarded.__qualname__ = cls.__qualname__
+    # After its creation: `__init__` has to assign the fields.
     shared.__class__ = guarded
     return shared
 
@@ -105,7 +104,7 @@ def _refuse_change(self: Struct, name: str, value: object) -> NoReturn:
 
 
 def more(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte announced more: (value, position behind it)."""
+    """The rest of an unsigned varint whose first byte has the top bit set: (value, position behind it)."""
     value, shift = first & 127, 7
     while True:
         byte = buffer[position]
@@ -114,23 +113,26 @@ def more(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, in
         if byte < 128:
             break
         shift += 7
+        # Five bytes hold 32 bits. Without the limit a frame full of 0xff would build a number of its own size.
         if shift > 28:
             raise Malformed("a varint is longer than five bytes")
+    # Java reads it into an int, where it would be negative.
     if value > 0x7FFFFFFF:
         raise Malformed("a varint is larger than an int32")
     return value, position
 
 
 def more_of_string(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """The same for the length of a string, which is one less: Kafka takes none that an int16 could not tell."""
+    """`more` for the compact length of a string, which is the size + 1."""
     value, position = more(buffer, position, first)
+    # Kafka refuses strings longer than an int16 can count, in flexible versions as well.
     if value - 1 > STRING_BYTES_MAX:
         raise Malformed(f"a string of {value - 1} bytes is longer than {STRING_BYTES_MAX}")
     return value, position
 
 
 def tag_start(buffer: bytes | memoryview, position: int, end: int) -> tuple[int, int, int]:
-    """The head of a tagged field: (tag, where its value ends, where it begins)."""
+    """The head of a tagged field: (tag, end of its value, begin of its value)."""
     tag, size = buffer[position], 0
     position += 1
     if tag > 127:
@@ -139,15 +141,17 @@ def tag_start(buffer: bytes | memoryview, position: int, end: int) -> tuple[int,
     position += 1
     if size > 127:
         size, position = more(buffer, position, size)
+    # The position that is returned may lie far behind: the caller continues there without reading what is between.
     if size > end - position:
         raise Malformed(f"tag {tag} claims {size} bytes, {end - position} are left")
     return tag, position + size, position
 
 
 def skip_tags(buffer: bytes | memoryview, position: int, end: int, count: int) -> int:
-    """The position behind `count` tagged fields, none of which this schema knows."""
+    """The position behind `count` tagged fields, for a struct without any in its table."""
     if count > 127:
         count, position = more(buffer, position, count)
+    # Each one costs a call, and takes only two bytes of the buffer.
     if count > TAGS_MAX:
         crowd("tagged fields", count, end - position)
     for _ in range(count):
@@ -156,7 +160,8 @@ def skip_tags(buffer: bytes | memoryview, position: int, end: int, count: int) -
 
 
 def ints_bytes(values: tuple[int, ...]) -> int:
-    """What these integers take in a list."""
+    """The memory that these integers take in a list."""
+    # The extremes decide for all: exact counting would cost more than the decoding.
     is_small = min(values) in SMALL_INTS and max(values) in SMALL_INTS
     return len(values) * (SLOT_BYTES if is_small else SLOT_BYTES + INT_BYTES)
 
@@ -190,7 +195,7 @@ def wrong_id(message: str, field: str) -> NoReturn:
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, lowest first, the top bit set on all but the last."""
+    """An unsigned varint: seven bits a byte, the lowest first, the top bit set on all bytes but the last."""
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -200,14 +205,15 @@ def varint(value: int) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Encoded varints by value: the usual lengths from the table, others computed."""
+    """Value -> encoded varint. The values below 1024 are in the dictionary, the others are computed."""
 
     def __missing__(self, value: int) -> bytes:
+        # Not kept: lengths come from clients, and there are 2^31 of them.
         return varint(value)
 
 
 class _Many(dict[int, Callable[..., Any]]):
-    """Count -> bound method of the `Struct` for so many integers; only small ones are kept."""
+    """Count -> bound method of the `Struct` for so many integers."""
 
     def __init__(self, letter: str, method: str) -> None:
         super().__init__()
@@ -216,6 +222,7 @@ class _Many(dict[int, Callable[..., Any]]):
 
     def __missing__(self, count: int) -> Callable[..., Any]:
         function: Callable[..., Any] = getattr(struct.Struct(f">{count}{self._letter}"), self._method)
+        # A client chooses the count, so only the small ones are kept.
         if count <= 64:
             self[count] = function
         return function
@@ -235,7 +242,7 @@ VARINTS = _Varints((value, varint(value)) for value in range(1024))
 
 
 def size_of(payload: Any) -> int:
-    """The bytes of a records value: bytes-like, or an object that knows its size."""
+    """The size of a records value: bytes, or an object with `size_bytes`."""
     if isinstance(payload, _BYTES_LIKE):
         return len(payload)
     size: int = payload.size_bytes
@@ -243,14 +250,15 @@ def size_of(payload: Any) -> int:
 
 
 def add_records(parts: list[Any], marks: list[int], payload: Any) -> None:
-    """Append a payload, and mark its place when it is to stay a piece of its own."""
+    """Append a payload, and mark its place if it has to stay a piece of its own."""
+    # A slice of a file is sent from the file; a large payload is not copied.
     if not isinstance(payload, _BYTES_LIKE) or len(payload) >= APART_BYTES:
         marks.append(len(parts))
     parts.append(payload)
 
 
 def tag_section(tagged: list[tuple[int, list[bytes]]]) -> bytes:
-    """The tagged fields that are not default, ascending, each with its size."""
+    """The section of these tagged fields, which are ordered by tag."""
     section = [VARINTS[len(tagged)]]
     for tag, parts in tagged:
         value = b"".join(parts)
@@ -258,13 +266,13 @@ def tag_section(tagged: list[tuple[int, list[bytes]]]) -> bytes:
     return b"".join(section)
 
 
-# --- The verbs --------------------------------------------------------------------------------------------------------
+# --- Decode and encode ------------------------------------------------------------------------------------------------
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Payload(Protocol):
-    """The value of a `records` field that is not in memory: a slice of a file, sent from there."""
+    """The value of a `records` field that is not in memory: a slice of a file."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -275,12 +283,13 @@ M = TypeVar("M", bound=Message)
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """The message at this position; what follows it is ignored, unknown tagged fields are skipped."""
+    """The message at this position. Bytes that follow it are ignored. ProtocolViolation if it is malformed."""
+    # librdkafka sends a few bytes after the body of a Metadata request.
     return decode_from(cls, version, buffer, position)[0]
 
 
 def decode_from(cls: type[M], version: int, buffer: Buffer, position: int) -> tuple[M, int]:
-    """The message at this position and the position behind it; ProtocolViolation when the bytes are not one."""
+    """The message at this position, and the position behind it. ProtocolViolation if it is malformed."""
     try:
         decoded: tuple[M, int] = cls.DECODERS[version](buffer, position)
         return decoded
@@ -289,9 +298,10 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int) -> tu
 
 
 def decode_steps(message: Message, version: int, buffer: Buffer, position: int) -> Generator[int, None, int]:
-    """Fill the message in bounded steps, from a buffer of unknown content: returns what it takes in memory.
+    """Fill the message from a buffer in bounded steps; returns the memory that it takes, in bytes.
 
-    Yields what it takes so far, after each step. Where the steps end early, the message holds what was decoded so far.
+    Yields the memory that it takes so far, after each step. After an error, or if the generator is closed, the message
+    holds the fields decoded so far. ProtocolViolation if it is malformed.
     """
     cls = type(message)
     try:
@@ -302,15 +312,17 @@ def decode_steps(message: Message, version: int, buffer: Buffer, position: int) 
 
 
 def _violation(cls: type[Message], version: int, buffer: Buffer, error: Exception) -> ProtocolViolation:
+    # `struct.error` and IndexError have only one cause, since lengths and counts are checked: the buffer ends too
+    # early.
     why = str(error) if isinstance(error, Malformed) else f"{len(buffer)} bytes end within the message"
     return ProtocolViolation(f"{cls.__name__} v{version}: {why}")
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message as bytes. TypeError when a records value is not in memory.
+    """The message as bytes.
 
-    ValueError when a value does not fit its field, or when the version lacks a field that is neither ignorable nor at
-    its default.
+    ValueError if a value does not fit its field, or if the version lacks a field that is neither ignorable nor at its
+    default. TypeError if a records value is not in memory.
     """
     parts: list[Any] = []
     _fill(message, version, parts, [])
@@ -318,9 +330,9 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_into(message: Message, version: int, out: list[Any]) -> int:
-    """Append the message in as few pieces as make sense, and return their size in bytes.
+    """Append the message to `out` in pieces; returns their size in bytes. Errors: those of `encode`.
 
-    Everything is joined except `records` that are large or not in memory: each stays a piece, the very object.
+    All is joined except `records` that are large or not in memory: each of them stays a piece, as the same object.
     """
     parts: list[Any] = []
     marks: list[int] = []
@@ -329,13 +341,12 @@ def encode_into(message: Message, version: int, out: list[Any]) -> int:
 
 
 def encode_steps(message: Message, version: int, out: list[Any]) -> int | Generator[None, None, int]:
-    """The same in bounded steps: the size where the first, which is done at once, was all; else the other steps.
-
-    Each appends what it has encoded.
-    """
+    """`encode_into` in bounded steps. The first step runs at once: if it was the only one, the size is returned, else a
+    generator for the others, which returns the size. Each step appends its pieces to `out`."""
     parts: list[Any] = []
     marks: list[int] = []
     steps = message.ENCODE_STEPS[version](message, parts, marks)
+    # Nearly all messages need one step: then the loop body never runs, and no generator is needed.
     try:
         for _ in steps:
             return _encode_on(message, version, out, parts, marks, steps)
@@ -349,6 +360,7 @@ def _encode_on(
 ) -> Generator[None, None, int]:
     size_bytes = 0
     try:
+        # Joined before each pause: thousands of small pieces take more memory than their bytes.
         while True:
             size_bytes += _take(parts, marks, out)
             parts.clear()
@@ -362,7 +374,7 @@ def _encode_on(
 
 
 def _take(parts: list[Any], marks: list[int], out: list[Any]) -> int:
-    """Append these parts to `out`, joined but for those at the marks; their size in bytes."""
+    """Append these parts to `out`, joined except those at the marks; returns their size in bytes."""
     if not marks:
         whole = b"".join(parts)
         if whole:

@@ -1,13 +1,12 @@
-"""What a schema table is made of: `Schema`, `Field`, and the questions that depend on a version.
+"""The parts of a schema table: `Schema` and `Field`, with the properties that depend on a version.
 
-The tables in `schemas/` are literals written by hand, one `Schema` per message with all its versions. A field says in
-which versions it exists; everything else about the bytes of one version follows from here: which fields are present,
-whether lengths are compact, which may be null, and how small an element can get. The code generator asks these
-questions and knows no message by name.
+The tables in `schemas/` are literals written by hand, one `Schema` per message with all its versions. Each field names
+the versions in which it exists. The layout of one version follows from that: which fields are present, whether lengths
+are compact, which fields may be null, and the smallest size of an element. The code generator uses only this.
 
 Notation, after Kafka's own message definitions: a version range is "3+", "0-14" or "2"; a type is a primitive
 ("int32", "string", "uuid" ...), the name of a struct, or either of these after "[]" for an array. A struct's fields
-stand in the field that has it, or in the schema's `structs` when two fields share it.
+stand in the field that has it, or in the schema's `structs` if two fields share it.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ FIXED: Final[dict[str, tuple[str, int]]] = {
 SIZED: Final[dict[str, str]] = {"string": "h", "bytes": "i", "records": "i"}
 
 _NEWEST = 1 << 15  # above every version, which is an int16
-_KAFKA_DEFAULT: Final = object()  # the table names no default: zero, false, empty
+_KAFKA_DEFAULT: Final = object()  # the table has no default for the field: zero, false or empty
 
 
 @cache
@@ -48,12 +47,12 @@ def _covers(versions: str | None, version: int) -> bool:
 
 
 class Field(NamedTuple):
-    """One field of a message or struct, over all versions.
+    """One field of a message or struct, in all versions.
 
-    `nullable`: the versions in which null is legal. `tag`: the field travels in the tagged section under this number,
-    in all versions that have it. `ignorable`: writing a version that lacks the field drops its value; a value of a
-    field that is not ignorable must then be the default. `compact=False` keeps the classic length in flexible versions
-    (only the client id of the request header: a broker must be able to read it in versions it does not know).
+    `nullable`: the versions in which null is legal. `tag`: the field is in the tagged section under this number, in all
+    versions that have it. `ignorable`: the value is dropped when a version without the field is written; without it
+    such a value must be the default. `compact=False` keeps the classic length in flexible versions (only for the client
+    id of the request header, which a broker must be able to read in versions that it does not support).
     """
 
     name: str
@@ -87,9 +86,10 @@ class Field(NamedTuple):
         return _covers(self.nullable, version)
 
     def default_value(self) -> object:
-        """The default as a Python value; None also stands for a struct, whose default is built from its fields."""
+        """The default as a Python value; None for a struct, whose default is built from those of its fields."""
         if self.default is not _KAFKA_DEFAULT:
             return self.default
+        # A tuple: it is shared by all messages, so it must not change.
         if self.is_array:
             return ()
         zeros = {"bool": False, "float64": 0.0, "uuid": bytes(16), "string": "", "bytes": b"", "records": None}
@@ -126,7 +126,7 @@ class Schema(NamedTuple):
         return field.fields or dict(self.structs)[field.element]
 
     def all_structs(self) -> dict[str, tuple[Field, ...]]:
-        """Every struct below the message by name, inner ones before those that hold them."""
+        """Every struct of the message by name, inner ones before those that hold them."""
         found: dict[str, tuple[Field, ...]] = {}
         for field, fields in self._walk(self.fields):
             found.setdefault(field.element, fields)
@@ -141,15 +141,15 @@ class Schema(NamedTuple):
 
     @property
     def in_place(self) -> bool:
-        """Whether a decoder reads the buffer where it lies: record batches are not copied, nor what follows a header.
-
-        Other messages are turned into `bytes` first, whose slices become strings in half the time.
-        """
+        """Whether a decoder reads the buffer in place instead of copying it to `bytes` first."""
+        # Slices of bytes become strings in half the time. But record batches must not be copied, because the leader
+        # stamps them in the frame; nor a whole frame for the header in front of it (headers have no key).
         everywhere = (self.fields, *self.all_structs().values())
         return self.key is None or any(field.type == "records" for fields in everywhere for field in fields)
 
     def smallest_size(self, field: Field, version: int) -> int:
-        """The fewest bytes that one value of the field (of an array: one element) takes in this version."""
+        """The fewest bytes that a value of the field (of an array: one element) takes in this version."""
+        # The decoder divides the bytes that are left by it, to refuse a count that they cannot hold.
         compact = field.compact and self.is_flexible(version)
         if field.element in FIXED:
             return FIXED[field.element][1]
@@ -157,6 +157,7 @@ class Schema(NamedTuple):
             return 1 if compact else (2 if field.element == "string" else 4)
         size = 1 if self.is_flexible(version) else 0  # the count of tagged fields
         for inner in self.fields_of(field):
+            # A tagged field is left out at its default, so it may take no bytes.
             if inner.exists_in(version) and inner.tag is None:
                 length = 1 if self.is_flexible(version) else 4
                 size += length if inner.is_array else self.smallest_size(inner, version)

@@ -1,12 +1,12 @@
-"""Numbers to which Kafka gives a meaning of their own, in requests, responses and files."""
+"""Numbers with a special meaning in Kafka's requests, responses and files."""
 
-# A partition's leader, and its epoch.
+# The leader of a partition, and epochs.
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2  # of a topic that is being deleted
 NO_LEADER_EPOCH = -1
 UNKNOWN_BROKER_EPOCH = -1
 
-# Offsets, and those that ListOffsets asks for instead of a time.
+# Offsets. The others are timestamps in ListOffsets requests, and stand for an offset of the log.
 NO_OFFSET = -1
 LATEST = -1
 EARLIEST = -2
@@ -14,13 +14,15 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
 NO_TIMESTAMP = -1
+# Java's largest long. In an interval setting, in ms: it never ends.
+NEVER_MS = 2**63 - 1
 NO_PRODUCER_ID = -1
 
 # Produce and Fetch.
 ACKS_ALL = -1
 READ_COMMITTED = 1
-FETCH_TOPIC_ID_VERSION = 13  # from here on Fetch names topics by their ids
-FETCH_REPLICA_STATE_VERSION = 15  # from here on a follower says its broker epoch
+FETCH_TOPIC_ID_VERSION = 13  # from this version on Fetch has topic ids instead of names (KIP-516)
+FETCH_REPLICA_STATE_VERSION = 15  # from this version on a follower's Fetch has its broker epoch (KIP-903)
 
 # Fetch sessions (KIP-227).
 NO_SESSION_ID = 0

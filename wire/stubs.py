@@ -1,7 +1,4 @@
-"""The type stub of the generated messages, `messages.pyi`: what their classes look like to a type checker.
-
-`make generated` writes it.
-"""
+"""The type stub of the generated messages, `messages.pyi`, which `make generated` writes for type checkers."""
 
 from collections.abc import Iterable
 
@@ -56,7 +53,7 @@ _STUB_TYPES = {
 
 
 def stubs(schemas: Iterable[Schema]) -> str:
-    """The text of `messages.pyi`: what the classes of these schemas look like to a type checker."""
+    """The text of `messages.pyi`: the classes of these schemas with the types of their fields."""
     lines = [_STUB_HEAD]
     for schema in sorted(schemas, key=lambda schema: schema.name):
         lines.append(f"class {schema.name}(Message):")
@@ -70,7 +67,9 @@ def stubs(schemas: Iterable[Schema]) -> str:
 
 
 def _stub_fields(schema: Schema, fields: tuple[Field, ...], indent: str) -> list[str]:
-    held = "Records" if schema.name.endswith("Response") else "memoryview"  # a broker fills answers, and reads requests
+    # A broker reads the records of requests, which are views of the frame, and writes those of responses, which may
+    # also be slices of files.
+    held = "Records" if schema.name.endswith("Response") else "memoryview"
     lines = [f"{indent}{field.name}: {_stub_type(schema, field).replace('memoryview', held)}" for field in fields]
     lines += [f"{indent}def __init__(", f"{indent}    self,", f"{indent}    *,"] if fields else []
     for field in fields:

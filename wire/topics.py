@@ -1,4 +1,4 @@
-"""What identifies a log: topic names, topic ids and partitions.
+"""The identity of a log: topic names, topic ids and partitions.
 
 A topic id is 16 bytes on the wire; as text (in ZooKeeper's JSON and `partition.metadata`) it is 22 characters of
 base64url without padding, as Java's `Uuid` prints it. The hash of a group or transactional id that selects its
@@ -33,7 +33,8 @@ def topic_id_text(topic_id: bytes) -> str:
 
 
 def topic_id_from_text(text: str) -> bytes:
-    """The 16 bytes that `topic_id_text` printed; ValueError when the text is not such an id."""
+    """The 16 bytes of a topic id printed by `topic_id_text`. ValueError if the text is not such an id."""
+    # "==" is the padding that Java leaves out; `validate` refuses characters that would be skipped otherwise.
     try:
         topic_id = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -44,9 +45,10 @@ def topic_id_from_text(text: str) -> bytes:
 
 
 def why_invalid_topic_name(name: str) -> str | None:
-    """The reason why Kafka refuses this topic name, or None when it is legal."""
+    """The reason why Kafka refuses this topic name, in Kafka's words; None if it is legal."""
     if name == "":
         return "the empty string is not allowed"
+    # As a directory name these would mean something else.
     if name in (".", ".."):
         return f"'{name}' is not allowed"
     if len(name) > TOPIC_NAME_MAX_LENGTH:
@@ -57,12 +59,14 @@ def why_invalid_topic_name(name: str) -> str | None:
 
 
 def names_collide(one: str, other: str) -> bool:
-    """Whether two topics would share metric names: '.' and '_' are the same there, so Kafka refuses the second."""
+    """Whether Kafka refuses the second of two topics with these names."""
+    # Metric names have "_" in the place of ".", so both topics would have the same metrics.
     return one.replace(".", "_") == other.replace(".", "_")
 
 
 def java_string_hash(text: str) -> int:
     """Java's `String.hashCode`: 31*h + c over UTF-16 code units, wrapped to 32 bits, signed."""
+    # Java hashes UTF-16 code units: two for a character outside the basic plane. A lone surrogate counts as it is.
     encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for unit in struct.unpack(f">{len(encoded) // 2}H", encoded):
@@ -73,4 +77,5 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partition_count: int) -> int:
     """The partition of an internal topic that coordinates this group or transactional id."""
     value = java_string_hash(key)
+    # Kafka's `Utils.abs`: the smallest int has no positive counterpart in Java, and counts as 0.
     return 0 if value == -(1 << 31) else abs(value) % partition_count

@@ -1,28 +1,26 @@
-"""Messages of formats 0 and 1, from producers of before Kafka 0.11: checked, and made one batch of format 2.
+"""Up-conversion of messages of formats 0 and 1, from producers from before Kafka 0.11, to a batch of format 2.
 
-Produce 0 to 2 carry a message set for each partition: messages one after another, or one compressed message that wraps
-a message set (`record_reader` has the layout). The log holds format 2 only, so checked records are written again in it.
+Produce 0 to 2 have a message set for each partition: messages one after another, or one compressed message with a
+message set as its value (`record_reader` has the layout). The log gets format 2 only.
 
-*Theory of operation.* Kafka checks in passes, and a set with two faults is answered with the fault of the earlier pass:
+Kafka checks a message set in passes, and the fault of the earliest pass gives the error code:
 
 1. the outer messages, in order: size, checksum, codec. A part of a message at the end is no fault; it is cut off.
-2. what stands together: one format, and a compressed message alone.
-3. the inner messages of a compressed one, to the end of the stream: sizes, then the offset of the last.
-4. each message: compressed again, checksum (of inner ones), format; then its key and its time. Faults of keys and times
-   and a wrong format inside are gathered over a compressed message; all others end the pass.
-5. what a batch cannot hold: lengths that lead out of a message, times before -1; and a batch that becomes too large.
+2. the set: all messages of one format, and a compressed message alone.
+3. the inner messages of a compressed one, to the end of the stream: sizes, then the offset of the last one.
+4. each message: compressed twice, checksum (of inner ones), format; then its key and its timestamp. In a compressed
+   message, faults of keys and timestamps and a wrong inner format do not end the pass; all other faults do.
+5. the batch: lengths that lead out of a message, timestamps below -1, and a batch that becomes too large.
 
-Here 3, 4 and 5 are one pass, so that no message set is held decompressed: the first fault of each is kept, and what is
-kept for the earliest pass counts. Messages go from the decompressing stream through a compressor into the new batch.
-Memory is that of one message, of a few chunks and of the batch, which is given up when it is larger than the topic
-allows. All of it are generators that yield when a step is over (`record_cursor.Meter`); a small message set has one.
+Here 3, 4 and 5 are one pass, so that no message set is held decompressed: messages go from the decompressing stream
+through a compressor into the new batch. The first fault of each pass is remembered, and that of the earliest pass
+counts. At most one message, a few chunks and the batch are in memory. All functions are generators that yield after
+each step (`record_cursor.Meter`); a small message set needs one step.
 
-Offsets in messages say nothing: the batch counts from 0 on. The offset of a wrapper matters only in that Kafka refuses
-one that is smaller than the last inner one, except 0, which early librdkafka sends.
-
-Deviations, all on message sets that no producer sends: one may decompress to `RECORDS_MAX_BYTES`, and an inner message
-have `INNER_MESSAGE_MAX_BYTES`; what would become too large a batch is not looked at any further, faults behind or not;
-of a set of uncompressed messages, all faults of pass 4 count before those of pass 5, as with a compressed message.
+Known deviations, all for message sets that no producer sends: one may decompress to at most `RECORDS_MAX_BYTES`, and an
+inner message may have at most `INNER_MESSAGE_MAX_BYTES`; messages behind the point at which the batch is too large are
+not checked; in a set of uncompressed messages all faults of pass 4 count before those of pass 5, as in a compressed
+one.
 """
 
 import struct
@@ -60,20 +58,22 @@ from barnabas.wire.records import (
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
-INNER_MESSAGE_MAX_BYTES = 16 << 20  # held whole, twice for a moment; clients' fit into max.message.bytes
+# Held whole, for a moment twice. The messages of ordinary clients fit into max.message.bytes (1 MiB by default).
+INNER_MESSAGE_MAX_BYTES = 16 << 20
 
-_MESSAGE_COST = 32  # of a message, in the units of a `Meter`,
-_CHECKSUM_COST_SHIFT = 8  # and of 256 bytes of it: about 1 GB/s
+# The cost in units of a `Meter`: of a message, and one unit for 256 bytes of its checksum (about 1 GB/s).
+_MESSAGE_COST = 32
+_CHECKSUM_COST_SHIFT = 8
 _ANY_CODEC_VERSION = 7  # Kafka forbids zstd in Produce 3 to 6 only
 _CRC_POSITION = LENGTH_OVERHEAD_BYTES
 _ATTRIBUTES_POSITION = 17
-_CODEC_POSITION = (17, 17, 22)  # by format
-_FIELDS_POSITION = (18, 26)  # of the key's length; format 1 has its timestamp before it
+_CODEC_POSITION = (17, 17, 22)  # by format: the (low) byte of the attributes
+_FIELDS_POSITION = (18, 26)  # by format: of the key's length; format 1 has its timestamp before it
 _ENTRY_START = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
-_RECORD_ATTRIBUTES = b"\x00"  # which say nothing
+_RECORD_ATTRIBUTES = b"\x00"  # which have no meaning
 _NULL = encode_varint(-1)
 _NO_HEADERS = encode_varint(0)
 _NO_PRODUCER = BatchHeader(0, 0, -1, BATCH_MAGIC, 0, 0, 0, 0, NO_TIMESTAMP, NO_PRODUCER_ID, -1, -1, 0)
@@ -84,12 +84,13 @@ Field = memoryview | None
 def check_old_produced(
     records: memoryview, rules: RecordRules, now_ms: int, topic_partition: TopicPartition
 ) -> Steps[Batch | RecordsRefused | None]:
-    """What Produce 0 to 2 bring for one partition, as the batch that is stored; None when there is no whole message.
+    """Check the records of one partition in Produce 0 to 2 and convert them to a batch; None without a whole message.
 
-    A batch of format 2 is taken as it is, which Kafka does too.
+    A batch of format 2 is stored as it is, like in Produce 3.
     """
+    # As in `check_produced`: one call of a codec takes time in proportion to the size.
     if len(records) > SMALL_BYTES_MAX:
-        yield None  # what a codec does in one call is in proportion to it
+        yield None
     meter = Meter(RECORDS_MAX_BYTES)
     try:
         outer = yield from _look_over(records, rules, meter)
@@ -109,15 +110,15 @@ def check_old_produced(
 
 
 class _Outer(NamedTuple):
-    """What the outer messages have in common."""
+    """The common facts of the outer messages."""
 
-    magic: int  # of the first
+    magic: int  # of the first one
     codec: int
-    end: int
+    end: int  # of the last whole message
 
 
 def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_Outer | None]:
-    """Check the outer messages, and whether they may stand together; None where there is none."""
+    """Passes 1 and 2: check the outer messages; None if there is none."""
     first_magic, codec, count, end = 0, 0, 0, 0
     for position, entry in walk_entries(records):
         view = records[position : position + entry.size_bytes]
@@ -130,6 +131,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
             )
         if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
             raise CorruptRecords(f"the checksum of message {count} is wrong")
+        # The codec of any message that is compressed: pass 2 only asks whether there is one.
         codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
         if codec > Codec.ZSTD:
             raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -137,13 +139,15 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
         count, end = count + 1, position + entry.size_bytes
     if count > 1 and (codec or first_magic == BATCH_MAGIC):
         raise invalid_records("a compressed message, or a batch of format 2, does not stand alone")
+    # zstd came with format 2 (KIP-110).
     if codec == Codec.ZSTD and first_magic < BATCH_MAGIC:
         raise invalid_records(f"message format {first_magic} knows no zstd")
     return _Outer(first_magic, codec, end) if count else None
 
 
 def _is_intact_message(message: memoryview, meter: Meter) -> Generator[None, None, bool]:
-    """Whether the CRC-32 of a message of format 0 or 1 is right; counts what a look at the message costs."""
+    """Whether the CRC-32 of a message of format 0 or 1 is right, in steps; counts the cost of the message."""
+    # `is_intact` would compute the checksum of a large message in one step.
     crc = 0
     for position in range(MAGIC_POSITION, len(message), CHUNK_BYTES):
         crc = zlib.crc32(message[position : position + CHUNK_BYTES], crc)
@@ -155,7 +159,7 @@ def _is_intact_message(message: memoryview, meter: Meter) -> Generator[None, Non
 
 
 def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> Steps[None]:
-    """Take messages that are not compressed. Each stands for itself: the first that is refused is the answer."""
+    """Convert messages that are not compressed."""
     if conversion.held_bytes:
         yield conversion.held_bytes
     for position, entry in walk_entries(records):
@@ -163,6 +167,7 @@ def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> S
             raise invalid_records(f"a message of format {entry.magic} follows one of format {conversion.magic}")
         message = records[position : position + entry.size_bytes]
         yield from conversion.take(message, message[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME != 0)
+        # Unlike inner messages, each is a batch of its own to Kafka: the first one that is refused ends the pass.
         if conversion.refused is not None or conversion.is_too_large:
             return
         meter.credit -= _MESSAGE_COST
@@ -171,14 +176,16 @@ def _take_all(conversion: "_Conversion", records: memoryview, meter: Meter) -> S
 
 
 def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer, meter: Meter) -> Steps[None]:
-    """Take the messages inside the one compressed message."""
+    """Convert the messages in the one compressed message."""
     timestamp, _, content = _parse(wrapper, outer.magic)
     if content is None:
         raise invalid_records("the compressed message is empty")
+    # Then the timestamp of the outer message counts for all inner ones (KIP-32).
     if wrapper[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME:
         conversion.append_time_of_wrapper = timestamp
     stream = yield from opening(outer.codec, content, outer.magic)
     inner = _InnerMessages(stream, meter)
+    # The caller has to wait for room before the first read, which allocates the memory.
     if held_bytes := inner.held_bytes + conversion.held_bytes:
         yield held_bytes
     last_offset = None
@@ -192,27 +199,31 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
             yield inner.held_bytes + conversion.held_bytes
     if last_offset is None:
         raise invalid_records("the compressed message holds no message")
+    # The batch counts from 0 on, whatever offsets the messages have. But Kafka refuses an outer offset below the last
+    # inner one, except 0, which early librdkafka sends.
     (offset,) = _INT64.unpack_from(wrapper)
     if outer.magic and offset and offset < last_offset:
         raise invalid_records(f"the compressed message at offset {offset} holds one at {last_offset}")
 
 
 class _InnerMessages:
-    """Messages as they come out of a stream."""
+    """Reads whole messages from a decompressing stream."""
 
     def __init__(self, stream: Stream, meter: Meter) -> None:
         self._stream = stream
         self._meter = meter
         self._buffer = memoryview(b"")
-        self._longest = 0  # bytes of a message, or of the part that has come
+        self._longest = 0  # bytes of the longest message, or of the part of it that has arrived
 
     @property
     def held_bytes(self) -> int:
-        """What the stream holds, and a long message, in pieces and whole."""
+        """The bytes that the stream holds, and those of a long message."""
+        # Twice: `_fill` joins the pieces of a message into a copy.
         return self._stream.held_bytes + (2 * self._longest if self._longest > HELD_FREE_BYTES // 2 else 0)
 
     def read_next(self) -> Steps[memoryview | None]:
-        """The next whole message; None at the end, which may also be within a message."""
+        """The next whole message; None at the end of the stream."""
+        # As in Kafka, a part of a message at the end is no fault.
         if not (yield from self._fill(LENGTH_OVERHEAD_BYTES)):
             return None
         offset, length = _ENTRY_START.unpack_from(self._buffer)
@@ -225,7 +236,8 @@ class _InnerMessages:
         return message
 
     def _fill(self, size_bytes: int) -> Steps[bool]:
-        """Whether so many bytes are there. Memory grows as they arrive, not as a length claims."""
+        """Whether the buffer has this many bytes, after reading more if needed."""
+        # The size is a claim of the message: memory grows with the bytes that arrive, not with the claim.
         have = len(self._buffer)
         if have >= size_bytes:
             return True
@@ -243,14 +255,15 @@ class _InnerMessages:
 
 
 class _Conversion:
-    """Judges message after message, and writes them into a batch while nothing speaks against it."""
+    """Checks messages one by one, and writes them into a batch as long as there is no fault."""
 
     def __init__(self, outer: _Outer, rules: RecordRules, now_ms: int, meter: Meter) -> None:
         self.magic = outer.magic
-        self.refused: ErrorCode | None = None  # because of keys, times and formats
-        self.append_time_of_wrapper: int | None = None  # of a wrapper that says it has the time of an append
-        self._stopped: CorruptRecords | None = None  # the first other fault
-        self._unfit: CorruptRecords | None = None  # the first thing that no batch can hold
+        # The first fault of each kind; `finish` chooses among them.
+        self.refused: ErrorCode | None = None  # pass 4: keys, timestamps and inner formats
+        self._stopped: CorruptRecords | None = None  # pass 4: all others
+        self._unfit: CorruptRecords | None = None  # pass 5
+        self.append_time_of_wrapper: int | None = None  # of a compressed message with the LogAppendTime bit
         self._rules = rules
         self._now_ms = now_ms
         self._wants_append_time = rules.message_timestamp_type == "LogAppendTime"
@@ -263,16 +276,18 @@ class _Conversion:
 
     @property
     def held_bytes(self) -> int:
-        """What is held to write the batch."""
+        """The bytes held by the compressor."""
         return self._section.held_bytes
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the batch is larger already than the topic allows: what else there is can only add to it."""
+        """Whether the batch is already larger than the topic allows."""
+        # More messages can only add to it, so the caller stops.
         return self._section.is_too_large
 
     def take_inner(self, message: memoryview) -> Steps[None]:
-        """Judge a message of a compressed one, and write it."""
+        """Check an inner message and write it."""
+        # The fault has ended pass 4. But the stream is read on: pass 3 checks the sizes to its end.
         if self._stopped is not None:
             return
         magic, codec = message[MAGIC_POSITION], message[_ATTRIBUTES_POSITION] & CODEC_MASK
@@ -281,7 +296,8 @@ class _Conversion:
                 code = ErrorCode.INVALID_RECORD if codec <= Codec.ZSTD else ErrorCode.UNKNOWN_SERVER_ERROR
                 raise CorruptRecords(f"a compressed message has an inner one of codec {codec}", code)
             if magic != self.magic:
-                _parse(message, min(magic, 1))  # Kafka fails where it cannot name the fields in its message
+                # Kafka's error message names the key and the value, and it fails if it cannot parse them.
+                _parse(message, min(magic, 1))
                 self._refuse(ErrorCode.INVALID_RECORD)
             elif not (yield from _is_intact_message(message, self._meter)):
                 raise CorruptRecords("the checksum of an inner message is wrong")
@@ -291,7 +307,7 @@ class _Conversion:
             self._stopped = fault
 
     def take(self, message: memoryview, has_append_time: bool) -> Steps[None]:
-        """Judge a message by key and time, and write it."""
+        """Check key and timestamp of a message and write it."""
         try:
             timestamp, key, value = _parse(message, self.magic)
             if self.magic and self.append_time_of_wrapper is not None:
@@ -300,13 +316,14 @@ class _Conversion:
                 self._refuse(ErrorCode.INVALID_RECORD)
             elif self._is_bad_time(timestamp, has_append_time and self.magic > 0):
                 self._refuse(ErrorCode.INVALID_TIMESTAMP)
+            # After a fault nothing is written: there will be no batch.
             elif not (self._unfit or self.refused):
                 yield from self._write(timestamp, key, value)
         except CorruptRecords as fault:
             self._unfit = self._unfit or fault
 
     def finish(self) -> Batch | RecordsRefused:
-        """The batch, or the fault that counts."""
+        """The batch, or the fault of the earliest pass."""
         if self._stopped is not None:
             raise self._stopped
         if self.refused is not None:
@@ -319,19 +336,22 @@ class _Conversion:
         return batch or RecordsRefused(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is larger than {limit} bytes")
 
     def _is_bad_time(self, timestamp: int, has_append_time: bool) -> bool:
+        # A producer may not set the LogAppendTime bit (`records._why_bad_time`).
         if timestamp == NO_TIMESTAMP or self._wants_append_time:
             return has_append_time
-        age_ms = wrap_timestamp(self._now_ms - timestamp)  # in 64 bits, as in Java
+        # Wrapped to 64 bits, as in Java.
+        age_ms = wrap_timestamp(self._now_ms - timestamp)
         rules = self._rules
         return age_ms > rules.message_timestamp_before_max_ms or -age_ms > rules.message_timestamp_after_max_ms
 
     def _refuse(self, code: ErrorCode) -> None:
-        """One bad time makes it that for all."""
+        """Remember a fault of key, timestamp or format."""
+        # One bad timestamp decides the code of the set, as in Kafka.
         if self.refused != ErrorCode.INVALID_TIMESTAMP:
             self.refused = code
 
     def _write(self, timestamp: int, key: Field, value: Field) -> Generator[None, None, None]:
-        """A record of format 2."""
+        """Write a record of format 2."""
         number, delta = encode_varint(self._times.count), encode_varint(self._times.next_delta(timestamp))
         pieces = (
             *(_RECORD_ATTRIBUTES, delta, number),
@@ -341,6 +361,7 @@ class _Conversion:
         if size_bytes <= CHUNK_BYTES:
             self._section.add(b"".join((encode_varint(size_bytes), *pieces)))
             return
+        # A record longer than a chunk is added chunk by chunk, with a pause where the step is over.
         self._section.add(encode_varint(size_bytes))
         for piece in pieces:
             for position in range(0, len(piece), CHUNK_BYTES):
@@ -356,7 +377,8 @@ def _length_of(field: Field) -> bytes:
 
 
 def _parse(message: memoryview, magic: int) -> tuple[int, Field, Field]:
-    """Timestamp, key and value of a message of format 0 or 1; what follows the value is ignored, as in Kafka."""
+    """Timestamp, key and value of a message of format 0 or 1."""
+    # Bytes behind the value are ignored, as in Kafka.
     position = _FIELDS_POSITION[magic]
     try:
         timestamp = _INT64.unpack_from(message, position - _INT64.size)[0] if magic else NO_TIMESTAMP
@@ -373,6 +395,7 @@ def _read_field(message: memoryview, position: int) -> tuple[Field, int]:
     if length < 0:
         return None, position
     end = position + length
+    # A slice would be cut silently.
     if end > len(message):
         raise IndexError
     return message[position:end], end

@@ -233,16 +233,16 @@ async def _append(
         row.error_code = partition
         return None
     batch = await _checked_batch(broker, call, partition, data)
-    # Kafka's order of checks: KafkaApis validates the request's form (`at_the_door`), ReplicaManager.appendRecords
+    # Kafka's order of checks: KafkaApis validates the request's form (`before_log`), ReplicaManager.appendRecords
     # validates acks, and the log validates the records.
-    if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.at_the_door):
+    if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.before_log):
         row.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return None
     if isinstance(batch, RecordsRefused):
         logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, batch.reason)
         row.error_code = batch.code
-        # Kafka refuses "at the door" before it looks at the log, so that row has no log start offset.
-        if not batch.at_the_door:
+        # Kafka refuses these before it looks at the log, so that row has no log start offset.
+        if not batch.before_log:
             _name_first_offset(partition, row)
         if call.version >= 8:
             row.error_message = batch.message
@@ -339,7 +339,7 @@ async def _checked_batch(
     """
     records = data.records
     if records is None:
-        return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", at_the_door=True)
+        return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", before_log=True)
     now_ms = broker.world.now_ms()
     rules, name = partition.config, partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:

@@ -68,7 +68,7 @@ def check(data: bytes, rules: Rules | None = None, api_version: int = 9) -> Batc
 
 def said(checked: Batch | RecordsRefused) -> object:
     if isinstance(checked, RecordsRefused):
-        return checked.code, checked.message, checked.at_the_door
+        return checked.code, checked.message, checked.before_log
     return bytes(checked.data), checked.header, checked.largest_timestamp, checked.largest_timestamp_delta
 
 
