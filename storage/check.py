@@ -8,8 +8,7 @@ Each log is walked once; its indexes are read beside it, in the same order, and 
     .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, checkpoints
                 are readable, and do not contradict the log
 
-A broker may be running meanwhile. Then, and after a crash, the files of the last segment may be behind the broker's
-memory. A shorter index is correct, so only contradictions are findings.
+A broker may be running meanwhile.
 """
 
 import struct
@@ -70,12 +69,15 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
     found: dict[TopicPartition, Ends] = {}
     for name in disk.list(data_dir):
         path = f"{data_dir}/{name}"
+        # The files of a log directory are read by name below, and unknown ones are nothing to the broker.
         if not disk.is_directory(path):
             continue
         topic, dash, number = name.rpartition("-")
         # A topic name may contain dashes, so the last one separates the partition.
         if dash and number.isdigit():
             found[TopicPartition(topic, int(number))] = yield from check_partition(disk, path)
+        # Kafka gives these suffixes to logs that are being deleted, moved, or belong to no partition of this broker.
+        # Any other directory makes it refuse to start.
         elif not name.endswith(("-delete", "-future", "-stray")):
             yield Finding(path, 0, "the name of this directory is not that of a partition")
     try:
@@ -94,6 +96,7 @@ def _check_checkpoint(disk: Disk, path: str, found: dict[TopicPartition, Ends]) 
         return
     for key, offset in offsets.items():
         ends = found.get(key)
+        # A checkpoint may have entries of deleted partitions, and may be behind the log, but not ahead of it.
         if ends is not None and not 0 <= offset <= ends.log_end_offset:
             yield Finding(path, 0, f"{key} is said to be at {offset}, but ends at {ends.log_end_offset}")
 
@@ -104,6 +107,7 @@ def _check_checkpoint(disk: Disk, path: str, found: dict[TopicPartition, Ends]) 
 def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends]:
     """Check the directory of one log; returns its first and its log end offset."""
     names = disk.list(directory)
+    # An unreadable file is a finding, and the check goes on without epochs.
     epochs = LeaderEpochs()
     try:
         epochs = read_leader_epochs(disk, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
@@ -132,7 +136,8 @@ def _check_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
     try:
         for producer in decode_snapshot(disk.read_file(path)):
             offset = offset_of_name(path.rpartition("/")[2]) or 0
-            # The snapshot describes the producers when the log ended at the offset in its name.
+            # The snapshot describes the producers when the log ended at the offset in its name. The crc is checked by
+            # `decode_snapshot`, so this would be a bug of the writer.
             if producer.last_offset >= offset:
                 yield Finding(path, 0, f"{producer} has written offset {producer.last_offset} already")
     except SnapshotCorrupt as error:
@@ -148,11 +153,12 @@ class _SegmentCheck:
         self.next_base = next_base
         self.epochs = epochs
         self.latest_epoch = -1 if epochs.latest_epoch is None else epochs.latest_epoch
-        self.end_offset = base
+        self.end_offset = base  # offset after the last entry so far
         self.offsets = _OffsetIndexCheck(f"{stem}{INDEX}", base)
         self.times = _TimeIndexCheck(f"{stem}{TIME_INDEX}", base)
 
     def run(self) -> Iterator[Finding]:
+        # Both indexes are loaded before the walk, which compares their entries with the batches that it reaches.
         for index in (self.offsets, self.times):
             if self.disk.exists(index.path):
                 yield from index.load(self.disk)
@@ -175,6 +181,7 @@ class _SegmentCheck:
                     yield Finding(path, span.position, what)
                 yield from self.offsets.see(span)
                 yield from self.times.see(span, max_timestamp_of(span, data))
+                # A batch whose offset falls (a finding) does not lower the log end, to which checkpoints are compared.
                 self.end_offset = max(self.end_offset, span.last_offset + 1)
             # `walk_file` ends at the first bytes that are no whole entry.
             if end_position < size_bytes:
@@ -185,12 +192,15 @@ class _SegmentCheck:
     def _faults_of(self, span: EntrySpan, data: memoryview) -> Iterator[str]:
         if not is_intact(data):
             yield f"the checksum of the batch at offset {span.base_offset} does not match"
+        # A gap is no finding: compaction leaves gaps.
         if span.base_offset < self.end_offset:
             yield f"offset {span.base_offset} where at least {self.end_offset} should come"
         if self.next_base is not None and span.last_offset >= self.next_base:
             yield f"offset {span.last_offset} belongs to the next segment, which begins at {self.next_base}"
+        # A flush writes the epoch file after the records, so the file may lack the latest epochs. Magic 0 and 1 have
+        # none.
         epoch, known, latest = leader_epoch_of(span, data), self.epochs.epoch_for(span.base_offset), self.latest_epoch
-        if known is not None and known != epoch and 0 <= epoch <= latest:  # the file may not have the later epochs yet
+        if known is not None and known != epoch and 0 <= epoch <= latest:
             yield f"the batch at offset {span.base_offset} is of epoch {epoch}, the epoch file says {known}"
 
     def _check_transactions(self) -> Iterator[Finding]:
@@ -198,6 +208,7 @@ class _SegmentCheck:
         if not self.disk.exists(path):
             return
         try:
+            # A fetch would send a client a transaction that this log does not have.
             for aborted in parse_transactions(self.disk.read_file(path)):
                 if aborted.last_offset >= self.end_offset:
                     yield Finding(path, 0, f"{aborted} ends behind the segment's end {self.end_offset}")
@@ -231,6 +242,8 @@ class _IndexCheck:
                 yield Finding(self.path, number * self.ENTRY.size, f"entry {after} does not rise after {before}")
 
     def finish(self) -> Iterator[Finding]:
+        # While a broker runs, and after a crash, the files of the last segment are behind the broker's memory. An index
+        # with too few entries is correct, so only those that are too many are findings.
         for number in range(self.number, len(self.entries)):
             yield self.finding(number, "points behind the end of the log")
 
@@ -243,6 +256,7 @@ class _OffsetIndexCheck(_IndexCheck):
 
     def see(self, span: EntrySpan) -> Iterator[Finding]:
         """Compare the entries up to this batch, which the walk has reached."""
+        # Index and log rise together, so one pass over both finds each entry's batch without a search.
         while self.number < len(self.entries) and self.entries[self.number][1] <= span.position:
             relative, position = self.entries[self.number]
             if position != span.position:
@@ -264,6 +278,7 @@ class _TimeIndexCheck(_IndexCheck):
     def see(self, span: EntrySpan, timestamp: int) -> Iterator[Finding]:
         """Compare the entries up to this batch, which the walk has reached."""
         self.largest = max(self.largest, timestamp)
+        # Not every batch has an entry, so entries are compared only when the walk has come to their offset.
         while self.number < len(self.entries) and self.base + self.entries[self.number][1] <= span.last_offset:
             if self.base + self.entries[self.number][1] != span.last_offset:
                 yield self.finding(self.number, "names an offset that ends no batch")

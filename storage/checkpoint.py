@@ -20,7 +20,8 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition, topic_id_from_te
 
 CHECKPOINT_VERSION = 0
 PARTITION_METADATA_VERSION = 0
-META_PROPERTIES_VERSION = "0"  # version 1, with node.id, belongs to a KRaft node, which cannot go back to ZooKeeper
+# Version 1, with node.id, belongs to a KRaft node, which cannot go back to ZooKeeper.
+META_PROPERTIES_VERSION = "0"
 
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
@@ -57,7 +58,9 @@ class CheckpointCorrupt(StorageError):
 
 
 class MetaProperties(NamedTuple):
-    """The owner of a log directory. `others` holds unknown properties, which a rewrite keeps."""
+    """The owner of a log directory. `others` holds unknown properties."""
+
+    # A newer Kafka may have written properties that this broker does not know; a rewrite keeps them.
 
     broker_id: int | None = None
     cluster_id: str | None = None
@@ -87,6 +90,7 @@ def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def write_checkpoint(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint, atomically and durably. Blocking: long."""
+    # The whole file, because a torn or mixed checkpoint would give a log a wrong offset.
     disk.replace_file(path, format_checkpoint(offsets).encode())
 
 
@@ -98,6 +102,7 @@ def parse_leader_epochs(text: str) -> LeaderEpochs:
     entries = []
     for line, (epoch, start_offset) in _parse_table(text, 2):
         entry = (_number(line, epoch), _number(line, start_offset))
+        # `LeaderEpochs` would take it for a bug of this broker.
         if min(entry) < 0:
             raise Malformed(line, "neither an epoch nor an offset is negative")
         entries.append(entry)
@@ -120,6 +125,7 @@ def read_leader_epochs(disk: Disk, path: str) -> LeaderEpochs:
 def parse_partition_metadata(text: str) -> bytes:
     """The topic id (KIP-516). Malformed if there is none, or if it is zero, which no topic has."""
     lines = text.splitlines()
+    # Kafka writes the file with a rename, so an empty or cut one is damage, unlike an empty checkpoint.
     _check_version(lines[0].partition("version: ")[2] if lines else "", PARTITION_METADATA_VERSION)
     name, _, value = lines[1].partition(": ") if len(lines) > 1 else ("", "", "")
     if name != "topic_id":
@@ -128,6 +134,7 @@ def parse_partition_metadata(text: str) -> bytes:
         topic_id = topic_id_from_text(value.strip())
     except ValueError as error:
         raise Malformed(2, str(error)) from None
+    # On the wire zero means "no topic id": a log with it could not be told apart from one without.
     if topic_id == ZERO_TOPIC_ID:
         raise Malformed(2, "the topic id is zero")
     return topic_id
@@ -154,6 +161,7 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: bytes) -> None:
 def parse_meta_properties(text: str) -> MetaProperties:
     """The content of meta.properties. Malformed if it belongs to a KRaft node, or breaks the format."""
     properties = _parse_properties(text)
+    # `pop`: what is left over is unknown, and kept.
     version = properties.pop("version", None)
     if version != META_PROPERTIES_VERSION:
         raise Malformed(_line_of(text, "version"), f"version {version} is not that of a ZooKeeper mode broker (0)")
@@ -187,8 +195,10 @@ def write_meta_properties(disk: Disk, path: str, meta: MetaProperties) -> None:
 
 
 def _read(disk: Disk, path: str, parse: Callable[[str], Value]) -> Value | None:
+    # Missing is normal: each of these files is first written some time after the directory was created.
     if not disk.exists(path):
         return None
+    # A file that breaks its format takes the log directory offline: a guess could mean wrong offsets.
     try:
         return parse(disk.read_file(path).decode())
     except UnicodeDecodeError as error:
@@ -204,6 +214,7 @@ def _parse_table(text: str, columns: int) -> list[tuple[int, list[str]]]:
     if not lines:
         return []
     _check_version(lines[0], CHECKPOINT_VERSION)
+    # Kafka's reader takes a file with only the version for empty.
     if len(lines) == 1:
         return []
     expected = _number(2, lines[1])
@@ -218,6 +229,7 @@ def _parse_table(text: str, columns: int) -> list[tuple[int, list[str]]]:
 
 
 def _format_table(rows: Iterable[tuple[object, ...]]) -> str:
+    # The empty string at the end gives the last line its line feed.
     lines = [" ".join(map(str, row)) for row in rows]
     return "\n".join([str(CHECKPOINT_VERSION), str(len(lines)), *lines, ""])
 

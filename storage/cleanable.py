@@ -44,10 +44,14 @@ class CompactionRules(Protocol):
 
 
 class SegmentFacts(Protocol):
-    """The facts about one segment. The two methods may read a file, so they are called last."""
+    """The facts about one segment by which compaction and retention decide. The two methods may read a file."""
 
     @property
     def base_offset(self) -> int: ...
+
+    @property
+    def next_base_offset(self) -> int | None:
+        """Base offset of the next segment; None for the last one."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -82,11 +86,13 @@ class Cleanable(NamedTuple):
     @property
     def dirty_ratio(self) -> float:
         """The share of dirty bytes, 0.0 to 1.0; the log with the largest one is cleaned first."""
+        # A log without bytes has nothing to clean, so it comes last.
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, rules: CompactionRules) -> bool:
         """Whether the log should be cleaned now."""
+        # `>`, as in Kafka. Without dirty bytes a pass would copy the whole log for nothing, even if it is overdue.
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > rules.min_cleanable_dirty_ratio)
 
 
@@ -107,6 +113,7 @@ def find_cleanable(  # the facts of one log, by keyword
     is_misplaced = not log_start_offset <= first_dirty_offset <= log_end_offset
     if is_misplaced:
         first_dirty_offset = log_start_offset
+    # The dirty offset may lie inside a segment: its clean records are then noted again, which is harmless.
     dirty = segments[number_of(segments, first_dirty_offset) : -1]
     # A pass stops before
     # - the last stable offset: later records may still be truncated, or belong to an undecided transaction;
@@ -115,7 +122,8 @@ def find_cleanable(  # the facts of one log, by keyword
     # - the active segment, which is being written;
     # - the first segment with a record younger than min.compaction.lag.ms (KIP-58).
     limit = min(last_stable_offset, recovery_point, segments[-1].base_offset, _first_young(dirty, rules, now_ms))
-    # A pass takes whole segments, so the limit is rounded down to a base offset.
+    # A pass takes whole segments, so the limit is rounded down to a base offset. If it lies below the first
+    # dirty offset, nothing can be cleaned, and the part is empty.
     end_offset = segments[number_of(segments, max(limit, first_dirty_offset))].base_offset
     return Cleanable(
         first_dirty_offset,
@@ -155,12 +163,16 @@ def _first_young(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: 
 
 
 def _is_overdue(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: int) -> bool:
-    clean_until_ms = now_ms - max(rules.max_compaction_lag_ms, 0)  # negative with the default lag 2^63-1
+    # Negative with the default lag of 2^63-1: then no file is read.
+    clean_until_ms = now_ms - max(rules.max_compaction_lag_ms, 0)
+    # As in Kafka, a segment without timestamps (0 or -1) is never overdue.
     return clean_until_ms > 0 and any(0 < segment.first_timestamp_ms() < clean_until_ms for segment in dirty)
 
 
 def portions(segments: Sequence[Sized], segment_bytes: int, index_bytes: int) -> Iterator[int]:
     """The number of segments in each portion, in the order of the segments."""
+    # Greedy: the first segments that fit together become one. The sizes are those before the pass, which usually
+    # shrinks segments, so more of them might have fitted; later passes merge the results.
     number = 0
     while number < len(segments):
         base_offset = segments[number].base_offset

@@ -48,7 +48,7 @@ from barnabas.wire.records import CorruptRecords
 __all__ = ["Cleaning", "Replacement", "Step", "keys_within"]
 
 SEGMENT_BYTES_MAX = 2**31 - 1  # index entries hold positions as i32
-WINDOW_BYTES_MIN = 4096
+WINDOW_BYTES_MIN = 4096  # a smaller window would be read again for nearly every batch
 
 
 class Replacement:
@@ -65,8 +65,9 @@ class Replacement:
     def apply(self, now_ms: int) -> bool:
         """Put the clean segment in place, on the event loop. False if the log changed. Blocking: short (renames)."""
         log, segments = self._cleaning.log, self._cleaning.log.segments
+        # A truncation may have removed the newer record for which an older one was dropped.
         if segments.generation != self._cleaning.generation:
-            return False  # a truncation may have removed the newer record for which an older one was dropped
+            return False
         # Set before the first rename: from here on the files belong to the log, whether the rest succeeds or not.
         self.is_begun = True
         segments.replace(self._old, self._clean, now_ms, log.config.file_delete_delay_ms)
@@ -92,6 +93,7 @@ class Cleaning:
         self.generation = log.segments.generation  # of the segments that this pass reads
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
+        # A copy of the row: the pass runs in a thread, while the event loop may roll new segments.
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
         self._offsets = OffsetMap(keys_max)
         self._compaction = Compaction(
@@ -130,6 +132,8 @@ class Cleaning:
         """Fill the offset map from the dirty segments, until their end or until it is full."""
         if not self._segments:
             return
+        # Only keys of the dirty part are noted: the records of the clean part are compared with them, not with each
+        # other.
         first_dirty_offset = self.part.first_dirty_offset
         first = number_of(self._segments, first_dirty_offset)
         position = self._segments[first].start_position(first_dirty_offset, self.log.segments.store.private)
@@ -146,6 +150,8 @@ class Cleaning:
 
     def _clean(self, portion: Sequence[Segment]) -> Iterator[Step]:
         """Write one clean segment from these, and yield its replacement."""
+        # The clean segment has the same name as the first old one, so its files get a suffix and open files of their
+        # own.
         log_store = self.log.segments.store
         store = _CleanedStore(log_store)
         replacement: Replacement | None = None
@@ -173,6 +179,8 @@ class Cleaning:
         """Feed a segment to `consume` in windows; it returns the bytes consumed and the bytes written."""
         window_bytes = self._window_bytes
         self._compaction.begin_segment(segment.base_offset, _next_base(segment))
+        # A handle of its own, and no lock: sealed files do not change, and the loop may drop the shared handle at any
+        # time.
         with self.log.segments.store.private(segment.path) as file:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position
@@ -214,6 +222,7 @@ class Cleaning:
             raise CorruptRecords(f"{clean.path} would become larger than {SEGMENT_BYTES_MAX} bytes")
         if output:  # a window may lose all of its records
             clean.file.write(position, output)
+        # `note` counts what has been written, so index entries are as in a segment that was appended batch by batch.
         interval_bytes = self.log.config.index_interval_bytes
         for entry in kept:
             clean.note(position, entry.size_bytes, entry.last_offset, entry.max_timestamp, interval_bytes)
@@ -227,6 +236,7 @@ class Cleaning:
         clean.finish()
         clean.sync(_next_base(last))
         store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention.ms without timestamps
+        # In any order: as long as one .cleaned file is left, a restart removes them all (`recovery.sweep`).
         for suffix in SWAPPED_SUFFIXES:
             path = store.path(clean.base_offset, suffix)
             if store.disk.exists(path + CLEANED):
@@ -272,6 +282,7 @@ def _remove_unfinished(store: SegmentStore) -> None:
 
 def _last_offsets(log: PartitionLog) -> Mapping[int, int]:
     """Producer id -> offset of its last record."""
+    # A producer without records (-1), known by a marker alone, has no batch that would have to stay.
     return {producer.producer_id: producer.last_offset for producer in log.producers if producer.last_offset >= 0}
 
 
@@ -291,5 +302,6 @@ def _sized(segment: Segment) -> Sized:
 
 def _entry_bytes(window: bytes) -> int:
     """The size that the first entry of the window claims to have."""
+    # The caller compares it with the segment's size before it reads that much.
     length = int.from_bytes(window[8:LENGTH_OVERHEAD_BYTES], "big", signed=True)
     return LENGTH_OVERHEAD_BYTES + length

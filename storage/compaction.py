@@ -44,11 +44,10 @@ from barnabas.wire.records import (
     read_batch_header,
     walk_entries,
 )
-from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
+from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET, NO_TIMESTAMP
 
 KEY_COST_BYTES = 192  # table, key and offset of one entry of the map: 150 to 200 for keys of usual size
 NOTHING = b""
-NEVER_MS = 2**63 - 1
 
 _OPAQUE = TRANSACTIONAL | CONTROL
 _OFFSET = struct.Struct(">q")
@@ -107,6 +106,7 @@ class Compaction:
         self._first_dirty_offset = first_dirty_offset
         self._live_producers = live_producers  # producer id -> the offset of its last record
         self._now_ms = now_ms
+        # The field has 64 bits, and delete.retention.ms may be as large as they allow.
         self._horizon_ms = min(now_ms + delete_retention_ms, NEVER_MS)
         self._next_offset = self._end_offset = 0
         self._keeps_tombstones = False  # see `_rewritten`
@@ -119,6 +119,7 @@ class Compaction:
     def note(self, window: bytes) -> int:
         """Note the keys of the entries in this window, as far as the map has room; returns the bytes consumed."""
         offsets, consumed = self.offsets, 0
+        # Whole batches only: `latest_offset` must not lie inside one, because `sift` decides about batches as a whole.
         for position, end, header in _walk(window):
             if offsets.is_full:
                 break
@@ -147,6 +148,7 @@ class Compaction:
             if rewritten is None:
                 kept.append(_carried(window, position, end, header))
                 continue
+            # A changed entry ends the run of unchanged ones, which is copied now.
             output += window[start:position]
             start = end
             if rewritten:
@@ -162,6 +164,8 @@ class Compaction:
             base_offset = last_offset = _offset_of(window, position)
         else:
             base_offset, last_offset = header.base_offset, header.base_offset + header.last_offset_delta
+        # Gaps are legal, for an earlier pass may have left them. An offset that falls, or belongs to another segment,
+        # means damage that a rewrite would make permanent.
         if not self._next_offset <= base_offset <= last_offset < self._end_offset:
             raise CorruptRecords(
                 f"offsets {base_offset} to {last_offset} where {self._next_offset} to {self._end_offset - 1} may be"
@@ -181,6 +185,7 @@ class Compaction:
             return None
         # With a delete horizon, the base timestamp field holds it (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
+        # Over: consumers have had delete.retention.ms to see the tombstones of this batch.
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
         try:
@@ -193,10 +198,12 @@ class Compaction:
             # Only the last batch of a known producer has to stay: recovery takes its sequence from there.
             if header.producer_id < 0 or self._live_producers.get(header.producer_id) != header.last_offset:
                 return NOTHING
+            # It may be empty already, by an earlier pass.
             return empty_batch(header) if header.record_count else None
         # The first pass that meets a tombstone sets the horizon: readers must be able to see it for
         # delete.retention.ms.
         horizon_ms = self._horizon_ms if sifted.has_tombstones and not has_horizon else None
+        # Nothing is dropped and no horizon set: the old bytes are copied, with their checksum and compression.
         if sifted.record_count == header.record_count and horizon_ms is None:
             return None
         return rebuild_sifted(header, window, position, sifted, newest, is_over, horizon_ms)
@@ -215,6 +222,7 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
         if window[position + MAGIC_POSITION] == BATCH_MAGIC:
             if size_bytes - position < BATCH_OVERHEAD_BYTES:
                 return
+            # An entry that is cut off at the end of the window: the caller reads again from its begin.
             header = read_batch_header(window, position)
             end = position + LENGTH_OVERHEAD_BYTES + header.batch_length
             if end > size_bytes:

@@ -38,6 +38,7 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview needs format 'B': len
 RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # one probe costs about 1 us; read-ahead loads about this much at once
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})  # of the process or the machine, not of the disk
 FILE_SYNCS = frozenset({"sync", "sync (again)"})
+# With these the kernel refuses one operation before it changes anything; all other errors mean a failing device.
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"
@@ -50,6 +51,9 @@ CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # the file system 
 
 class InThread(Protocol):
     """Run a blocking function in a thread and return its result (the simulator runs it inline, after a delay)."""
+
+    # `controller/store/store.py` has the same protocol: storage and controller may not import each other, and `wire`,
+    # which both import, has no code that waits.
 
     async def __call__(self, function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result: ...
 
@@ -80,6 +84,7 @@ class StorageError(Exception):
 
         A failed sync and a failing device have this effect. A shortage or a full disk only refuses one operation.
         """
+        # `startswith` takes in "sync directory": names that were made before may be lost as well.
         return self.operation.startswith("sync") or self.cause not in LACKS
 
     def __str__(self) -> str:
@@ -89,6 +94,7 @@ class StorageError(Exception):
 class HalfDone(StorageError):
     """An operation that failed half way. Its result is unusable, so it is never treated as a shortage."""
 
+    # Even if its cause is a shortage: the files contradict the memory, so the directory has to go offline.
     is_shortage = False
     is_failed_sync = False
 
@@ -244,6 +250,7 @@ def make_durable_directory(disk: Disk, path: str) -> None:
         path = parent_of(path)
     for made in reversed(missing):
         disk.make_directory(made)
+        # Each directory is synced before anything is made in it, so that no crash leaves a log in a lost directory.
         try:
             disk.sync_directory(parent_of(made))
         except StorageError:
@@ -328,6 +335,7 @@ class OsFile:
 
     def write(self, position: int, data: BytesLike) -> None:
         size = len(data)
+        # `pwrite` and `pread` have no file position that threads would share.
         try:
             written = os.pwrite(self._descriptor, data, position)
             if written != size:
@@ -339,6 +347,7 @@ class OsFile:
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
         end = position + size
+        # Only now: until then a reader in another thread must not see the new end.
         self._size = end if end > self._size else self._size
 
     def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
@@ -383,6 +392,7 @@ class OsFile:
             os.ftruncate(self._descriptor, size_bytes)
         except OSError as error:
             raise self._error("truncate", error) from error
+        # After the call: if it fails, the file still has its old size.
         self._size = size_bytes
 
     def sync(self) -> None:
@@ -412,6 +422,7 @@ class OsFile:
                 return
             # -1 before the close: a late user gets InvariantBroken instead of another file with the same number.
             descriptor, self._descriptor = self._descriptor, -1
+        # Outside the lock: a close may wait for the device.
         with _Mapped(self.path, "close"):
             os.close(descriptor)
 
@@ -438,6 +449,7 @@ class OsFile:
         return True
 
     def read_resident(self, position: int, size_bytes: int) -> bytes | bytearray | None:
+        # Without the flag (macOS) residency is unknown, and the caller has to risk a wait.
         if _READ_IF_RESIDENT is None:
             return self.read(position, size_bytes)
         data = bytearray(size_bytes)
@@ -455,6 +467,7 @@ class OsFile:
         return None if position + size_read < self._size else data[:size_read]
 
     def will_need(self, position: int, size_bytes: int) -> None:
+        # Only a hint; macOS lacks it.
         if hasattr(os, "posix_fadvise"):
             try:
                 os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
@@ -562,6 +575,7 @@ class OsDisk:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: str) -> None:
+        # fsync, not fdatasync: the names in a directory are its metadata.
         with _Mapped(path, "sync directory"):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -581,9 +595,11 @@ class OsDisk:
             file.flush()
             os.fsync(file.fileno())
         self.rename(temporary, path)
+        # Until the rename is durable, a power failure may bring the old content back.
         self.sync_directory(parent_of(path))
 
     def lock(self, path: str) -> OsLock:
+        # The guard covers check, lock and entry in the table: two brokers of one process may start at the same time.
         with _held_locks_guard, _Mapped(path, "lock"):
             self._refuse_if_held(path)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -601,6 +617,8 @@ class OsDisk:
             return OsLock(path, descriptor, key)
 
     def _refuse_if_held(self, path: str) -> None:
+        # By device and inode: the same file may have several paths. A file that does not exist yet is held by no
+        # broker.
         if self.exists(path):
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in _held_locks:

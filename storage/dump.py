@@ -45,6 +45,7 @@ from barnabas.wire.topics import topic_id_text
 Value = str | int | bool | None
 Row = Mapping[str, Value]
 
+# By the three codec bits of the attributes; a damaged or newer batch may have any of the eight values.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
 CONTROL_TYPES = {0: "abort", 1: "commit"}
 
@@ -65,20 +66,23 @@ def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
     """The file as rows. StorageError (NotDumped); blocking: long."""
     name = path.rpartition("/")[2]
-    # Files on their way out or in keep their format.
+    # Deleted files, and those of a compaction pass, have the format that they had or will have without the suffix.
     for suffix in (DELETED, CLEANED, SWAP):
         name = name.removesuffix(suffix)
     try:
         if name.endswith(LOG):
             yield from _log_rows(disk, path, records)
         else:
+            # Index entries are relative to the base offset, which only the name of the file has.
             yield from _reader_of(path, name)(disk, path, offset_of_name(name) or 0)
+    # Rows up to the damage have been yielded: that is what the command is used for.
     except (IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
         raise NotDumped(path, str(error)) from error
 
 
 def _reader_of(path: str, name: str) -> Callable[[Disk, str, int], Iterator[Row]]:
     suffix = name[name.rfind(".") :] if "." in name else name
+    # By the whole name (meta.properties), by the suffix (.index), or one of the four offset checkpoints.
     reader = READERS.get(name) or READERS.get(suffix)
     if reader is None and name.endswith("-checkpoint"):
         reader = _checkpoint_rows
@@ -107,6 +111,7 @@ def _log_rows(disk: Disk, path: str, records: bool) -> Iterator[Row]:
 
 
 def _batch_row(span: EntrySpan, data: memoryview) -> Row:
+    # From the header and the checksum alone: a batch that cannot be decompressed still has a row.
     header = read_batch_header(data)
     return {
         "base_offset": span.base_offset,
@@ -126,6 +131,7 @@ def _batch_row(span: EntrySpan, data: memoryview) -> Row:
         "control": header.is_control,
         "magic": span.magic,
         "crc": header.crc,
+        # A batch with a wrong checksum is shown, too: its header often tells what happened.
         "intact": is_intact(data),
     }
 
@@ -142,6 +148,7 @@ def _message_row(span: EntrySpan, data: memoryview) -> Row:
 
 
 def _record_rows(span: EntrySpan, data: memoryview) -> Iterator[Row]:
+    # A marker's key and value are numbers in binary, which mean nothing as text.
     is_control = span.magic == BATCH_MAGIC and read_batch_header(data).is_control
     for record in read_records(data):
         values = _control_values(read_control_record(record)) if is_control else _record_values(record)
@@ -149,6 +156,7 @@ def _record_rows(span: EntrySpan, data: memoryview) -> Iterator[Row]:
 
 
 def _control_values(control: ControlRecord) -> Row:
+    # KRaft and newer brokers have more types; their number is shown.
     name = CONTROL_TYPES.get(control.type, str(control.type))
     return {"marker": name, "coordinator_epoch": control.coordinator_epoch}
 
@@ -169,6 +177,7 @@ def _text(data: bytes | None) -> str | None:
 # -- indexes and the rest
 
 
+# Both end before the padding of zeros that a crash of Kafka leaves (`count_entries`).
 def _offset_index_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
     file = disk.open(path, read_only=True)
     try:

@@ -17,6 +17,7 @@ the broker itself writes what the checksum covers: LogAppendTime, a changed comp
 from typing import TYPE_CHECKING
 
 from barnabas.storage.producers import Duplicate
+from barnabas.wire.record_batch import MAGIC_POSITION
 from barnabas.wire.records import BATCH_OVERHEAD_BYTES, Steps, read_batch_header
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ WINDOW_BYTES = 1 << 18  # per step; reading and searching it takes about 0.25 ms
 # Header bytes inside the records of another batch look like a match, and a client may write many of them on purpose. To
 # check one costs more than to search a window, so their number is limited.
 LIKENESSES_MAX = 8
-MAGIC_AT = 16
 
 
 def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
@@ -46,11 +46,12 @@ def fingerprint_of(batch: "Batch") -> bytes:
     # It holds the producer's numbers, and the checksum over everything that the client sent; the leader's stamps (base
     # offset, leader epoch) lie before byte 16. The numbers alone are not enough: after the metadata store was restored
     # from a backup, a producer id may be assigned twice.
-    return bytes(batch.data[MAGIC_AT:BATCH_OVERHEAD_BYTES])
+    return bytes(batch.data[MAGIC_POSITION:BATCH_OVERHEAD_BYTES])
 
 
 def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[Duplicate | None]:
     """Search these segments backwards, from the entry that holds the offset `before`."""
+    # Backwards, because a client repeats its latest batches: the match is usually near the end.
     left, likenesses = SEARCHED_BYTES, LIKENESSES_MAX
     for segment in reversed(segments):
         if segment.base_offset >= before:
@@ -64,17 +65,19 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
                 # Windows overlap by one header less a byte, so that a header on the border is found whole in one of
                 # them.
                 window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)
-                at = window.find(fingerprint, MAGIC_AT)
+                # From byte 16 on: the header of a match before that begins in the next window, which overlaps this one.
+                at = window.find(fingerprint, MAGIC_POSITION)
                 while at >= 0 and likenesses:
-                    header = read_batch_header(window, at - MAGIC_AT)
+                    header = read_batch_header(window, at - MAGIC_POSITION)
                     # The match may lie inside the records of another batch; the offset index decides.
-                    if _begins_at(segment, header.base_offset, start + at - MAGIC_AT):
+                    if _begins_at(segment, header.base_offset, start + at - MAGIC_POSITION):
                         return Duplicate(header.base_offset, header.last_offset, header.max_timestamp)
                     likenesses -= 1
                     at = window.find(fingerprint, at + 1)
                 left -= end - start
                 end = start
                 yield None
+        # The budget is for the whole search, not for each segment: a small segment.bytes does not make it longer.
         if left <= 0 or not likenesses:
             return None
     return None

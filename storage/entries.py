@@ -20,11 +20,10 @@ from typing import NamedTuple
 
 from barnabas.storage.disk import File
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
-from barnabas.wire.record_batch import BATCH_MAGIC
+from barnabas.wire.record_batch import BATCH_MAGIC, LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import CorruptRecords
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
-ENTRY_PREFIX_BYTES = 12  # base offset and length, which every magic has
 SMALLEST_ENTRY_BYTES = 26  # a magic 0 message without key and value
 FLAGS_AT = 22  # the low byte of a batch's attributes
 LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_COUNT_AT = 12, 18, 35, 43, 57
@@ -59,11 +58,12 @@ def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | N
         if length < 49 or len(window) - at < 27:
             return None
         last_offset += _INT32.unpack_from(window, at + 23)[0]
-    elif not 0 <= magic < BATCH_MAGIC or length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES:
+    elif not 0 <= magic < BATCH_MAGIC or length < SMALLEST_ENTRY_BYTES - LENGTH_OVERHEAD_BYTES:
         return None
+    # No log has negative offsets. A last offset below the base offset would make the offsets of the walk fall.
     if base_offset < 0 or last_offset < base_offset:
         return None
-    return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
+    return EntrySpan(position, LENGTH_OVERHEAD_BYTES + length, base_offset, last_offset, magic)
 
 
 def walk_buffer(records: memoryview) -> Iterator[tuple[EntrySpan, memoryview]]:
@@ -72,9 +72,10 @@ def walk_buffer(records: memoryview) -> Iterator[tuple[EntrySpan, memoryview]]:
     while position + SMALLEST_ENTRY_BYTES <= len(records):
         # The length is compared before anything else is checked: a leader may cut the last batch of a fetch response.
         length = _PREFIX.unpack_from(records, position)[1]
-        if length > len(records) - position - ENTRY_PREFIX_BYTES:
+        if length > len(records) - position - LENGTH_OVERHEAD_BYTES:
             return
         span = span_at(records, position, position)
+        # Unlike the end of a file, these bytes are no result of a crash: the leader has sent something else than a log.
         if span is None:
             raise CorruptRecords(f"no entry at byte {position} of {len(records)}")
         yield span, records[position : position + span.size_bytes]
@@ -88,9 +89,11 @@ def walk_file(
 
     It holds at most a window, or one entry. Recovery relies on the end: it is where a damaged log is cut.
     """
+    # `position` is in the file, `at` in the window.
     window, start = memoryview(b""), position
     while position + SMALLEST_ENTRY_BYTES <= end_position:
         at = position - start
+        # The head of the entry is cut off by the window's end: the next window begins with this entry.
         if at + _WALK.size > len(window):
             window, start, at = memoryview(file.read(position, min(window_bytes, end_position - position))), position, 0
         span = span_at(window, at, position) if len(window) - at >= SMALLEST_ENTRY_BYTES else None
@@ -124,11 +127,12 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
                 window += bytes(27 - len(window))  # the file may end with a magic 0 message of 26 bytes
         base_offset, length, magic, last_offset_delta = unpack(window, at)
         last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
-        if length < SMALLEST_ENTRY_BYTES - ENTRY_PREFIX_BYTES or last_offset < base_offset:
+        # Damage of the disk since then. Without this check a length of 0 would make the loop endless.
+        if length < SMALLEST_ENTRY_BYTES - LENGTH_OVERHEAD_BYTES or last_offset < base_offset:
             raise CorruptRecords(f"{file.path}: no entry at position {position}")
         if last_offset >= offset:
-            return EntrySpan(position, ENTRY_PREFIX_BYTES + length, base_offset, last_offset, magic)
-        position += ENTRY_PREFIX_BYTES + length
+            return EntrySpan(position, LENGTH_OVERHEAD_BYTES + length, base_offset, last_offset, magic)
+        position += LENGTH_OVERHEAD_BYTES + length
     return None
 
 
@@ -146,6 +150,7 @@ def max_timestamp_of(span: EntrySpan, data: memoryview) -> int:
 
 def leader_epoch_of(span: EntrySpan, data: memoryview) -> int:
     """The leader epoch in which a batch was appended; -1 for magic 0 and 1."""
+    # In the older formats these bytes are the checksum.
     epoch: int = _INT32.unpack_from(data, LEADER_EPOCH_AT)[0] if span.magic >= BATCH_MAGIC else -1
     return epoch
 
@@ -154,6 +159,7 @@ def divide(
     entries: list[tuple[EntrySpan, memoryview]], segment_bytes: int
 ) -> Iterator[list[tuple[EntrySpan, memoryview]]]:
     """Divide entries into pieces that fit into a segment each, by size and by offset range; an entry is never split."""
+    # An entry larger than a segment is a piece of its own: the follower has to take what the leader has accepted.
     piece: list[tuple[EntrySpan, memoryview]] = []
     for entry in entries:
         span = entry[0]

@@ -79,16 +79,19 @@ class LeaderEpochs:
 
         None if the other log is a prefix of this one; (-1, -1) if `last_epoch` is newer than all entries.
         """
+        # The other log diverges if this one has no such epoch, or if the epoch ended here before `offset`.
         epoch, end_offset = self.end_offset_for(last_epoch, log_end_offset)
         return (epoch, end_offset) if epoch < last_epoch or end_offset < offset else None
 
     def epoch_for(self, offset: int) -> int | None:
         """The epoch of the record at this offset, or of the next append; None before the first start offset."""
+        # An offset at or above the log end belongs to the latest epoch: the next append is in it.
         index = bisect_right(self._starts, offset)
         return self._epochs[index - 1] if index else None
 
     def truncate_from_end(self, offset: int) -> bool:
         """Drop the epochs that start at or above `offset`, the new log end. True if the entries changed."""
+        # `bisect_left`: an epoch that starts exactly at the new end has lost all of its records.
         kept = bisect_left(self._starts, offset)
         if kept == len(self._starts):
             return False

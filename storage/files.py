@@ -17,7 +17,7 @@ LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timein
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
 SWAPPED_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)  # in the order in which compaction renames them
 DELETED, CLEANED, SWAP, RENEWED = ".deleted", ".cleaned", ".swap", ".renewed"
-RENEWAL_STEP_BYTES = 1 << 20
+RENEWAL_STEP_BYTES = 1 << 20  # of memory, while a file is copied
 OPEN_FILES_LIMIT = 256  # of the whole broker, in addition to the active segments
 
 Opener = Callable[[str], AbstractContextManager[File]]
@@ -25,6 +25,7 @@ Opener = Callable[[str], AbstractContextManager[File]]
 
 def offset_of_name(name: str) -> int | None:
     """The base offset in the name of a segment's file; None for other names."""
+    # Exactly twenty ASCII digits: `int` alone would also accept "+1", "1_0" and digits of other alphabets.
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
@@ -50,6 +51,7 @@ class OpenFiles:
         file = self._pinned.get(path)
         if file is not None:
             return file
+        # Taken out and put back at the end, which is the place of the most recently used.
         file = self._recent.pop(path, None)
         if file is None:
             file = self._disk.open(path, read_only=True)
@@ -59,6 +61,7 @@ class OpenFiles:
 
     def pin(self, path: str, file: File) -> None:
         """Take ownership of a file, which stays open until it is unpinned or dropped."""
+        # The path may have a cached read-only handle, which `get` must not return any more.
         self.drop(path)
         self._pinned[path] = file
 
@@ -153,6 +156,7 @@ def renew(disk: Disk, directory: str, recovery_point: int) -> None:
     # nothing; a new file has no such pages. To write the bytes again in place would need no room, but a power failure
     # could tear bytes that are safe, and the bytes would go to the blocks of the device that have just failed.
     names = disk.list(directory)
+    # Copies of an interrupted run go first, to free their space.
     for name in names:
         if name.endswith(RENEWED):
             disk.remove(f"{directory}/{name}")
@@ -163,6 +167,7 @@ def renew(disk: Disk, directory: str, recovery_point: int) -> None:
         offset = offset_of_name(name)
         if offset is not None and offset >= first and name.endswith(SEGMENT_SUFFIXES):
             _renew_file(disk, f"{directory}/{name}")
+    # The caller removes the `.failed` marker after this: by then each name must refer to its new file durably.
     disk.sync_directory(directory)
 
 
@@ -170,6 +175,7 @@ def _renew_file(disk: Disk, path: str) -> None:
     renewed = path + RENEWED
     try:
         _copy(disk, path, renewed)
+        # retention.ms counts from the file's time if records have none.
         disk.set_modified_ms(renewed, disk.modified_ms(path))
         # Replaces the suspect file only when the copy is complete and synced.
         disk.rename(renewed, path)

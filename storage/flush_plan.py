@@ -22,6 +22,8 @@ class FlushPlan:
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self.names_version = names_version  # None: no file was made since the last directory sync
+        # `sync` runs in a thread and must not look at the log, which the event loop goes on changing: so everything
+        # that it needs is taken here.
         self._store = segments.store
         self._active: File | None = segments.active.file
         self._sealed = log.unsynced_segments()[:-1]
@@ -35,6 +37,8 @@ class FlushPlan:
         # The active segment's indexes are not synced: recovery rebuilds them from the recovery point on in any case.
         if self._active is not None:
             self._active.sync()
+        # After the records, before the recovery point: a later crash then finds an epoch in the file or reads its
+        # batches.
         if self._epochs is not None:
             path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
             self._store.disk.replace_file(path, self._epochs.encode())  # syncs the directory, too

@@ -50,7 +50,7 @@ class Flusher:
 
     def __init__(self, in_thread: InThread) -> None:
         self._in_thread = in_thread
-        self._directories: dict[str, _Directory] = {}
+        self._directories: dict[str, _Directory] = {}  # never removed: there are as many as log.dirs has entries
         self._held: dict[PartitionLog, trio.Event] = {}  # set by `release`
         self._wake = trio.Event()
 
@@ -77,6 +77,7 @@ class Flusher:
         # All logs have joined their rounds by now, so the directories sync at the same time.
         for joined in rounds:
             await joined.done.wait()
+        # `done` is set after a failure as well.
         for directory in rounds.values():
             if directory.failure is not None:
                 raise directory.failure
@@ -96,6 +97,7 @@ class Flusher:
     async def hold(self, log: "PartitionLog") -> None:
         """Return when no sync of this log is under way; none begins before `release`, and `flush` of it waits."""
         log.is_being_renamed = True  # `flush_plan` then returns None, also if the log is already in the filling round
+        # `setdefault`: holds may overlap, and `flush` waits for the event that it has found.
         self._held.setdefault(log, trio.Event())
         running = self._directory_of(log).running
         if running is not None and log in running.logs:
@@ -114,6 +116,7 @@ class Flusher:
     def give_up(self, directory_path: str, error: StorageError) -> None:
         """Flush nothing more in a log directory that failed in another operation."""
         directory = self._directories.setdefault(directory_path, _Directory())
+        # The first error stays: it is the cause of those that follow.
         if directory.failure is None:
             directory.failure = error
             self._empty_filling(directory)
@@ -132,6 +135,7 @@ class Flusher:
             task_status.started()
             while True:
                 await self._wake.wait()
+                # A new event before the directories are looked at: a log that joins from now on wakes the task again.
                 self._wake = trio.Event()
                 # A directory with a task is skipped: `_run_rounds` takes the filling round itself before it ends.
                 for directory in self._directories.values():
@@ -227,6 +231,7 @@ def _plan(
     current: _Round, planned: "list[tuple[PartitionLog, FlushPlan]]"
 ) -> "tuple[PartitionLog, StorageError] | None":
     """Add the plans of a round to `planned`. Stops at the first failure, and returns it with its log."""
+    # No await between the plans: all of them describe the same moment, and belong to one round.
     for log in current.logs:
         try:
             plan = log.flush_plan()

@@ -12,9 +12,6 @@ the log from there. So a *shorter* index is always correct; this is why the acti
 are saved late. An entry that points past the data, or into a batch, would be wrong: truncation and recovery cut or
 rebuild the indexes before the log grows again.
 
-Index files are written without padding. Kafka preallocates the active segment's files with zeros, and a crash leaves
-the zeros. Searches therefore treat an all-zero entry as padding, which sorts after every target.
-
 Pure: the only input and output is the `File` that the caller passes.
 """
 
@@ -62,9 +59,10 @@ class IndexCorrupt(CorruptRecords):
 
 def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: struct.Struct, target: int) -> int:
     """The number of the last of `count` entries whose first field is at most `target`; -1 if there is none."""
-    # No real offset entry is all zeros, because the first batch of a segment gets none. A time entry of zeros
-    # ("timestamp 0 at the base offset") can only be the first one; to take it for padding only makes a search start
-    # earlier.
+    # Kafka preallocates the active segment's files with zeros, which a crash leaves. So an entry of zeros counts as
+    # padding, which sorts after every target. No real offset entry is all zeros, because the first batch of a segment
+    # gets none. A time entry of zeros ("timestamp 0 at the base offset") can only be the first one; to take it for
+    # padding only makes a search start earlier.
     unpack, size = entry.unpack_from, entry.size
     low, high = 0, count
     while low < high:
@@ -85,6 +83,7 @@ def position_at_most(entries: bytes | bytearray, position: int) -> int:
         found: int = OFFSET_ENTRY.unpack_from(entries, number * OFFSET_ENTRY.size)[1]
         return found
 
+    # A range stands for the numbers of the entries: only those that the search compares are unpacked.
     found = bisect_right(range(len(entries) // OFFSET_ENTRY.size), position, key=position_of)
     return position_of(found - 1) if found else 0
 
@@ -166,6 +165,7 @@ class _GrowingIndex:
     def _cut(self, count: int) -> None:
         # The file may hold more entries now; `save` trims it.
         del self.entries[count * self.ENTRY.size :]
+        # Entries that are appended from now on overwrite the old ones in the file.
         self.saved_bytes = min(self.saved_bytes, len(self.entries))
 
 
@@ -191,6 +191,7 @@ class OffsetIndex(_GrowingIndex):
 
     def cut_at(self, position: int) -> None:
         """Remove the entries that point to this file position or behind it."""
+        # From the end, one by one: a truncation usually removes little.
         count = len(self.entries) // 8
         while count and OFFSET_ENTRY.unpack_from(self.entries, (count - 1) * 8)[1] >= position:
             count -= 1
@@ -239,6 +240,7 @@ class TransactionIndex:
         self.saved_count = len(self.entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
+        # Searches stop early, by the order of the markers.
         if self.entries and self.entries[-1].last_offset >= aborted.last_offset:
             raise IndexCorrupt(f"aborted transactions out of order: {aborted} after {self.entries[-1]}")
         self.entries.append(aborted)
@@ -255,6 +257,7 @@ class TransactionIndex:
 
     def save(self, file: "File") -> None:
         """Write the unsaved entries and trim the file. Blocking: short. Durable: no."""
+        # As the other indexes: append only, then trim what a truncation has left.
         size = len(self.entries) * TRANSACTION_ENTRY.size
         unsaved = self.entries[self.saved_count :]
         if unsaved:
@@ -270,6 +273,7 @@ def format_transactions(entries: Sequence[AbortedTransaction]) -> bytes:
 
 def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
     """The entries of a .txnindex; raises IndexCorrupt where Kafka's sanity check would."""
+    # No padding here, unlike in the other indexes: Kafka does not preallocate this file.
     if len(data) % TRANSACTION_ENTRY.size:
         raise IndexCorrupt(f"{len(data)} bytes are not a whole number of transaction entries")
     last_offset = -1

@@ -30,7 +30,7 @@ from barnabas.storage.checkpoint import (
     write_partition_metadata,
 )
 from barnabas.storage.disk import Disk, make_durable_directory
-from barnabas.storage.entries import ENTRY_PREFIX_BYTES, EntrySpan, divide, max_timestamp_of, walk_buffer
+from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
@@ -49,6 +49,7 @@ from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.storage.settings import LogConfig
 from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
 
@@ -147,6 +148,7 @@ class PartitionLog:
         """
         header = batch.header
         control = None
+        # Everything that may refuse the batch, or fail, comes before the write.
         if header.producer_id >= 0:
             control = control_of(batch.data) if header.is_control else None
             refused = self.producers.check(header, origin, control=control)
@@ -155,7 +157,7 @@ class PartitionLog:
         config = self.config
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        size_bytes = ENTRY_PREFIX_BYTES + header.batch_length
+        size_bytes = LENGTH_OVERHEAD_BYTES + header.batch_length
         timestamp = header.max_timestamp
         active = self._segment_for(size_bytes, base_offset, last_offset, timestamp, now_ms)
         # `_is_new_epoch` raises for a past epoch, so it has to run before the write.
@@ -201,6 +203,7 @@ class PartitionLog:
             return ErrorCode.CORRUPT_MESSAGE
         if entries:
             first_offset = entries[0][0].base_offset
+        # Usually one piece, so that a fetch response costs one write.
         for piece in divide(entries, self.config.segment_bytes):
             self._append_piece(piece, records, now_ms)
         return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, False)
@@ -210,6 +213,7 @@ class PartitionLog:
 
         Blocking: never; the next flush writes the epoch file.
         """
+        # Even without a record in it, the epoch tells followers where the previous one ended.
         if self.epochs.assign(leader_epoch, self.log_end_offset):
             self._epochs_version += 1
 
@@ -285,6 +289,7 @@ class PartitionLog:
         self._roll_at(self.log_end_offset, now_ms)
 
     def _roll_at(self, base_offset: int, now_ms: int) -> None:
+        # The active segment is empty: a new one would have the same name.
         if base_offset == self.segments.active.base_offset:
             return
         # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
@@ -307,9 +312,11 @@ class PartitionLog:
         # A truncation changes segments in a thread. This error makes the client refresh its metadata and retry.
         if self.is_being_cut:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        # The log end itself is in range: a consumer that has read everything fetches there, and waits.
         log_end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
+        # The walk has found a damaged head: only fetches of this part of the log fail.
         try:
             return self.segments.read(offset, max_bytes, end_offset, log_end_offset, at_least_one)
         except CorruptRecords:
@@ -413,6 +420,7 @@ class PartitionLog:
 
         It is durable once the caller has written `log-start-offset-checkpoint`.
         """
+        # Offsets from requests were checked before, so this is a bug.
         if offset > self.log_end_offset:
             raise InvariantBroken(f"{self} cannot start at {offset}")
         if offset > self.log_start_offset:
@@ -498,6 +506,7 @@ class PartitionLog:
         self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)
         if self.first_dirty_offset is not None:
             self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
+        # The version rises in any case: `truncate_fully_and_start_at` has cleared the epochs before.
         self.epochs.truncate_from_end(log_end_offset)
         self._epochs_version += 1
         # A snapshot above the log end describes producers whose records are gone. Its removal is synced before the next
@@ -525,6 +534,7 @@ class PartitionLog:
 
         Blocking: never.
         """
+        # The copy has the state of the records that are left; `log` still has producers and epochs of deleted ones.
         self.producers, self.epochs, self.first_dirty_offset = log.producers, log.epochs, log.first_dirty_offset
         self._epochs_version += 1
         self.raise_log_start(log.log_start_offset)
@@ -535,6 +545,7 @@ class PartitionLog:
         No thread may open files of the log by path meanwhile.
         """
         store = self.segments.store
+        # The rename first: if it fails, nothing has changed.
         store.disk.rename(store.directory, directory)
         store.open_files.rename_directory(store.directory, directory)
         store.directory = directory

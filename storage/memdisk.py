@@ -66,6 +66,7 @@ class _Directory:
 
     def undo(self, change: _EntryChange) -> None:
         """Undo a change. The caller undoes the latest change first."""
+        # The order matters: a change knows only the node before it.
         for name, node in change:
             self._set(name, node)
 
@@ -115,6 +116,7 @@ class MemFile:
                 self._put(position, memoryview(data)[: fault.left_bytes])
                 raise HalfDone(StorageError(self.path, "write", fault.cause), "a part of it")
             raise StorageError(self.path, "write", fault.cause)
+        # All or nothing, like `OsFile.write`: `_put` takes the space before it changes a byte.
         self._put(position, data)
 
     def _put(self, position: int, data: BytesLike) -> None:
@@ -136,6 +138,7 @@ class MemFile:
     def read(self, position: int, size_bytes: int) -> bytes:
         self._check_open()
         self._disk.check_fault("read", self.path)
+        # A copy: the caller may keep it while the file is written or truncated.
         return bytes(self._content.data[position : position + size_bytes])
 
     def truncate(self, size_bytes: int) -> None:
@@ -143,7 +146,9 @@ class MemFile:
         self._disk.check_fault("truncate", self.path)
         body = self._content.data
         old_size = len(body)
+        # The bytes that are cut off are kept for the undo: after a machine crash the file may be as long as before.
         replaced = bytes(body[size_bytes:])
+        # Negative when the file shrinks: the space is free at once.
         self._disk.take_space(size_bytes - old_size, self.path)
         if size_bytes > old_size:
             body.extend(bytes(size_bytes - old_size))
@@ -187,6 +192,7 @@ class MemFile:
     def resident(self, position: int, size_bytes: int) -> bool:
         return True
 
+    # Everything is in memory, so a read never waits.
     def read_resident(self, position: int, size_bytes: int) -> bytes:
         return self.read(position, size_bytes)
 
@@ -216,6 +222,7 @@ class MemLock:
         self._disk: MemDisk | None = disk
 
     def release(self) -> None:
+        # Once only: after the first release another holder may have the lock.
         if self._disk is not None:
             self._disk.unlock(self.path)
             self._disk = None
@@ -237,6 +244,7 @@ class MemDisk:
 
     def crash_process(self) -> "MemDisk":
         """The disk after the process died: all written bytes are there, and unsynced changes are still unsynced."""
+        # A copy: a task of the crashed broker that still runs cannot write to the disk of the next start.
         after = self.another()
         # Handles are not cloned, so a file without a name takes no space any more.
         after._root = _clone_directory(self._root, {})
@@ -249,6 +257,7 @@ class MemDisk:
 
     def crash_machine(self, rng: random.Random) -> "MemDisk":
         """The disk after a power failure: `rng` decides how many unsynced changes of each file survive."""
+        # What the process crash keeps is the upper bound of what a power failure keeps.
         after = self.crash_process()
         _lose_in_directory(after._root, rng)
         after.used_bytes = _used_bytes(after._root)
@@ -287,6 +296,7 @@ class MemDisk:
 
     def take_space(self, size_bytes: int, path: str) -> None:
         """Account for a file that grows, or shrinks if negative. ENOSPC beyond the capacity."""
+        # A file may always shrink, or a full disk could never be freed.
         if size_bytes > 0 and self.used_bytes + size_bytes > self.capacity_bytes:
             raise StorageError(path, "write", "ENOSPC")
         self.used_bytes += size_bytes
@@ -325,6 +335,7 @@ class MemDisk:
 
     def make_directory(self, path: str) -> None:
         self.check_fault("make_directory", path)
+        # One change in each parent: a machine crash may keep an outer directory and lose the inner one.
         directory = self._root
         for name in _names(path):
             node = directory.entries.get(name)
@@ -357,6 +368,7 @@ class MemDisk:
         self._unlink(replaced)
 
     def remove(self, path: str) -> None:
+        # The name goes, and its removal is unsynced; open handles still have the content.
         self.check_fault("remove", path)
         directory, name = self._parent(path, "remove")
         content = self._file(directory.entries.get(name), path, "remove")
@@ -365,6 +377,7 @@ class MemDisk:
 
     def remove_tree(self, path: str) -> None:
         self.check_fault("remove_tree", path)
+        # The content goes first, as in a real removal: a crash may leave a part of the tree.
         self._empty(self._directory(path, "remove"))
         directory, name = self._parent(path, "remove")
         directory.put((name, None))
@@ -399,6 +412,7 @@ class MemDisk:
             raise StorageError(path, "replace", "EISDIR")
         # The old content still takes its space while the new one is written beside it.
         self.take_space(len(data), path)
+        # A new inode without unsynced changes: its bytes were synced before the rename.
         directory.put((name, _Content(self.now_ms(), bytearray(data))))
         directory.unsynced.clear()  # it ends with a directory sync
         self._unlink(replaced)
@@ -487,6 +501,7 @@ def _clone_directory(directory: _Directory, clones: _Clones) -> _Directory:
 
 
 def _clone(node: _Content | _Directory, clones: _Clones) -> _Content | _Directory:
+    # The copy of a file must be one inode, whichever of its names is kept or undone.
     if node in clones:
         return clones[node]
     if isinstance(node, _Directory):
@@ -538,4 +553,5 @@ def _tear(data: bytearray, position: int, written: bytes, rng: random.Random) ->
 
 def _kept(count: int, rng: random.Random) -> int:
     """How many of `count` unsynced changes survive: none, all, or a random number, with equal probability."""
+    # A uniform number alone would rarely lose or keep all changes, if there are many.
     return rng.choice((0, count, rng.randint(0, count)))

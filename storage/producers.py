@@ -104,6 +104,7 @@ _as_producer = partial(tuple.__new__, Producer)  # `Producer._make` without a Py
 
 def sequence_before(sequence: int, count: int) -> int:
     """The sequence number `count` records earlier."""
+    # + 1, because 0 is a sequence number as well: before 0 comes 2^31-1.
     return sequence - count if sequence >= count else SEQUENCE_MAX - (count - sequence) + 1
 
 
@@ -135,6 +136,7 @@ class ProducerStates:
 
     def oldest_remembered(self, producer_id: int) -> int | None:
         """The base offset of its oldest remembered batch; None without any."""
+        # Oldest first, so it is the first of the packed batches.
         batches = self._batches.get(producer_id)
         if not batches:
             return None
@@ -147,6 +149,7 @@ class ProducerStates:
 
     def __iter__(self) -> Iterator[Producer]:
         """All producers as they are now, for DescribeProducers and for the cleaner, which keeps their last batches."""
+        # A list of the packed entries is a cheap snapshot; each is unpacked only when the iteration comes to it.
         return map(_as_producer, map(_ENTRY.unpack, list(self._entries.values())))
 
     def __len__(self) -> int:
@@ -161,6 +164,7 @@ class ProducerStates:
 
         Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
+        # A follower stores what its leader has accepted, whatever this replica's own state is.
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return ErrorCode.NONE
         producer = self.get(header.producer_id)
@@ -172,6 +176,8 @@ class ProducerStates:
             duplicate = self._find_duplicate(header)
             if duplicate is not None:
                 return duplicate
+        # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
+        # itself has bumped its epoch (KIP-360).
         if header.producer_epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator since.
@@ -188,6 +194,7 @@ class ProducerStates:
     def is_behind(self, header: "BatchHeader") -> bool:
         """Whether a batch refused as out of order lies before the last sequence, so that it may be in the log."""
         producer = self.get(header.producer_id)
+        # Sequences of different epochs cannot be compared: each epoch starts again at 0.
         if producer is None or header.producer_epoch != producer.epoch:
             return False
         # Sequences wrap, so "before" means: less than half of the number range behind the last sequence.
@@ -218,6 +225,7 @@ class ProducerStates:
             return None
         producer_id = header.producer_id
         producer = self.get(producer_id)
+        # `!=`, not `<`: `check` has refused lower epochs of clients, and what is in the log counts.
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._begin_epoch(producer, header)
         if control is not None:
@@ -274,6 +282,7 @@ class ProducerStates:
         # The transaction stays unstable until its marker is below the high watermark: until then the marker may still
         # be truncated.
         heapq.heappush(self._completed, (first_offset, offset))
+        # Goes into the .txnindex: no record below it can still become aborted, so a search may stop there.
         last_stable_offset = next(iter(self._open_transactions), offset + 1)
         return CompletedTransaction(
             producer.producer_id, first_offset, offset, last_stable_offset, control.type == ABORT_MARKER
@@ -305,6 +314,8 @@ class ProducerStates:
 
         Returns how many. With `among` only these ids are checked; they may be unknown by now.
         """
+        # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
+        # transaction, whose first offset holds the LSO back until the marker comes.
         entries = self._entries
         expired = [
             producer_id
@@ -327,6 +338,7 @@ class ProducerStates:
 
     def encode_snapshot(self) -> bytes:
         """The content of a `.snapshot` file. Blocking: never; each roll on the event loop makes one."""
+        # The entries are kept in the form of the file. The checksum covers their count, too.
         body = b"".join(self._entries.values())
         crc = _checksum(len(self._entries).to_bytes(4, "big") + body)
         return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(self._entries)) + body
@@ -342,6 +354,7 @@ class ProducerStates:
             if _is_expired(entry, now_ms, producer_id_expiration_ms):
                 continue
             self._entries[producer.producer_id] = entry
+            # A producer known by a marker alone has no batch that a retry could repeat.
             if producer.last_offset >= 0:
                 self._batches[producer.producer_id] = _last_batch(producer)
             if producer.first_offset != NO_OFFSET:
@@ -370,6 +383,7 @@ def _is_expired(entry: bytes, now_ms: int, producer_id_expiration_ms: int) -> bo
 
 def _last_batch(producer: Producer) -> bytes:
     """The one remembered batch that can be rebuilt from a snapshot entry."""
+    # The delta between its offsets is also that between its sequences: a producer numbers its records without gaps.
     _, _, last_sequence, last_offset, offset_delta, last_timestamp, _, _ = producer
     first_sequence = sequence_before(last_sequence, offset_delta)
     return _BATCH.pack(first_sequence, last_sequence, offset_delta, last_offset, last_timestamp)

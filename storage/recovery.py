@@ -87,6 +87,7 @@ def load_log(
 
     The three offsets come from the checkpoint files (None or 0 where a file has no entry for this partition).
     """
+    # After any stop: a clean one, too, may have left .deleted files whose delay was not over.
     found = sweep(store)
     loading = _Loading(store, rules, found, log_start_offset, first_dirty_offset or 0, now_ms)
     if not found.sizes:
@@ -128,8 +129,10 @@ def sweep(store: SegmentStore) -> Found:
         disk.sync_directory(directory)
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
+    # What is left of the swaps is complete.
     _complete_swap(store)
     # Indexes without a .log are left by a crash between the renames of a deletion, of which that of the .log is first.
+    # Listed again: the swap has renamed and removed files.
     names = disk.list(directory)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     known = dict.fromkeys(bases)
@@ -172,6 +175,8 @@ def _swap_range(store: SegmentStore, name: str) -> tuple[int, int]:
     if base is None:
         raise InvariantBroken(f"{name} is not the name of a segment")
     with store.private(f"{store.directory}/{name}") as file:
+        # By the entries: the name has only the begin. The file was synced before it got the name, so the walk reaches
+        # its end.
         end = base
         for span, _ in walk_file(file, 0, file.size_bytes()):
             end = span.last_offset + 1
@@ -197,15 +202,19 @@ class _Loading:
         self.rules = rules
         self.now_ms = now_ms
         self.first_dirty_offset = first_dirty_offset
+        # The directory as `sweep` left it. Sizes and names are not asked for again: only this object changes the files
+        # now.
         self.sizes = found.sizes
         self.names = found.names
         self.snapshots = found.snapshots
         self.bases = list(found.sizes)
         self.segments: list[Segment] = []
         self.log_end_offset = 0
+        # The checkpoint of log starts is written now and then, so it may be behind the deletion of segments.
         self.log_start_offset = max(log_start_offset or 0, self.bases[0] if self.bases else 0)
         self.producers = ProducerStates()
         self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
+        # As in the file: what differs at the end is written by the next flush.
         self._epochs_read = self.epochs.entries
 
     # three ways to load: an empty directory, after a clean shutdown, by a scan
@@ -214,6 +223,7 @@ class _Loading:
         """Create the first segment, in a directory without segments."""
         self.segments = [ActiveSegment.create(self.store, base_offset, self.now_ms)]
         self.log_end_offset = self.log_start_offset = base_offset
+        # Epochs of lost records would make this replica promise followers offsets that it does not have.
         self.epochs.truncate_from_end(base_offset)
 
     def load_clean(self) -> bool:
@@ -266,6 +276,7 @@ class _Loading:
         # there.
         if base > self.log_start_offset:
             self._save_snapshot(base)
+        # Without its index files, which may be newer or older than the log: `note` builds the indexes from the entries.
         segment = ActiveSegment.unread(self.store, base, self.now_ms)
         self.segments.append(segment)
         self.log_end_offset, end_position = self._scan_entries(segment, size_bytes)
@@ -285,6 +296,7 @@ class _Loading:
             # Offsets rise, with gaps only where compaction left them, and fit the 32-bit offsets of the indexes.
             if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
+            # A torn write, or zeros that reached the disk before the data.
             if not is_intact(data):
                 break
             end_offset, end_position = span.last_offset + 1, span.position + span.size_bytes
@@ -303,6 +315,7 @@ class _Loading:
         self._remove_snapshots_above(-1)
         for segment in reversed(self.segments):
             self.store.remove_segment(segment.base_offset)
+        # Synced before the new segment is made, so that no crash leaves old segments beside it.
         self.store.disk.sync_directory(self.store.directory)
         self.producers.clear()
         self.epochs.clear()
@@ -340,6 +353,7 @@ class _Loading:
                 self.segments.append(rebuilt.sealed(next_base))
 
     def _has_indexes(self, base: int) -> bool:
+        # By the list of names and the sizes, without opening the files: a log may have thousands of segments.
         return all(
             f"{base:020d}{suffix}" in self.names
             and has_whole_entries(self.store.disk.size(self.store.path(base, suffix)), entry)
@@ -348,6 +362,8 @@ class _Loading:
 
     def _continues_at(self, base: int) -> bool:
         """Whether a segment with this base offset may follow what was scanned so far."""
+        # Below the end of what was scanned: the segments overlap, so the earlier one holds records that are not its
+        # own.
         if base <= self.log_end_offset:
             return base == self.log_end_offset
         # Only compaction leaves gaps: in compacted logs, and below the cleaner's checkpoint in formerly compacted ones.
@@ -366,6 +382,7 @@ class _Loading:
         return segment
 
     def _seal_last(self, next_base: int) -> None:
+        # Its indexes are complete: all of its entries were scanned.
         active = self._last_active()
         active.finish()
         self.segments[-1] = active.sealed(next_base)
@@ -374,6 +391,7 @@ class _Loading:
 
     def _load_producers(self, end_offset: int) -> None:
         """Load the producers as they were when the log ended at `end_offset`, from the segments loaded so far."""
+        # Damaged snapshots are removed on the way, so the list may become shorter.
         self.snapshots = load_producers(
             self.store,
             self.producers,
@@ -386,6 +404,7 @@ class _Loading:
         )
 
     def _save_snapshot(self, offset: int) -> None:
+        # There may be one of this offset already, from before the crash; this one is from verified entries.
         self.store.save(self.store.path(offset, SNAPSHOT), self.producers.encode_snapshot())
         self.snapshots = sorted({*self.snapshots, offset})
 

@@ -29,14 +29,14 @@ from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, read_control_record, read_records
+from barnabas.wire.sentinels import NEVER_MS
 
 logger = logging.getLogger(__name__)
-
-NEVER_MS = 2**63 - 1  # as producer.id.expiration.ms: no producer expires
 
 
 def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
     """The record of a control batch; None if compaction has removed it."""
+    # A control batch has one record.
     record = next(read_records(data), None)
     return None if record is None else read_control_record(record)
 
@@ -56,6 +56,8 @@ def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
         return epochs.clear()
     epoch = leader_epoch_of(span, data)
     latest = epochs.latest_epoch
+    # -1: no epoch was known at the append. The comparison precedes `assign`, because nearly all batches are of the
+    # latest epoch, and an older one must not replace newer entries.
     return epoch >= 0 and (latest is None or epoch > latest) and epochs.assign(epoch, span.base_offset)
 
 
@@ -86,6 +88,7 @@ def load_producers(
 
     Returns the remaining snapshots; damaged ones are removed. Blocking: long.
     """
+    # Without any intact snapshot the replay begins at the log start.
     producers.clear()
     start_offset = log_start_offset
     left = list(snapshots)
@@ -127,6 +130,7 @@ def _replay_segment(
 
 def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:
     """Remove the snapshots at these offsets; returns the others."""
+    # Not synced here: callers sync the directory where a snapshot must not come back.
     for offset in unwanted:
         store.disk.remove(store.path(offset, SNAPSHOT))
     return [offset for offset in snapshots if offset not in unwanted]
@@ -140,6 +144,7 @@ def sound_transactions(
     A damaged .txnindex is rebuilt from the log, durably; `earlier` are the segments before this one, for its producers.
     """
     path = store.path(base, TRANSACTION_INDEX)
+    # A segment without aborted transactions has no such file.
     if not store.disk.exists(path):
         return []
     try:

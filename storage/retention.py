@@ -12,23 +12,11 @@ caller then rolls a new segment first, because a log always has one.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from barnabas.storage.cleanable import SegmentFacts
 
 UNLIMITED = -1
-
-
-class SegmentFacts(Protocol):
-    """The facts about one segment."""
-
-    @property
-    def size_bytes(self) -> int: ...
-
-    @property
-    def next_base_offset(self) -> int | None:
-        """Base offset of the next segment; None for the last one."""
-
-    def largest_timestamp_ms(self) -> int:
-        """The largest timestamp, or the file's mtime if records have none. May read a file."""
 
 
 class Limits(NamedTuple):
@@ -59,6 +47,7 @@ def decide_retention(
         oversize = limits.deletes and surplus_bytes >= segment.size_bytes
         if not (breached or oversize or (limits.deletes and _is_expired(segment, limits.retention_ms, now_ms))):
             break
+        # Every deleted segment reduces the surplus, whichever rule it met.
         surplus_bytes -= segment.size_bytes
         count += 1
     return count
@@ -68,6 +57,7 @@ def _below(segments: Iterable[SegmentFacts], log_end_offset: int, high_watermark
     """The leading segments whose records are all below the high watermark, without an empty last one."""
     # Retention raises the log start offset, which must not pass the high watermark (KIP-107).
     for segment in segments:
+        # An empty last segment stays: its deletion would free nothing, and a new one would have to be created.
         end_offset = log_end_offset if segment.next_base_offset is None else segment.next_base_offset
         if end_offset > high_watermark or (segment.next_base_offset is None and segment.size_bytes == 0):
             return

@@ -167,6 +167,7 @@ class Segment:
 
     def aborted_transactions(self, open_file: Opener) -> Sequence[AbortedTransaction]:
         """The aborted transactions whose marker lies in this segment. Blocking: short."""
+        # Most logs have none: then a fetch opens no file for it.
         if not self.has_transactions:
             return ()
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
@@ -197,6 +198,7 @@ class Segment:
 
     def sync(self, log_end_offset: int) -> None:
         """Sync its files and the producer snapshot at its end, unless it was removed meanwhile. Blocking: long."""
+        # The snapshot at the end of this segment has the name of the next one's base offset.
         end_offset = log_end_offset if self.next_base_offset is None else self.next_base_offset
         paths = [self.store.path(self.base_offset, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         for path in (*paths, self.store.path(end_offset, SNAPSHOT)):
@@ -276,6 +278,7 @@ class ActiveSegment(Segment):
     @classmethod
     def unread(cls, store: SegmentStore, base_offset: int, now_ms: int) -> "ActiveSegment":
         """Open an existing segment as if it were empty; the caller scans it and calls `note`. Blocking: short."""
+        # Pinned even if the scan fails: the caller drops all files of the directory then.
         path = store.path(base_offset, LOG)
         segment = cls(store, base_offset, store.disk.open(path), now_ms)
         segment.size_bytes = 0  # `note` raises it entry by entry, up to the last entry that the scan accepts
@@ -360,6 +363,7 @@ class ActiveSegment(Segment):
         segment = Segment(
             self.store, self.base_offset, self.size_bytes, next_base_offset, bool(self.transactions.entries)
         )
+        # Readers near the log end still need the file, so it is cached rather than closed.
         self.store.open_files.unpin(self.path)
         return segment
 
@@ -367,6 +371,7 @@ class ActiveSegment(Segment):
 
     def truncate(self, position: int, offset: int) -> None:
         """Remove everything from `position` on, where the entry with `offset` begins. Blocking: long."""
+        # In memory first. The time index is cut by offset, which its entries have instead of a position.
         self.offsets.cut_at(position)
         self.times.cut_at(offset)
         self.transactions.cut_at(offset)
@@ -412,6 +417,7 @@ class ActiveSegment(Segment):
     # -- parts
 
     def _save(self, suffix: str, index: OffsetIndex | TimeIndex | TransactionIndex) -> None:
+        # Opened for each save: an active segment would otherwise keep four descriptors open instead of one.
         path = self.store.path(self.base_offset, suffix)
         # A cached read-only handle would go on with the size that the file had when it was opened.
         self.store.open_files.drop(path)
@@ -441,6 +447,7 @@ class ActiveSegment(Segment):
 
 def _first_timestamp(file: File) -> int:
     """The max timestamp of the first entry of a file; -1 if it has none or is damaged."""
+    # Up to the record count: the header is enough (`max_timestamp_of`).
     head = file.read(0, RECORD_COUNT_AT + 4)
     # Called for any segment, also one that was never scanned; so a malformed head must not raise.
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None

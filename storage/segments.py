@@ -118,6 +118,8 @@ class LogSegments:
             if segment is active:
                 self._remember(log_end_offset, active, end_position)
         size_bytes = end_position - position
+        # A batch may be cut at the end: clients drop a partial batch, and the whole range is sent without looking into
+        # it.
         if size_bytes > max_bytes:
             size_bytes = self._first_fit(segment, position, size_bytes, max_bytes, at_least_one)
         if size_bytes <= 0:
@@ -153,6 +155,7 @@ class LogSegments:
 
     def _first_fit(self, segment: Segment, position: int, available: int, max_bytes: int, at_least_one: bool) -> int:
         """How many bytes to send of more than `max_bytes`; 0 rather than a part of the first entry (KIP-74)."""
+        # The first entry alone is looked at: a client that gets only a part of it could not go on.
         with self.store.shared(segment.path) as file:
             first = find_entry(file, position, position + available, 0)
         if first is None or first.size_bytes <= max_bytes:
@@ -161,6 +164,7 @@ class LogSegments:
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         # Entries do not move while the row stays as it is; `_changing` and `roll` clear the remembered positions.
+        # The oldest one makes room: a reader that moves on does not ask for its old offset again.
         hits = self._hits
         if len(hits) >= HITS_REMEMBERED and offset not in hits:
             del hits[next(iter(hits))]
@@ -219,6 +223,7 @@ class LogSegments:
         SearchDisturbed if `SEARCH_ATTEMPTS_MAX` attempts were not enough.
         """
         for _ in range(SEARCH_ATTEMPTS_MAX):
+            # The steps of one attempt see one state of the segments, or its result is dropped.
             generation, steps = self.generation, look()
             try:
                 while generation == self.generation and generation % 2 == 0:
@@ -231,7 +236,8 @@ class LogSegments:
                 if generation == self.generation:
                     raise
             finally:
-                steps.close()
+                steps.close()  # it may have a file open
+            # A pause before the next attempt, in which the change may end.
             yield None
         raise SearchDisturbed
 
@@ -308,6 +314,7 @@ class LogSegments:
         self, segment: Segment, index_interval_bytes: int, now_ms: int, earlier: Sequence[Segment]
     ) -> ActiveSegment:
         """Reopen a sealed segment as the active one; its indexes are rebuilt if they are damaged."""
+        # The cut is inside the active segment: nothing is to be opened.
         if isinstance(segment, ActiveSegment) or segment.next_base_offset is None:
             return _last([segment])
         store, base, end_offset = self.store, segment.base_offset, segment.next_base_offset
@@ -340,19 +347,20 @@ class LogSegments:
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files whose delay has expired, durably; returns how many. Blocking: long; beside the loop."""
         disk, directory = self.store.disk, self.store.directory
-        doomed = removed = 0
-        while doomed < len(self._deleted) and self._deleted[doomed].due_ms <= now_ms:
-            for name in self._deleted[doomed].names:
+        # The deque is in the order of `due_ms`, as long as the clock and file.delete.delay.ms stay as they are.
+        due = removed = 0
+        while due < len(self._deleted) and self._deleted[due].due_ms <= now_ms:
+            for name in self._deleted[due].names:
                 path = f"{directory}/{name}"
                 if disk.exists(path):  # a segment replaced twice is listed twice, but has one .deleted file
                     disk.remove(path)
                     removed += 1
-            doomed += 1
-        if doomed:
+            due += 1
+        if due:
             disk.sync_directory(directory)
         # The event loop may append to the deque meanwhile, so entries go one by one from the left, and only when the
         # removal is durable.
-        for _ in range(doomed):
+        for _ in range(due):
             self._deleted.popleft()
         return removed
 

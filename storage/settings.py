@@ -10,6 +10,8 @@ from barnabas.storage.recovery import RecoveryRules
 from barnabas.storage.segment import RollRules
 
 
+# Each part of the storage layer names the settings that it needs, so that its tests have to provide no others; this
+# protocol is their sum.
 class LogConfig(RollRules, RecoveryRules, CompactionRules, Protocol):
     """The settings for rolling, recovery and compaction, and those that the log itself uses."""
 

@@ -60,6 +60,7 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, DirectoryLocked, StorageError, join
 from barnabas.storage.log import LogConfig, PartitionLog
+from barnabas.wire.sentinels import NEVER_MS
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
 
-NEVER_MS = 2**63 - 1
 CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
 
 Result = TypeVar("Result")
