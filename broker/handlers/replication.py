@@ -2,7 +2,7 @@
 
 Controller to broker: LeaderAndIsr, StopReplica and UpdateMetadata. `Replicas` applies them one at a time, in the order
     of arrival. A stale controller epoch (STALE_CONTROLLER_EPOCH) or broker epoch (STALE_BROKER_EPOCH) refuses the whole
-    request; every other error stands at its partition (reference B.8).
+    request; each partition has its own error for everything else (reference B.8).
 Broker to controller: AlterPartition and ControlledShutdown. Only the active controller serves them; any other broker
     answers NOT_CONTROLLER, for ControlledShutdown STALE_CONTROLLER_EPOCH (reference B.10, B.13). This broker's own
     AlterPartition requests come from `broker/replication/alter_partition.py`.
@@ -99,7 +99,7 @@ async def controlled_shutdown(
 
 
 async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionRequest) -> m.AlterPartitionResponse:
-    """Change the ISR of partitions on behalf of their leader (KIP-497); errors stand at the partition."""
+    """Change the ISR of partitions on behalf of their leader (KIP-497); each partition has its own error."""
     _authorize(call)
     by_id = call.version >= BY_TOPIC_ID_VERSION
     # The key is an id from version 2 on: a deleted topic and its successor have one name but two ids.

@@ -121,7 +121,7 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
         row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
-    # KIP-525: who may create a topic may still not see its configuration.
+    # KIP-525: the right to create a topic does not include the right to see its configuration.
     if not call.authorize("DescribeConfigs", "Topic", plan.name):
         row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return row
