@@ -78,13 +78,13 @@ UNFIT_ENVIRONMENT = (LogDirectoryRefused, AllDirectoriesOffline, CannotRegister,
 
 
 class TaskStatus(Protocol):
-    """Receives the one call of `started`, once the broker serves."""
+    """`started` is called once, when the broker serves."""
 
     def started(self, value: "Serving") -> None: ...
 
 
 class Serving(NamedTuple):
-    """What is known once the broker serves."""
+    """The facts about a broker that serves."""
 
     ready_line: str
     load: Callable[[], int]  # connections + hosted partitions + partitions in fetch sessions, at each call
@@ -102,7 +102,8 @@ async def serve(
 ) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
-    `on_built` gets the live parts when they are made, before anything of them runs.
+    `on_built` gets the live parts when they are made, before any of them runs.
+
     Raises what prevented the start or ended the broker: MISCONFIGURED, UNFIT_ENVIRONMENT, OSError; anything else is a
     bug.
     """
@@ -160,13 +161,13 @@ async def _serve(
             await background.start(broker.fetchers.run)
             await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
-            # Tasks in `kept_up` only look at state that others keep, so they begin again after a bug's exception.
-            background.start_soon(kept_up, logger, "the way to the controller", broker.controller_peer.run)
-            background.start_soon(kept_up, logger, "the supply of producer ids", broker.producer_ids.run)
-            background.start_soon(kept_up, logger, "the look at fetch sessions", broker.fetch_sessions.run)
+            # Tasks in `kept_up` lose nothing when they begin again after the exception of a bug.
+            background.start_soon(kept_up, logger, "the requests to the controller", broker.controller_peer.run)
+            background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
+            background.start_soon(kept_up, logger, "the check of fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
-            await background.start(broker.dynamic_config.run, partial(_advertise_anew, broker, listeners))
+            await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
@@ -174,7 +175,7 @@ async def _serve(
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
-            background.start_soon(kept_up, logger, "the look for deleted topics", forget_deleted)
+            background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             # Last: requests that are answered during the stop need the flusher, the coordinator and the others.
             background.cancel_scope.cancel()
@@ -254,7 +255,7 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
         ask = writer.ask
     run = partial(changes.run, ask, lambda: broker.replicas.broker_epoch)
     background.start_soon(kept_up, logger, "the changes of ISRs", run)
-    background.start_soon(kept_up, logger, "the look at followers", partial(changes.watch, broker.replicas))
+    background.start_soon(kept_up, logger, "the check of followers", partial(changes.watch, broker.replicas))
 
 
 async def _allocate_producer_ids(
@@ -395,7 +396,7 @@ async def _await_metadata(broker: Broker) -> None:
         topics.update(await broker.store.children(paths.TOPICS))
         topics.difference_update(await broker.store.children(paths.DELETE_TOPICS))
     except StoreError as error:  # the session ended: after the next registration the controller sends all
-        logger.warning("not asked which topics there are: %s", error)
+        logger.warning("the topics in the store cannot be read: %s", error)
     # A topic that does not arrive in time will not arrive at all: it was deleted meanwhile, or its node is unreadable.
     with trio.move_on_after(METADATA_WAIT_SECONDS):
         while not topics <= metadata.topics.keys():
@@ -403,7 +404,7 @@ async def _await_metadata(broker: Broker) -> None:
     metadata.is_complete.set()
 
 
-async def _advertise_anew(broker: Broker, listeners: dict[str, Listener]) -> None:
+async def _update_advertised(broker: Broker, listeners: dict[str, Listener]) -> None:
     """Write the changed `advertised.listeners` into the registration; an unusable value changes nothing."""
     try:
         advertised = await _advertised(broker.config, listeners)
@@ -462,7 +463,7 @@ async def _serve_connections(
             for name, listener in listeners.items():
                 handle = partial(serve_connection, broker, connections, name)
                 accepting.start_soon(listener.serve, handle, accepted)
-            accepting.start_soon(kept_up, logger, "the look at connections", connections.sweep)
+            accepting.start_soon(kept_up, logger, "the check of connections", connections.sweep)
             with trio.move_on_after(SETTLE_SECONDS):
                 await broker.metadata.is_complete.wait()
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
