@@ -152,7 +152,7 @@ def _next_leader(
         unclean = topic_partition.topic in rules.unclean_topics
         elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, trusted, online, (), unclean))
         if elected is None:
-            # All members are dead, and each of them has all acknowledged records. So all stay, and the first one that
+            # No member can lead, but each of them has all acknowledged records. So all stay, and the first one that
             # returns can lead; Kafka removes all but one.
             leader, isr = NO_LEADER, state.isr
         else:

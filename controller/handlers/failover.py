@@ -52,8 +52,8 @@ async def startup(context: ControllerContext, event: Startup) -> None:
     new = await read_new_topics(context, await context.store.children(paths.TOPICS, context.watch(TopicsTouched())))
     states = await loading.read_states(context.store, new)
     await context.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
-    # Before any role is sent or leader elected: a topic that is being deleted gets neither, or a log that its broker
-    # has deleted already would be created again.
+    # Before any role is sent or leader elected: with a role a broker would create a log again that it has deleted
+    # already.
     await read_deletion_marks(context)
     # Clients must not see these topics any more, even while a dead broker halts the deletion.
     if context.image.deletions:

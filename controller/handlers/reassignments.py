@@ -150,12 +150,11 @@ async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
 async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
     """Complete reassignments that can complete or were cancelled; send the roles of all others."""
     image = context.image
-    # The deletion of a topic deletes its replicas wherever they are.
+    # A topic that is being deleted is not moved any more: the deletion takes all its replicas.
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
     ongoing = [each for each in wanted if each in image.moving and not is_complete(image, each)]
     await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
-    # After the elections, and a decision of its own: only a former target's replicas are deleted here, and one of them
-    # may have been the leader until now.
+    # After the elections: the replicas of a former target are deleted here, and one of them may have been the leader.
     await context.commit(decide_dropped_replicas(image, ongoing))
     # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` was
     # cancelled, which is complete at once.

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def deletion_marks_touched(context: ControllerContext, event: DeletionMarksTouched) -> None:
-    """Begin to delete what was marked."""
+    """Begin the deletion of topics that were marked."""
     await read_deletion_marks(context)
     await go_on_deleting(context)
 
@@ -35,8 +35,8 @@ async def stop_replica_answered(context: ControllerContext, event: StopReplicaAn
     # joined again it was sent a new StopReplica, whose answer counts.
     if not context.image.is_current(event.broker):
         return
-    # The request says what was to be deleted: Kafka's brokers list every partition in the response, but a request that
-    # is refused as a whole has no entries, and a stopped replica is no deleted one.
+    # The request says which replicas were to be deleted. The response also lists those that only stop, and it lists
+    # none if the request was refused as a whole.
     errors = {
         TopicPartition(error.topic_name, error.partition_index): error.error_code
         for error in event.response.partition_errors
@@ -73,7 +73,7 @@ async def read_deletion_marks(context: ControllerContext) -> None:
 
 async def go_on_deleting(context: ControllerContext) -> None:
     """Take the next step of every deletion that does not wait for an answer or a broker."""
-    # Repeated: a refused removal is done by reading, and must not keep other topics from their next step.
+    # Repeated after a refused removal: it may have to be tried again, and other topics have their next step.
     while context.image.deletions:
         refused = await context.commit(decide_deletions(context.image))
         if not refused:
