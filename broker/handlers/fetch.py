@@ -71,7 +71,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     finally:
         # The tables of the usual Fetch are freed in one short step, when the last reference goes.
         if len(plan.rows) + len(named) + sum(map(len, named.values())) > PARTITIONS_AT_A_TIME:
-            await emptied(plan.partitions, plan.rows)
+            await emptied(plan.partitions)
+            await emptied(plan.rows)
             # A new session keeps the table of its full request as its own partition table.
             if session is None or incremental:
                 await emptied_by_topic(named)
@@ -102,7 +103,7 @@ async def _answer(
         raise
     # The session is updated only after the plan is complete: the rows selected here are the ones that are sent.
     if session is not None:
-        rows = await _told(plan, session, incremental=incremental)
+        rows = await _select_rows(plan, session, incremental=incremental)
     else:
         rows = plan.rows
     topics = _Topics()
@@ -257,7 +258,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
         raise
 
 
-async def _told(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
+async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
     """Select the rows of the response, and note in the session which offsets they report.
 
     An incremental response holds only rows with news: an error, records, or other offsets than the last response had.
