@@ -203,7 +203,7 @@ def inter_broker_versions(level: str) -> Mapping[int, int]:
 
 
 def metadata_version_is_at_least(level: str, since: str) -> bool:
-    """Whether brokers of this `inter.broker.protocol.version` have what came with the level `since`."""
+    """Whether this `inter.broker.protocol.version` is the level `since` or a newer one."""
     return _parse_level(level) >= _parse_level(since)
 
 

@@ -69,7 +69,7 @@ def read_response(frame: m.Buffer, question: Question) -> m.Message:
 
 def read_versions(frame: m.Buffer, question: Question) -> m.ApiVersionsResponse:
     """The response to ApiVersions. It is in version 0 if the broker does not support the version of the request."""
-    # The error code comes first in every version, and tells in which version the rest is.
+    # The error code comes first in every version, and the version of the rest depends on it.
     position = _body_position(frame, question)
     if len(frame) < position + _ERROR_CODE.size:
         raise ProtocolViolation(f"ApiVersions is answered with {len(frame)} bytes")

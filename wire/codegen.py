@@ -529,7 +529,7 @@ class _EncodeEmitter(_Emitter):
             self.names[f"many_{letter}"] = runtime.many(letter, "pack")
             self._piece(f"many_{letter}[len({local})](*{local})")
             return
-        # What is pending belongs before the loop, and would be appended once per element inside it.
+        # Pending pieces belong before the loop: inside it they would be appended once per element.
         self._flush()
         item = var + "i"
         with self.block(f"for {item} in {local}:"):

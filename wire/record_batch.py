@@ -25,12 +25,12 @@ BATCH_MAGIC = 2  # the format of record batches; 0 and 1 are those of single mes
 LENGTH_OVERHEAD_BYTES = 12  # base offset and batch length, which batch length itself does not count
 ENTRY_HEADER_BYTES = 17  # up to and including the magic byte
 LEGACY_ENTRY_MIN_LENGTH = 14  # crc, magic, attributes, two lengths: the smallest message of format 0
-# From the attributes on. What the leader writes (base offset, leader epoch) lies before it, and so does the magic,
-# which tells how to check the rest.
+# The attributes and all that follows. The fields that the leader writes (base offset, leader epoch) precede it, and so
+# does the magic, on which the way to check the rest depends.
 CHECKSUM_START = 21
 SEQUENCE_MAX = 2**31 - 1  # then comes 0: Java's int without its sign
 
-# Bits of the attributes. Kafka keeps further bits of a batch as they came, and drops them where it rewrites the header.
+# Bits of the attributes. Kafka keeps unknown bits of a batch, and drops them when it rewrites the header.
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
@@ -60,7 +60,7 @@ class BatchHeader(NamedTuple):
     crc: int
     attributes: int
     last_offset_delta: int
-    base_timestamp: int  # the delete horizon where that bit is set
+    base_timestamp: int  # with the bit DELETE_HORIZON the delete horizon
     max_timestamp: int
     producer_id: int
     producer_epoch: int

@@ -78,7 +78,7 @@ def build_batch(  # noqa: PLR0913  # the header's own fields, all by keyword
     """
     if not records:
         raise ValueError("a batch needs at least one record")
-    # A `Record` is a tuple, too, so it has to be asked for first.
+    # A `Record` is a tuple as well, so its own class is checked.
     times = [record.timestamp if isinstance(record, Record) else timestamp_ms for record in records]
     largest = max(times)
     section = b"".join(_encode_all(records, times))

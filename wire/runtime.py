@@ -28,7 +28,7 @@ SMALL_INTS = range(-5, 257)  # CPython has one object for each of them
 STEP_BYTES = 1 << 16
 INTS_AT_A_TIME = 1024
 STEP_ROWS = 500
-TAGS_MAX = 100  # of one struct; Kafka knows five at most
+TAGS_MAX = 100  # of one struct; Kafka's structs have at most five
 
 _BYTES_LIKE = (bytes, bytearray, memoryview)  # a tuple: `isinstance` takes three times as long with a union
 
@@ -100,7 +100,7 @@ def _refuse_change(self: Struct, name: str, value: object) -> NoReturn:
     raise AttributeError(f"this {type(self).__name__} is the default that all share: assign a new one instead")
 
 
-# --- What generated code calls ----------------------------------------------------------------------------------------
+# --- Called by generated code -----------------------------------------------------------------------------------------
 
 
 def more(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
@@ -141,7 +141,7 @@ def tag_start(buffer: bytes | memoryview, position: int, end: int) -> tuple[int,
     position += 1
     if size > 127:
         size, position = more(buffer, position, size)
-    # The position that is returned may lie far behind: the caller continues there without reading what is between.
+    # The caller continues at the end of the value, and need not read the value itself.
     if size > end - position:
         raise Malformed(f"tag {tag} claims {size} bytes, {end - position} are left")
     return tag, position + size, position

@@ -6,7 +6,7 @@ LEADER_DURING_DELETE = -2  # of a topic that is being deleted
 NO_LEADER_EPOCH = -1
 UNKNOWN_BROKER_EPOCH = -1
 
-# Offsets. The others are timestamps in ListOffsets requests, and stand for an offset of the log.
+# Offsets. All but the first are timestamps in ListOffsets requests, and mean an offset of the log.
 NO_OFFSET = -1
 LATEST = -1
 EARLIEST = -2

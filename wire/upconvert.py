@@ -131,7 +131,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
             )
         if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
             raise CorruptRecords(f"the checksum of message {count} is wrong")
-        # The codec of any message that is compressed: pass 2 only asks whether there is one.
+        # The codec of any compressed message: pass 2 only checks whether there is one.
         codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
         if codec > Codec.ZSTD:
             raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -139,7 +139,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
         count, end = count + 1, position + entry.size_bytes
     if count > 1 and (codec or first_magic == BATCH_MAGIC):
         raise invalid_records("a compressed message, or a batch of format 2, does not stand alone")
-    # zstd came with format 2 (KIP-110).
+    # zstd exists in format 2 only (KIP-110).
     if codec == Codec.ZSTD and first_magic < BATCH_MAGIC:
         raise invalid_records(f"message format {first_magic} knows no zstd")
     return _Outer(first_magic, codec, end) if count else None

@@ -1,11 +1,11 @@
-"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): who may do what on which resource (KIP-11, KIP-140).
+"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): permissions on resources (KIP-11, KIP-140).
 
 v1 pattern types, literal or prefixed names (KIP-290); v2 flexible; v3 users as resources (KIP-373).
 """
 
 from barnabas.wire.schema import Field, Schema
 
-_LITERAL = 3  # the pattern type of versions that knew no other
+_LITERAL = 3  # the pattern type of all ACLs in versions without pattern types
 
 SCHEMAS = (
     Schema("DescribeAclsRequest", 29, "0-3", "2+", (

@@ -1,8 +1,8 @@
 """The cluster as a whole: ElectLeaders (key 43), UpdateFeatures (57), DescribeCluster (60).
 
-ElectLeaders: v0 only preferred leaders (KIP-183); v1 says which election (KIP-460), and has one error for the whole
-answer; v2 flexible. UpdateFeatures (KIP-584): v1 says how a level may change, and may only be checked (KIP-778).
-DescribeCluster (KIP-700): v1 asks for brokers or for controllers (KIP-919).
+ElectLeaders: v0 only preferred leaders (KIP-183); v1 type of the election (KIP-460), and an error for the whole
+response; v2 flexible. UpdateFeatures (KIP-584): v1 how a level may change, and validate only (KIP-778). DescribeCluster
+(KIP-700): v1 brokers or controllers (KIP-919).
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32), AlterConfigs (key 33) and IncrementalAlterConfigs (key 44).
 
 DescribeConfigs: v1 the source of each value in place of `is_default`, and its synonyms (KIP-226); v3 its type and
-documentation (KIP-569); v4 flexible. AlterConfigs, the older way, replaces everything that was set; v2 flexible.
-IncrementalAlterConfigs changes what it names (KIP-339); v1 flexible.
+documentation (KIP-569); v4 flexible. AlterConfigs, the older API, replaces all properties of a resource; v2 flexible.
+IncrementalAlterConfigs changes only the properties in the request (KIP-339); v1 flexible.
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,8 +1,8 @@
-"""What consumers put into JoinGroup metadata and SyncGroup assignments under the protocol type "consumer".
+"""The metadata in JoinGroup and the assignments in SyncGroup of the protocol type "consumer".
 
-The broker passes these bytes on untouched; it reads the subscription only to learn which topics a group still uses.
-An int16 version stands in front and is not part of the message here; a reader takes a newer version as its newest.
-v1 owned partitions (KIP-429), v2 generation (KIP-792), v3 rack (KIP-881).
+The broker passes these bytes on unchanged; it reads the subscription only to find the topics that a group still uses.
+An int16 version precedes them and is not part of the message here; a reader parses a newer version as the newest one it
+has. v1 owned partitions (KIP-429), v2 generation (KIP-792), v3 rack (KIP-881).
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,6 +1,6 @@
 """Fetch (key 1): read record batches, as a consumer or as a follower.
 
-v3 a limit for the whole answer (KIP-74); v4 isolation level and aborted transactions (KIP-98); v5 log start offset
+v3 a limit for the whole response (KIP-74); v4 isolation level and aborted transactions (KIP-98); v5 log start offset
 (KIP-107); v7 fetch sessions (KIP-227); v9 leader epoch check (KIP-320); v10 zstd (KIP-110); v11 read from the closest
 replica (KIP-392); v12 flexible, and truncation by the epoch last fetched (KIP-595); v13 topic ids instead of names
 (KIP-516); v15 the follower's broker epoch (KIP-903); v16 the new leader's endpoint (KIP-951); v17 directory ids.

@@ -1,7 +1,7 @@
 """Keys and values of the records in `__consumer_offsets` (reference kafka-internals, E.2).
 
-An int16 version stands in front of each key and value and is not part of the message here. Key versions 0 and 1 are an
-offset commit, 2 is a group's metadata.
+An int16 version precedes each key and value and is not part of the message here. Key versions 0 and 1 are offset
+commits, 2 is the metadata of a group.
 """
 
 from barnabas.wire.schema import Field, Schema

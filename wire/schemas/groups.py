@@ -11,7 +11,7 @@ DeleteGroups v2 flexible (KIP-229). OffsetDelete is never flexible (KIP-496).
 
 from barnabas.wire.schema import Field, Schema
 
-_NOT_ASKED = -(1 << 31)  # authorized operations that the request did not ask for
+_NOT_ASKED = -(1 << 31)  # the value of authorized operations if the request does not include them
 
 SCHEMAS = (
     Schema("OffsetCommitRequest", 8, "0-9", "8+", (

@@ -1,7 +1,7 @@
-"""The headers in front of every request and response; `apis` says which version goes with which message.
+"""The headers of requests and responses; `apis.py` has the header version of each message.
 
-The client id keeps its classic length in the flexible request header v2, so that a broker can read it before it knows
-whether it knows the request's version.
+The client id has its classic length in the flexible request header v2, so that a broker can read it in versions that it
+does not support.
 """
 
 from barnabas.wire.schema import Field, Schema

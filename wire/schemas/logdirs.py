@@ -1,8 +1,8 @@
-"""Log directories (KIP-113): AlterReplicaLogDirs (key 34) says where a replica shall lie, DescribeLogDirs (key 35)
-what lies where.
+"""Log directories (KIP-113): AlterReplicaLogDirs (key 34) moves replicas to other log directories, DescribeLogDirs (key
+35) lists the replicas in each directory.
 
-AlterReplicaLogDirs: v2 flexible. DescribeLogDirs: v2 flexible; v3 an error for the whole answer; v4 how large the
-volume is (KIP-827).
+AlterReplicaLogDirs: v2 flexible. DescribeLogDirs: v2 flexible; v3 an error for the whole response; v4 the size of the
+volume (KIP-827).
 """
 
 from barnabas.wire.schema import Field, Schema

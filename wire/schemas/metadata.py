@@ -1,13 +1,13 @@
 """Metadata (key 3): brokers, topics, partitions and their leaders.
 
-v1 null means all topics and empty means none, controller id, racks; v4 the client says whether to create topics
-(KIP-4); v5 offline replicas (KIP-112); v7 leader epochs (KIP-320); v8-10 authorized operations (KIP-430), of the
-cluster only until v10; v9 flexible; v10 topic ids (KIP-516), by which a request may ask from v12.
+v1 null for all topics and empty for none, controller id, racks; v4 whether to create missing topics (KIP-4); v5 offline
+replicas (KIP-112); v7 leader epochs (KIP-320); v8 authorized operations (KIP-430), those of the cluster only up to v10;
+v9 flexible; v10 topic ids (KIP-516), also in requests from v12 on.
 """
 
 from barnabas.wire.schema import Field, Schema
 
-_NOT_ASKED = -(1 << 31)  # authorized operations that the request did not ask for
+_NOT_ASKED = -(1 << 31)  # the value of authorized operations if the request does not include them
 
 SCHEMAS = (
     Schema("MetadataRequest", 3, "0-12", "9+", (

@@ -1,10 +1,10 @@
 """Offsets of a log: ListOffsets (key 2) by time, OffsetForLeaderEpoch (key 23) by leader epoch, and DeleteRecords
-(key 21), which moves where a log starts.
+(key 21), which raises the log start offset.
 
 ListOffsets: v1 one offset and its timestamp instead of a list (KIP-79); v2 isolation level (KIP-98); v4 leader epochs
 (KIP-320); v6 flexible; v7, v8 and v9 add the special timestamps -3 (KIP-734), -4 (KIP-405) and -5 (KIP-1005).
-OffsetForLeaderEpoch: v1 the epoch found in the answer (KIP-279); v2 current leader epoch (KIP-320); v3 replica id, so
-that consumers may ask (KIP-320); v4 flexible.
+OffsetForLeaderEpoch: v1 the epoch that was found (KIP-279); v2 current leader epoch (KIP-320); v3 replica id, for
+requests of consumers (KIP-320); v4 flexible.
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,7 +1,7 @@
 """Produce (key 0): append record batches to partitions.
 
-v3 transactional id and magic 2 only (KIP-98); v7 zstd (KIP-110); v8 which record was refused (KIP-467);
-v9 flexible; v10 the new leader in the answer (KIP-951); v11 the client knows TRANSACTION_ABORTABLE (KIP-890).
+v3 transactional id and magic 2 only (KIP-98); v7 zstd (KIP-110); v8 errors for single records (KIP-467); v9 flexible;
+v10 the new leader in the response (KIP-951); v11 the client supports TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,6 +1,6 @@
 """Moving partitions to other brokers (KIP-455): AlterPartitionReassignments (key 45), ListPartitionReassignments (46).
 
-Null replicas cancel a reassignment; a null list of topics asks for every partition that is being moved.
+Null replicas cancel a reassignment; a null list of topics lists every partition that is being reassigned.
 """
 
 from barnabas.wire.schema import Field, Schema

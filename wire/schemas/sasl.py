@@ -1,7 +1,7 @@
-"""SaslHandshake (key 17) and SaslAuthenticate (key 36): who is speaking (KIP-43, KIP-152).
+"""SaslHandshake (key 17) and SaslAuthenticate (key 36): authentication (KIP-43, KIP-152).
 
-SaslHandshake v1 says that SaslAuthenticate follows, instead of bare tokens; it is never flexible, for clients up to 2.4
-could not have read that. SaslAuthenticate v1 the session's lifetime (KIP-368); v2 flexible.
+After SaslHandshake v1 the client sends SaslAuthenticate requests, after v0 bare tokens. It is never flexible, because
+clients up to 2.4 could not read that. SaslAuthenticate: v1 the lifetime of the session (KIP-368); v2 flexible.
 """
 
 from barnabas.wire.schema import Field, Schema

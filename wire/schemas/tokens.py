@@ -1,6 +1,6 @@
 """Delegation tokens: Create (key 38), Renew (39), Expire (40), Describe (41) (KIP-48).
 
-v2 flexible; v3 of Create and Describe tells the owner and the requester of a token apart (KIP-373).
+v2 flexible; v3 of Create and Describe has the owner and the requester of a token (KIP-373).
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,10 +1,9 @@
 """CreateTopics (key 19), DeleteTopics (key 20), and CreatePartitions (key 37).
 
-CreateTopics: v1 validate only; v4 the broker's defaults by -1 (KIP-464); v5 flexible, and the topic's configuration in
-the answer (KIP-525); v6 may be refused by quota (KIP-599); v7 the new topic id (KIP-516).
-DeleteTopics: v4 flexible; v5 error messages; v6 by name or by topic id.
-CreatePartitions (KIP-195): v1 as 0; v2 flexible; v3 may be refused by quota (KIP-599). `count` is how many partitions
-the topic shall have afterwards; null assignments leave it to the broker to place them.
+CreateTopics: v1 validate only; v4 -1 for the broker's defaults (KIP-464); v5 flexible, and the topic's configuration in
+the response (KIP-525); v6 may be refused by quota (KIP-599); v7 the new topic id (KIP-516). DeleteTopics: v4 flexible;
+v5 error messages; v6 by name or by topic id. CreatePartitions (KIP-195): v1 as 0; v2 flexible; v3 may be refused by
+quota (KIP-599). `count` is the new number of partitions; with null assignments the controller places them.
 """
 
 from barnabas.wire.schema import Field, Schema

@@ -1,10 +1,10 @@
 """Producers and their transactions: InitProducerId (key 22), DescribeProducers (61), DescribeTransactions (65),
 ListTransactions (66).
 
-InitProducerId: a producer id and epoch, for idempotent and for transactional producers (KIP-98); v2 flexible; v3 the id
-and epoch that the producer has, to recover from an error (KIP-360); v4 the client knows PRODUCER_FENCED; v5 it knows
-TRANSACTION_ABORTABLE (KIP-890). The others are for administrators (KIP-664); ListTransactions v1 filters by duration
-(KIP-994).
+InitProducerId: a producer id and epoch, for idempotent and for transactional producers (KIP-98); v2 flexible; v3 the
+current id and epoch of the producer, to recover from an error (KIP-360); v4 the client supports PRODUCER_FENCED; v5 it
+supports TRANSACTION_ABORTABLE (KIP-890). The others are for administrators (KIP-664); ListTransactions v1 filters by
+duration (KIP-994).
 """
 
 from barnabas.wire.schema import Field, Schema

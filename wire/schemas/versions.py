@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): which APIs and versions this broker speaks (KIP-35).
+"""ApiVersions (key 18): the APIs and versions that the broker supports (KIP-35).
 
 v3 flexible, with the client's name and version (KIP-511), and features in tags (KIP-584), which Barnabas does not
 send: without finalized features clients keep to the transaction protocol of 3.9. The response header is v0 at every
