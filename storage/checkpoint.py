@@ -248,7 +248,7 @@ def _number(line: int, text: str) -> int:
 
 def _parse_properties(text: str) -> dict[str, str]:
     """The entries of a Java properties file."""
-    # What a broker writes is `key=value` without escapes; the library, which takes 60 ms to import, is for other files.
+    # Brokers write `key=value` without escapes; the library, which takes 60 ms to import, is for other files.
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     if all(_PLAIN_PROPERTY.match(line) for line in lines):
         return dict(line.split("=", 1) for line in lines)

@@ -1,4 +1,4 @@
-"""What compaction keeps of a log's bytes (pure): KIP-58 (compaction lag), KIP-534 (tombstones), reference D.8.
+"""Which batches and records compaction keeps (pure): KIP-58 (compaction lag), KIP-534 (tombstones), reference D.8.
 
 A pass has two phases. `note` reads the dirty part of the log and remembers for each key the offset of its last record,
 as far as the memory allows; `latest_offset` is how far it came. Then `sift` goes over the log from its beginning to

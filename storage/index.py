@@ -83,7 +83,7 @@ def position_at_most(entries: bytes | bytearray, position: int) -> int:
         found: int = OFFSET_ENTRY.unpack_from(entries, number * OFFSET_ENTRY.size)[1]
         return found
 
-    # A range stands for the numbers of the entries: only those that the search compares are unpacked.
+    # The range has the numbers of the entries: only those that the search compares are unpacked.
     found = bisect_right(range(len(entries) // OFFSET_ENTRY.size), position, key=position_of)
     return position_of(found - 1) if found else 0
 

@@ -530,7 +530,7 @@ class PartitionLog:
     # -- a move to another log directory (KIP-113)
 
     def succeed(self, log: "PartitionLog") -> None:
-        """Take over from `log`, whose copy this is and which ends at the same offset, the state beside the records.
+        """Take over the state beside the records from `log`, of which this is a copy that ends at the same offset.
 
         Blocking: never.
         """

@@ -257,7 +257,7 @@ class MemDisk:
 
     def crash_machine(self, rng: random.Random) -> "MemDisk":
         """The disk after a power failure: `rng` decides how many unsynced changes of each file survive."""
-        # What the process crash keeps is the upper bound of what a power failure keeps.
+        # A power failure keeps at most the changes that a process crash keeps.
         after = self.crash_process()
         _lose_in_directory(after._root, rng)
         after.used_bytes = _used_bytes(after._root)
@@ -533,7 +533,7 @@ def _lose_in_file(content: _Content, rng: random.Random) -> None:
         del content.data[change.old_size :]
     if torn:
         _tear(content.data, content.unsynced[kept].position, torn, rng)
-    # What a start finds after a power failure is what the device holds, so nothing is unsynced any more.
+    # After a power failure a start finds the content of the device, so nothing is unsynced any more.
     content.unsynced.clear()
     content.is_linked = True
     content.sync_failed = False

@@ -1,4 +1,4 @@
-"""What a partition knows of the producers that write to it (pure): KIP-98, reference D.5.
+"""The state of the producers that write to a partition (pure): KIP-98, reference D.5.
 
 *Idempotence.* A producer numbers its records; the partition remembers the last five batches of each producer id. A
 batch that repeats one of them is a duplicate, and is answered with the offsets of the original. Any other batch must

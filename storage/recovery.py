@@ -1,4 +1,4 @@
-"""Opening a log: which files of its directory are trusted, and what is read again (reference D.7; README.md).
+"""Opening a log: which of its files are trusted or read, and the repair after a crash (reference D.7; README.md).
 
 After a clean shutdown everything is trusted. The log end follows from the last index entry and a few entries behind it,
 the producers from the snapshot at the log end: the cost does not depend on the length of the log.
@@ -35,6 +35,7 @@ from barnabas.storage.files import (
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, has_whole_entries
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.replay import (
+    has_sound_marker,
     load_producers,
     note_epoch,
     reindex,
@@ -129,7 +130,7 @@ def sweep(store: SegmentStore) -> Found:
         disk.sync_directory(directory)
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
-    # What is left of the swaps is complete.
+    # The remaining swaps are complete.
     _complete_swap(store)
     # Indexes without a .log are left by a crash between the renames of a deletion, of which that of the .log is first.
     # Listed again: the swap has renamed and removed files.
@@ -250,7 +251,7 @@ class _Loading:
 
     def scan(self, first: int) -> None:
         """Check the segments from number `first` on, and rebuild epochs, producers, indexes and snapshots from them."""
-        # What the files say of the scanned part goes first; the entries bring it back as far as they are good.
+        # First the state of the scanned part is dropped; the entries bring it back, up to the last good one.
         base = self.bases[first]
         self._load_sealed(first)
         self.epochs.truncate_from_end(base)
@@ -297,7 +298,7 @@ class _Loading:
             if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
             # A torn write, or zeros that reached the disk before the data.
-            if not is_intact(data):
+            if not is_intact(data) or not has_sound_marker(span, data):
                 break
             end_offset, end_position = span.last_offset + 1, span.position + span.size_bytes
             timestamp = max_timestamp_of(span, data)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import (
     FLAGS_AT,
     PRODUCER_ID_AT,
@@ -28,7 +29,14 @@ from barnabas.storage.index import (
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.record_batch import BATCH_MAGIC
-from barnabas.wire.records import CONTROL, ControlRecord, read_batch_header, read_control_record, read_records
+from barnabas.wire.records import (
+    CONTROL,
+    ControlRecord,
+    CorruptRecords,
+    read_batch_header,
+    read_control_record,
+    read_records,
+)
 from barnabas.wire.sentinels import NEVER_MS
 
 logger = logging.getLogger(__name__)
@@ -46,6 +54,15 @@ def check_marker(span: EntrySpan, data: memoryview) -> None:
     # Call it before the write: `replay_producers` would raise the same only when the batch is already in the log.
     if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
         control_of(data)
+
+
+def has_sound_marker(span: EntrySpan, data: memoryview) -> bool:
+    """Whether `check_marker` raises nothing."""
+    try:
+        check_marker(span, data)
+    except CorruptRecords:
+        return False
+    return True
 
 
 def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
@@ -124,8 +141,14 @@ def _replay_segment(
             if span.base_offset >= end_offset:
                 return
             # The snapshot includes the batches before it: replayed twice, they would count as new ones.
-            if span.last_offset >= start_offset:
+            if span.last_offset < start_offset:
+                continue
+            try:
                 replay_producers(producers, span, data)
+            # The segment was synced, so it is not truncated here. Without the marker it is unknown whether the
+            # transaction was aborted: as for a file that cannot be read, the directory goes offline.
+            except CorruptRecords as error:
+                raise StorageError(segment.path, "read", str(error)) from error
 
 
 def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:

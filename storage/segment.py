@@ -111,7 +111,7 @@ class Segment:
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
         self.has_transactions = has_transactions
-        # Set before the files are renamed or removed: a sync in a thread that misses a file then knows why.
+        # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
         # Cached by the two methods below, because retention and the cleaner ask for them at every check.
         self._first: int | None = None
@@ -188,7 +188,7 @@ class Segment:
                     yield None
                 # The header is enough to skip a batch; only a batch that can match is decompressed.
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
-                    # Decompressing may take several steps, too: `read_times` yields what is no (offset, timestamp).
+                    # Decompressing may take several steps, too: what `read_times` yields is then no tuple.
                     for found in read_times(data):
                         if not isinstance(found, tuple):
                             yield found
