@@ -124,7 +124,7 @@ class LogWorld:
         return self.disk.read_file(f"{DIRECTORY}/{name}")
 
     def put(self, name: str, data: bytes) -> None:
-        """A file as somebody else left it."""
+        """Replace a file, as another program would."""
         file = self.disk.open(f"{DIRECTORY}/{name}", create=True)
         file.truncate(0)
         file.write(0, data)

@@ -1,4 +1,4 @@
-"""`barnabas log check` finds damage of every kind, and `barnabas log dump` says what files hold."""
+"""`barnabas log check` finds damage of every kind, and `barnabas log dump` shows the content of files."""
 
 import struct
 

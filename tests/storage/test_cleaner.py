@@ -130,7 +130,7 @@ def findings(world) -> list[str]:
 
 
 def view(records) -> dict[bytes, bytes]:
-    """What a reader knows who has read everything."""
+    """Key -> value after a reader has read all records."""
     known = {}
     for key, value in records:
         known.pop(key, None)

@@ -1,4 +1,4 @@
-"""What every disk promises: the same scenarios on the operating system's disk and on the one in memory."""
+"""The contract of every disk: the same scenarios on the operating system's disk and on the one in memory."""
 
 import os
 import resource
@@ -203,7 +203,7 @@ def test_a_directory_is_made_with_its_parents_and_may_exist(disk, root):
     assert disk.list(root + "/x/y") == ["z"]
 
 
-def test_existence_tells_files_from_directories(disk, root):
+def test_files_and_directories_are_distinguished(disk, root):
     disk.open(root + "/a", create=True)
     assert (disk.exists(root + "/a"), disk.is_directory(root + "/a")) == (True, False)
     assert (disk.exists(root), disk.is_directory(root)) == (True, True)

@@ -1,4 +1,4 @@
-"""Retries that are older than what is remembered of their producer."""
+"""Retries of batches that the producer state no longer has."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The epoch cache: what a replica knows of who wrote which offsets."""
+"""The epoch cache: the leader epoch of each offset of a log."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Group commit under virtual time: who shares a sync with whom, and what a failed one ends."""
+"""Group commit under virtual time: which flushes share a sync, and the effects of a failed one."""
 
 import pytest
 import trio
@@ -118,7 +118,7 @@ async def test_a_hundred_producers_share_few_syncs(scene, autojump_clock):
     assert milliseconds() == 50
 
 
-async def test_who_comes_while_a_round_runs_shares_the_next(scene, autojump_clock):
+async def test_logs_that_want_a_flush_during_a_round_share_the_next_one(scene, autojump_clock):
     log, other = scene.log(), scene.log("/d1/t-1")
     log.append()
     scene.flusher.want(log)
@@ -244,7 +244,7 @@ async def test_other_directories_go_on_after_a_failure(scene, autojump_clock):
     assert (log.flushed_bytes, other.flushed_bytes) == (0, 2)
 
 
-async def test_everybody_who_waits_learns_of_the_failure(scene, autojump_clock):
+async def test_all_waiting_callers_get_the_failure(scene, autojump_clock):
     log = scene.log()
     scene.disk.fail_next("sync")
     learned = []
@@ -326,16 +326,16 @@ async def test_forgetting_waits_for_the_sync_that_runs(scene, autojump_clock):
     assert scene.rounds == 1
 
 
-async def test_a_log_that_is_deleted_while_it_is_synced_fails_no_one(scene, autojump_clock):
-    doomed, other = scene.log("/d1/doomed-0"), scene.log("/d1/other-0")
-    for log in (doomed, other):
+async def test_a_log_that_is_deleted_during_its_sync_fails_no_other_log(scene, autojump_clock):
+    deleted, other = scene.log("/d1/deleted-0"), scene.log("/d1/other-0")
+    for log in (deleted, other):
         log.append()
         scene.flusher.want(log)
-    scene.disk.fail_next("open", "ENOENT", path_part="doomed")
+    scene.disk.fail_next("open", "ENOENT", path_part="deleted")
     async with trio.open_nursery() as deleting:
         deleting.start_soon(trio.sleep, 0)
         await trio.sleep(0.001)
-        deleting.start_soon(scene.flusher.forget, doomed)
+        deleting.start_soon(scene.flusher.forget, deleted)
     await scene.flusher.flush([other])
     assert scene.failed == []
     assert other.flushed_bytes == 1
@@ -352,7 +352,7 @@ async def test_a_forgotten_log_that_demands_a_flush_is_not_flushed_again(scene, 
     assert scene.rounds == 1
 
 
-async def test_no_one_waits_for_ever_for_a_forgotten_log(scene, nursery, autojump_clock):
+async def test_callers_do_not_wait_for_ever_for_a_forgotten_log(scene, nursery, autojump_clock):
     log = scene.log()
     log.append()
     scene.flusher.want(log)

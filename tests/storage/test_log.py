@@ -455,7 +455,7 @@ def test_a_search_beside_a_cut_ends_without_an_answer(new_world, cut):
     assert seen
 
 
-def test_a_search_that_was_not_disturbed_tells_of_its_trouble(new_world):
+def test_a_search_that_fails_without_a_disturbance_raises_its_error(new_world):
     world = new_world(segment_bytes=150)
     log = world.open()
     for _ in range(2):

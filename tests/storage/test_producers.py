@@ -205,7 +205,7 @@ def test_the_oldest_of_open_and_unreplicated_transactions_counts():
     assert states.first_unstable_offset(high_watermark=11) == 6
 
 
-def test_a_marker_tells_which_transaction_it_completed():
+def test_a_marker_returns_the_transaction_that_it_completed():
     states = wrote(opened(10), opened(13, producer_id=8))
     assert states.update(marker(16), control=ABORT) == CompletedTransaction(7, 10, 16, 13, aborted=True)
     assert states.update(marker(17, producer_id=8), control=COMMIT) == CompletedTransaction(
@@ -358,7 +358,7 @@ def test_kafkas_snapshot_is_loaded():
     assert states.check(batch(3, producer_id=3), Origin.CLIENT) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_who_expired_meanwhile_is_not_loaded_unless_a_transaction_is_open():
+def test_expired_producers_are_not_loaded_unless_a_transaction_is_open():
     states = wrote(batch(5))
     states.load_snapshot(KAFKA_SNAPSHOT, KAFKA_TIME_MS + 10 * DAY_MS, DAY_MS)
     assert [producer.producer_id for producer in states] == [3]

@@ -180,7 +180,7 @@ def test_the_log_ends_before_the_first_damaged_byte(new_world, where):
     assert findings(world) == []
 
 
-def test_what_lies_below_the_recovery_point_is_believed(new_world):
+def test_records_below_the_recovery_point_are_trusted(new_world):
     world = new_world(segment_bytes=300)
     log = world.open()
     for _ in range(9):

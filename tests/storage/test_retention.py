@@ -1,4 +1,4 @@
-"""Retention: which leading segments may go."""
+"""Retention: which leading segments are deleted."""
 
 from dataclasses import dataclass
 
@@ -94,6 +94,6 @@ def test_the_rules_add_up():
 def test_timestamps_are_asked_only_as_far_as_needed():
     class Unread(Facts):
         def largest_timestamp_ms(self) -> int:
-            raise AssertionError("nobody needs to know")
+            raise AssertionError("this timestamp is not needed")
 
     assert decide([Facts(100, 500), Facts(200, 0), Unread(300), Unread(None)], ms=100) == 1

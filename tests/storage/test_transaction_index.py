@@ -1,4 +1,4 @@
-"""A damaged .txnindex: wherever it is met, it is noticed, and made anew where a thread may read the log."""
+"""A damaged .txnindex is detected wherever it is read, and rebuilt where a thread may read the log."""
 
 import contextlib
 

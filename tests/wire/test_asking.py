@@ -1,4 +1,4 @@
-"""Requests to bytes and bytes to responses, and which versions two sides agree on."""
+"""Requests to bytes, bytes to responses, and the versions that two sides agree on."""
 
 import pytest
 

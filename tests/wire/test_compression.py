@@ -204,7 +204,7 @@ MUCH = bytes(9 << 20)
         (Codec.ZSTD, zstandard.ZstdCompressor().compress(bytes(600_000)), 600_000),  # without a window: its content
     ],
 )
-def test_a_stream_knows_what_it_may_come_to_hold(codec, data, held_bytes):
+def test_held_bytes_are_what_a_stream_may_come_to_hold(codec, data, held_bytes):
     assert open_stream(codec, memoryview(data)).held_bytes == held_bytes
 
 

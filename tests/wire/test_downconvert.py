@@ -1,4 +1,4 @@
-"""Records for readers of before 0.11, as an independent reader of the old formats sees them."""
+"""Records for consumers from before 0.11, read by an independent reader of the old formats."""
 
 import os
 
@@ -32,7 +32,7 @@ def batch(*values, base_offset=0, codec=Codec.NONE, key=b"k", timestamp_ms=NOW):
 
 
 def seen_by_kafka_python(data):
-    """What the reader of kafka-python, which knows all formats, makes of it."""
+    """The records as kafka-python reads them, which supports all formats."""
     records = MemoryRecords(data)
     found = []
     while records.has_next():

@@ -364,7 +364,7 @@ def test_messages_compare_by_value_and_tuples_equal_lists() -> None:
     assert m.HeartbeatResponse() != m.LeaveGroupResponse()
 
 
-def test_a_class_tells_its_key_and_versions_and_nests_its_structs() -> None:
+def test_a_class_has_its_key_and_versions_and_nests_its_structs() -> None:
     cls = m.FetchRequest
     assert (cls.API_KEY, cls.MIN_VERSION, cls.MAX_VERSION, cls.FLEXIBLE_FROM) == (1, 0, 17, 12)
     assert repr(cls.ForgottenTopic(topic="t")).startswith("FetchRequest.ForgottenTopic(topic='t', ")

@@ -1,4 +1,4 @@
-"""The block of bytes: headers, stamps, and walks over entries of all message formats."""
+"""Record batches as bytes: headers, stamps, and walks over entries of all message formats."""
 
 import struct
 

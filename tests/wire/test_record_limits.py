@@ -1,4 +1,4 @@
-"""What a batch may cost: bytes, headers and memory, in steps that are bounded whatever a producer has sent.
+"""The limits of a batch: bytes, headers and memory, in bounded steps whatever a producer has sent.
 
 Apache Kafka 3.9.1 accepts all that is refused here for its size.
 """

@@ -1,4 +1,4 @@
-"""The cold path: records of every codec and format, look-ups by timestamp, control records."""
+"""Records as objects: every codec and format, searches by timestamp, control records."""
 
 import gzip
 import struct

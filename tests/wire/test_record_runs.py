@@ -1,4 +1,4 @@
-"""Walking records many at a time must say exactly what walking them one by one says."""
+"""A walk of many records at a time has exactly the result of a walk one by one."""
 
 import pytest
 from hypothesis import given

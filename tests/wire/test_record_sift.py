@@ -230,7 +230,7 @@ def test_a_key_that_is_too_long_to_be_held_is_beyond_the_limits():
             look(data)
 
 
-def test_a_long_value_is_read_whole_by_who_wants_values():
+def test_a_long_value_is_read_whole_if_values_are_wanted():
     data, newest = batch_of((b"a", bytes(2 * LONG_RECORD_BYTES)), codec=Codec.GZIP), {}
     note_values(read_batch_header(data), data, 0, newest)
     assert newest == {b"a": (0, bytes(2 * LONG_RECORD_BYTES))}
