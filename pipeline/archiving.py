@@ -30,6 +30,7 @@ from barnabas.pipeline.manifest import (
     planned_offsets,
 )
 from barnabas.pipeline.topics import Cluster
+from barnabas.wire.sentinels import EARLIEST  # Spark writes the same number into its offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 BATCH_RECORDS_MAX = 500_000  # a killed run repeats at most so many; a batch of many more only makes larger files
-EARLIEST = -2  # as Spark writes it
 LOOK_SECONDS = 0.5  # how soon a stop is seen
 MS_A_DAY = 86_400_000
 SPARK_TIMESTAMP_MAX_MS = ((1 << 63) - 1) // 1000  # Spark's source multiplies by 1000, exactly

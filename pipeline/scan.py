@@ -33,7 +33,6 @@ from barnabas.wire.records import (
 )
 
 NO_NUMBER = -1  # what Kafka writes where there is no producer, no epoch, no sequence
-SEQUENCE_MAX = (1 << 31) - 1  # then comes 0
 LEGACY_ATTRIBUTES_AT = 17
 NUMBER_MAX = (1 << 63) - 1
 OFFSET_MAX = NUMBER_MAX - (1 << 32)  # so that no delta leads out of 64 bits

@@ -35,8 +35,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from barnabas.pipeline.layout import SPLIT_BYTES, DataDirectory, Part, name_directories, plan_parts
-from barnabas.pipeline.scan import NO_NUMBER, SEQUENCE_MAX, Columns, Facts, Found, Headers, scan
+from barnabas.pipeline.scan import NO_NUMBER, Columns, Facts, Found, Headers, scan
 from barnabas.storage.disk import OsDisk, StorageError
+from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import CorruptRecords
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from barnabas.testing.simulation.consumers import Reader
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
-from barnabas.testing.simulation.producers import ACKS_ALL, Twin, Writer
-from barnabas.wire.sentinels import NO_LEADER
+from barnabas.testing.simulation.producers import Twin, Writer
+from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 ACKED, FAILED, REFUSED, READ = "acked", "failed", "refused", "read"
 COMMITTED, RESUMED, OUT_OF_ORDER = "committed", "resumed", "disordered"
-NO_OFFSET = -1
 
 
 class Event(NamedTuple):

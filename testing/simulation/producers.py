@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.testing.simulation.history import ACKED, FAILED, NO_OFFSET, OUT_OF_ORDER, REFUSED, Event, History
+from barnabas.testing.simulation.history import ACKED, FAILED, OUT_OF_ORDER, REFUSED, Event, History
 from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import read_batch_header
 from barnabas.wire.records import build_batch
+from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 
-ACKS_ALL = -1
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
 BATCHES_BETWEEN = 8  # at least, behind the one whose numbers a twin uses: of the last five, brokers know numbers only
