@@ -163,8 +163,9 @@ class LogCleaner:
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
-        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted.
-        return self._candidate(best.log, high_watermarks) if best is not None else None
+        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted. After a truncation
+        # the earlier high watermark may lie above records that are not committed.
+        return self._candidate(best.log, self._high_watermarks()) if best is not None else None
 
     def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
         # Without a role the partition has no high watermark, and records above it may still be truncated.

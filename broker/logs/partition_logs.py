@@ -248,8 +248,11 @@ class Logs:
 
     async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
         """Make each future log without a current log the current log: a crash interrupted a swap."""
-        # With a directory offline nothing is promoted: the current log may be there, with records that the copy lacks.
-        for directory in () if self.offline_directories else self.directories:
+        for directory in self.directories:
+            # With a directory offline nothing is promoted: the current log may be there, with records that the copy
+            # lacks. A directory may also fail at one of these renames.
+            if self.offline_directories:
+                return
             await self.directories.at_start(directory, promote_orphans, self._world.disk, contents, directory.path)
             if directory.failure is not None:
                 contents[directory.path].partitions.clear()

@@ -17,7 +17,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.files import renew
 from barnabas.storage.producers import Origin
-from barnabas.wire.records import ABORT, TRANSACTIONAL, build_batch
+from barnabas.wire.records import ABORT, CONTROL, TRANSACTIONAL, build_batch
 
 DIRECTORY = "/data/orders-0"
 FIRST_LOG = "00000000000000000000.log"
@@ -316,6 +316,28 @@ def test_transactions_are_known_again_after_a_crash(new_world):
     log = world.open()
     assert log.aborted_transactions(0, 5) == [(7, 0)]
     assert log.last_stable_offset(5) == 4
+
+
+def with_odd_marker(world):
+    """A log with one batch, and behind it a control batch that says neither commit nor abort."""
+    log = world.open()
+    world.append(log)
+    log.close(world.now_ms)
+    odd = world.batch(base_offset=1, producer_id=7, producer_epoch=0, attributes=CONTROL | TRANSACTIONAL)
+    world.put(FIRST_LOG, world.content(FIRST_LOG) + bytes(odd.data))
+
+
+def test_the_log_ends_before_a_marker_that_says_nothing(world):
+    with_odd_marker(world)
+    assert world.open().log_end_offset == 1
+
+
+def test_a_marker_that_says_nothing_in_a_trusted_segment_fails_the_directory(world):
+    with_odd_marker(world)
+    for name in world.names(".snapshot"):
+        world.disk.remove(f"{DIRECTORY}/{name}")
+    with pytest.raises(StorageError, match="no coordinator epoch|no type"):
+        world.open(clean=True)
 
 
 def test_epochs_are_read_from_the_batches_behind_the_recovery_point(world):

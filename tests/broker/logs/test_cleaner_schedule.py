@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.logs import cleaner_schedule
 from barnabas.broker.logs.directory import StoredIdentity
 from barnabas.broker.logs.partition_logs import Logs
 from barnabas.broker.world import World
@@ -597,3 +598,20 @@ async def test_a_broker_without_work_for_it_reads_and_writes_nothing(autojump_cl
     before = scene.hops
     await trio.sleep(1000)
     assert scene.hops == before
+
+
+async def test_records_above_a_high_watermark_that_fell_during_the_search_are_not_cleaned(
+    nursery, autojump_clock, monkeypatch
+):
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    await scene.flusher.flush(scene.logs)
+    cleaner = scene.logs.cleaner
+    assert (await cleaner._find_filthiest()).log is scene.logs.get(T0)
+
+    async def truncated_and_written_again():
+        scene.high_watermarks = {T0: 0}
+
+    monkeypatch.setattr(cleaner_schedule, "LOGS_AT_A_TIME", 1)
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", truncated_and_written_again)
+    assert await cleaner._find_filthiest() is None

@@ -527,6 +527,24 @@ async def test_the_producers_of_one_log_are_looked_at_a_portion_at_a_time(autoju
     assert portions[:3] == [PRODUCERS_AT_A_TIME, PRODUCERS_AT_A_TIME, 1]
 
 
+async def test_a_copy_does_not_replace_a_log_whose_directory_fails_at_the_start(autojump_clock):
+    scene = await Scene().start()
+    first, second = scene.logs.directories
+    scene.logs.placement.request(T1, first)
+    await scene.create(T0, T1)
+    scene.append(T0, 3)
+    await scene.logs.futures.create(scene.logs.get(T0), second)  # an empty copy
+    await scene.logs.close()
+    # A swap of t-1 was interrupted, and the start cannot complete it: /d1, which has the records of t-0, fails.
+    scene.disk.rename("/d1/t-1", f"/d1/{future_name(T1, bytes(16))}")
+    scene.disk.fail_next("rename", path_part="/d1/t-1")
+    again = Scene(scene.disk)
+    again.topic_ids = {"t": TOPIC_ID}
+    await again.start()
+    assert list(again.logs.offline_directories) == ["/d1"]
+    assert again.logs.get(T0) is None
+
+
 async def test_what_was_flushed_survives_a_machine_crash(autojump_clock, nursery):
     scene = await Scene(directories="/d1", log_segment_bytes="1000").start(nursery)
     await scene.create(T0)
