@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and a search without a pause would take all of the event loop
 LOGS_AT_A_TIME = 50  # checked between two checkpoints of the event loop
+NOT_CLEANED = "%s is not cleaned any more"  # a bug in one log must not end the cleaner
 DOUBLE_MAX = sys.float_info.max
 REST_SECONDS = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
 
@@ -163,8 +164,8 @@ class LogCleaner:
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
-        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted. After a truncation
-        # the earlier high watermark may lie above records that are not committed.
+        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted. After a
+        # truncation the earlier high watermark may lie above records that are not committed.
         return self._candidate(best.log, self._high_watermarks()) if best is not None else None
 
     def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
@@ -172,10 +173,15 @@ class LogCleaner:
         high_watermark = high_watermarks.get(log.topic_partition)
         if high_watermark is None or not self._may_be_cleaned(log):
             return None
-        try:
-            part = cleanable_part(log, high_watermark, self._world.now_ms())
-        except StorageError as error:
-            self._directories.fail_directory_of(log, error)
+        part = None
+        with contained(logger, NOT_CLEANED, log) as attempt:
+            try:
+                part = cleanable_part(log, high_watermark, self._world.now_ms())
+            except StorageError as error:
+                self._directories.fail_directory_of(log, error)
+        if attempt.failed:
+            self._uncleanable[log] = None
+        if part is None:
             return None
         if part.is_misplaced:
             # With retention by time or size the log start may overtake the checkpoint, which is no reason to warn.
@@ -222,7 +228,7 @@ class LogCleaner:
         steps = cleaning.steps()
         is_clean = False
         try:
-            with contained(logger, "%s is not cleaned any more", log) as attempt:
+            with contained(logger, NOT_CLEANED, log) as attempt:
                 is_clean = await self._try_steps(cleaning, steps, job)
             # A bug in one log's pass would come back in each search, and keep the other logs from being cleaned.
             if attempt.failed:
@@ -230,8 +236,10 @@ class LogCleaner:
         finally:
             try:
                 # Shielded: also a cancelled pass removes its unfinished files, in a thread.
-                with trio.CancelScope(shield=True):
+                with trio.CancelScope(shield=True), contained(logger, NOT_CLEANED, log) as attempt:
                     await self._close(log, steps)
+                if attempt.failed:
+                    self._uncleanable[log] = None
             finally:
                 # Whatever `_close` raises: a deletion waits for `done` in a shielded scope, so it must be set.
                 log.is_being_cleaned = False

@@ -615,3 +615,37 @@ async def test_records_above_a_high_watermark_that_fell_during_the_search_are_no
     monkeypatch.setattr(cleaner_schedule, "LOGS_AT_A_TIME", 1)
     monkeypatch.setattr(trio.lowlevel, "checkpoint", truncated_and_written_again)
     assert await cleaner._find_filthiest() is None
+
+
+@pytest.mark.provokes_mistakes
+async def test_a_log_that_the_search_fails_at_does_not_keep_the_others_from_being_cleaned(
+    nursery, autojump_clock, monkeypatch
+):
+    scene = await Scene().start(nursery, T0, T1)
+    find = cleaner_schedule.cleanable_part
+
+    def failing(log, *args):
+        if log.topic_partition == T0:
+            raise KeyError("odd")
+        return find(log, *args)
+
+    monkeypatch.setattr(cleaner_schedule, "cleanable_part", failing)
+    for key in (T0, T1):
+        scene.fill(key)
+    await a_pass()
+    assert len(scene.offsets(T0)) == 20 > len(scene.offsets(T1))
+
+
+@pytest.mark.provokes_mistakes
+async def test_a_pass_whose_end_fails_is_over(nursery, autojump_clock, monkeypatch):
+    scene = await Scene().start(nursery, T0)
+
+    async def failing(log, steps):
+        raise KeyError("odd")
+
+    monkeypatch.setattr(scene.logs.cleaner, "_close", failing)
+    scene.fill()
+    await a_pass()
+    with trio.fail_after(5):
+        await scene.logs.delete(T0)
+    assert scene.logs.get(T0) is None
