@@ -1,8 +1,8 @@
-"""Data pipelines on Apache Spark: archive topics, restore them, read log directories, audit what a cluster did.
+"""Data pipelines on Apache Spark: archive topics, restore them, read log directories, audit a cluster.
 
-Theory of operation. The package imports without PySpark, which the extra `spark` brings: each public name is looked up
-in its module when it is first used (PEP 562), and what really needs PySpark says `MissingSpark` when it is not there.
-Every job is a Spark plan: records go through executors, and only counts come to the driver. README.md has the formats.
+Theory of operation. The package imports without PySpark, which the extra `spark` installs: each public name is imported
+from its module on first use (PEP 562), and code that needs PySpark raises `MissingSpark` without it. Every job is a
+Spark plan: records go through executors, and only counts go to the driver. README.md documents the formats.
 """
 
 from importlib import import_module
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from barnabas.pipeline.session import MissingSpark as MissingSpark
     from barnabas.pipeline.session import open_session as open_session
 
-# Where each public name is defined. A module has another name than the function in it, for importing a module puts it
-# under its name into the package, and would hide the function.
+# Where each public name is defined. A module must not have the name of a public function: importing a module binds its
+# name in the package, which would hide the function.
 HOMES = {
     "Archive": "logs",
     "MissingSpark": "session",

@@ -1,13 +1,14 @@
 """Archive topics: a streaming query of Spark's that writes each batch to Parquet and then to the archive's manifest.
 
-Theory of operation. Spark plans a batch (these offsets of these partitions), writes the plan into its checkpoint, and
-calls us with the records (`foreachBatch`). We write them, look at what was written, and commit (manifest.py); then
-Spark notes that the batch is done. A kill at any moment leaves one of three states, and each goes on by itself:
-planned and not committed: Spark hands over the same offsets again, and leftovers are deleted; committed and not noted:
-Spark hands them over again, the manifest has them, they are passed over; noted: the next batch is planned.
+Theory of operation. Spark plans a batch (offset ranges of partitions), writes the plan into its checkpoint, and calls
+`BatchWriter` with the records (`foreachBatch`). The writer writes them, counts what it wrote, and commits
+(manifest.py); then Spark marks the batch as done. A kill at any moment leaves one of three states, from which the next
+run continues: planned, not committed: Spark passes the same offsets again, and leftovers are deleted; committed, not
+marked: Spark passes them again, and the writer skips them, because the manifest has the batch; marked: the next batch
+is planned.
 
-The plan's offsets are kept in the manifest. So a checkpoint that does not belong to the archive (an old copy, say) is
-found out before anything is written: it plans a batch that the manifest has with other offsets.
+The manifest has the plan's offsets. So a checkpoint that does not belong to the archive (an old copy, for example) is
+detected before anything is written: it plans a batch for which the manifest has other offsets.
 """
 
 import json
@@ -201,11 +202,11 @@ def archive(
     on_batch: Callable[[Batch], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Archived:
-    """Add to the archive in `path` what the topics hold and it does not; to be called again and again.
+    """Add the topics' new records to the archive in `path`; may be called repeatedly.
 
-    Once, until it has what was there at the start; or with `every_seconds` continuously until `stop` is set, which ends
-    it between two batches. `from_manifest` goes on with a new checkpoint after the offsets of the manifest. `client` is
-    configuration of librdkafka, for asking after topics. Raises ArchiveError, ClusterError, and what Spark raises.
+    Ends when the archive has all records that existed at the start; with `every_seconds` it continues until `stop` is
+    set, and ends between two batches. `from_manifest` starts a new checkpoint after the offsets of the manifest.
+    `client` is configuration of librdkafka for metadata requests. Raises ArchiveError, ClusterError, Spark's errors.
     """
     from pyspark.errors import StreamingQueryException
 

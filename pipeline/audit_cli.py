@@ -1,6 +1,6 @@
 """The commands `barnabas pipeline audit` and `barnabas pipeline segments`.
 
-Status 0: all is well. 1: something is wrong in what was looked at. 2: it could not be looked at.
+Exit status 0: no findings. 1: findings. 2: the audit could not run.
 """
 
 import json
@@ -57,11 +57,11 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
     jars: tuple[str, ...],
     driver_memory: str,
 ) -> None:
-    """Compare what brokers answered with what lies there.
+    """Compare the brokers' responses with the content of logs.
 
     LEDGERs are files of JSON lines, or directories of them: those of the cluster tests, or the output of Kafka's
-    VerifiableProducer and VerifiableConsumer. What lies there is read from data directories, from topics, or from an
-    archive; of several of these, each is also compared with the others.
+    VerifiableProducer and VerifiableConsumer. The records are read from data directories, from topics, or from an
+    archive; if several of these are given, each is also compared with the others.
     """
     if bootstrap_server and not topics:
         raise click.UsageError("--bootstrap-server needs --topic")
@@ -122,7 +122,7 @@ def segments_command(  # the options of the command, by keyword
 ) -> None:
     """Read the segments of data directories, Barnabas's or Apache Kafka's, without a broker.
 
-    Tells how much each partition holds, and which batches cannot be read.
+    Prints the size of each partition, and the batches that cannot be read.
     """
     with spark_session("barnabas segments", master, jars, driver_memory) as spark:
         from pyspark.errors import AnalysisException

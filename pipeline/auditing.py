@@ -1,12 +1,12 @@
-"""The audit: what brokers answered to clients beside what lies there.
+"""The audit: compares the brokers' responses to clients with the content of logs.
 
     audit(spark, ["ledger-p0.jsonl"], Segments(["b1/data", "b2/data", "b3/data"]))
     audit(spark, ["ledgers/"], Topics("127.0.0.1:9092", ["letters"]))
     audit(spark, [], [Archive("letters.archive"), Topics("127.0.0.1:9092", ["letters"])])    # are they the same?
 
 *Theory of operation.* Ledgers and logs are read once, into narrow rows that Spark keeps on its local disks; then the
-plans of `checks.py` run over them. Findings are rows as well. What comes to the driver is one row for each replica
-and partition (how many records, from where to where), counts of findings, and the first few of each kind.
+plans of `checks.py` run over them. Findings are rows as well. The driver gets one row for each replica and partition
+(number of records, first and last offset), counts of findings, and the first few of each kind.
 """
 
 import time
@@ -45,10 +45,10 @@ def audit(
     transactional: Collection[str] = (),
     examples: int = EXAMPLES,
 ) -> Audit:
-    """Compare ledgers (files or directories of them) with what lies there, and several logs with each other.
+    """Compare ledgers (files or directories of them) with logs, and several logs with each other.
 
-    Of `compacted` topics records may be missing. Of `transactional` ones a consumer sees no markers, so that gaps are
-    judged in segments only.
+    Records of `compacted` topics may be missing. For `transactional` topics gaps are checked in segments only, because
+    a consumer does not get the markers.
     """
     began = time.monotonic()
     logs: list[Log] = list(log) if isinstance(log, Sequence) else [log]

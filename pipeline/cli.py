@@ -1,8 +1,8 @@
 """The command line: `barnabas pipeline archive | restore | audit | segments`.
 
-The group `pipeline` is found by its entry point (`barnabas.commands`). It imports nothing but click: what a command
-needs is imported when it runs, so that asking for help costs no Spark, and works without it. `--json` prints lines for
-machines on standard output; progress for people goes to standard error.
+The group `pipeline` is found by its entry point (`barnabas.commands`). It imports nothing but click: a command imports
+its dependencies when it runs, so that `--help` is fast and works without Spark. `--json` prints JSON lines on standard
+output; progress goes to standard error.
 """
 
 import json
@@ -81,7 +81,7 @@ def spark_options(command: Command) -> Command:
 
 @contextmanager
 def spark_session(name: str, master: str, jars: tuple[str, ...], driver_memory: str) -> "Iterator[SparkSession]":
-    """A session for one command. Without PySpark or Java the process ends with status 2 and says what to install."""
+    """A session for one command. Without PySpark or Java the process ends with status 2 and prints what to install."""
     from barnabas.pipeline.session import MissingSpark, open_session
 
     try:
@@ -136,10 +136,10 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
     driver_memory: str,
     as_json: bool,
 ) -> None:
-    """Add what topics hold to the archive in PATH: Parquet files and a manifest, each record exactly once.
+    """Add the records of topics to the archive in PATH: Parquet files and a manifest, each record exactly once.
 
-    Run it again to add what has come since; a run that was killed is gone on with. --every keeps it running until
-    SIGTERM or SIGINT.
+    Run it again to add new records, or to continue a run that was killed. --every keeps it running until SIGTERM or
+    SIGINT.
     """
     from barnabas.pipeline.archiving import Archived, Source, archive
     from barnabas.pipeline.progress import in_words, shown
@@ -167,7 +167,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 class BatchTeller:
-    """Tells of each batch that an archive has taken: a JSON line, or progress."""
+    """Reports each batch that was added: a JSON line, or progress."""
 
     def __init__(self, tell: Callable[[int, int | None, str], None], as_json: bool) -> None:
         self._tell = tell
@@ -230,9 +230,9 @@ def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
 ) -> None:
     """Write the archive in PATH into topics: same partition, order, key, value, headers and timestamp.
 
-    Missing topics are created as they were, but with retention without end, for old records would be deleted at once.
-    A restore that was interrupted goes on when the same command is given again, and writes no record twice. Status 1
-    when --verify finds a difference.
+    Missing topics are created with their archived settings, but with unlimited retention, because old records would be
+    deleted at once. The same command continues an interrupted restore, and writes no record twice. The exit status is 1
+    if --verify finds a difference.
     """
     from barnabas.pipeline.plan import Selection
     from barnabas.pipeline.progress import shown
@@ -329,7 +329,7 @@ def stop_on_signals() -> threading.Event:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """What a job may meet ends the process with one message and no traceback."""
+    """End the process with one message, and no traceback, for the expected errors of a job."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -1,11 +1,11 @@
-"""One restore at a time, the last tasks of a killed one included.
+"""Allows one restore at a time; waits for the last tasks of a killed one.
 
-Theory of operation. The log end tells how far a restore is (plan.py) only while no task writes. When a driver is
-killed, its tasks live on for a moment, until Java and Python's daemon have noticed, and still write what they hold. So
-every task holds a shared lock on a file of the state directory while it writes, and a restore begins with an exclusive
-one: it has it when no task of a predecessor is left. Then it keeps a shared one itself, for the next restore to see.
-The system frees the locks of a process however it ends. Tasks on other machines see the directory, as they do the
-archive; its file system must carry locks (flock) between them.
+Theory of operation. The log end shows the progress of a restore (plan.py) only while no task writes. When a driver is
+killed, its tasks run on for a moment, until Java and Python's daemon notice, and still write their records. So every
+task holds a shared lock on a file of the state directory while it writes. A restore begins with an exclusive lock,
+which it gets when no task of an earlier restore is left; then it holds a shared lock itself, so that the next restore
+waits. The operating system releases the locks of a process however it ends. Tasks on other machines see the directory,
+as they see the archive; its file system must support locks (flock) between machines.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""What an audit comes to: findings, counts of them, and what was looked at (pure).
+"""The result of an audit: findings, their counts, and the logs that were checked (pure).
 
-A finding is one promise that was not kept, or one place that cannot be read; `KINDS` says which kinds there are. The
-executors make them; only counts, and of each kind the first few in full, come to the driver.
+A finding is one broken guarantee, or one place that cannot be read; `KINDS` lists the kinds. The executors find them;
+the driver gets only counts, and the first few findings of each kind.
 """
 
 from collections.abc import Mapping

@@ -1,14 +1,14 @@
-"""Where the segments of data directories lie: directories -> replicas, partitions, segment files, parts of files.
+"""The files of data directories: directories -> replicas, partitions, segment files, parts of files.
 
 A data directory (`log.dirs`) holds one folder `topic-partition` for each partition (reference D.1), and in it `.log`
 files that are named after their first offset. A *replica* is a broker: it is named by the `broker.id` in
 `meta.properties`, so that several directories of one broker are one replica; a directory without that file is a replica
 of its own and is named by its path, and `name=directory` names it by hand.
 
-A large segment is divided into parts that are read side by side. The offset index says where batches begin; an entry is
-used only if a sound batch lies there that fits it, so a broken index costs parallelism, never truth. Files that
-compaction or deletion left behind (`.cleaned`, `.swap`, `.deleted`, folders `…-delete`, `…-future`, `…-stray`) are
-passed over, as a broker's readers do.
+A large segment is divided into parts that are read in parallel. The offset index has positions at which batches begin;
+an entry is used only if a valid batch with a matching offset is at that position, so a broken index reduces
+parallelism, but not correctness. Files that compaction or deletion left behind (`.cleaned`, `.swap`, `.deleted`,
+folders `…-delete`, `…-future`, `…-stray`) are skipped, as by a broker.
 """
 
 from collections.abc import Collection, Iterator, Sequence

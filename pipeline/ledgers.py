@@ -1,20 +1,20 @@
-"""Ledgers: what brokers answered to clients, as rows.
+"""Ledgers: the brokers' responses to clients, as rows.
 
-Two kinds of JSON lines are read, also mixed. The ledgers of the cluster tests say in `event` what happened:
+Two kinds of JSON lines are read, also mixed. Lines of the cluster tests' ledgers have the kind of event in `event`:
 
-    acked    the record was acknowledged at this offset (null: that it is there)
-    failed   the record could not be delivered: it lies there once, or not at all
-    read     a consumer was handed this record
-    sent     how many records a producer has handed to its client, in `count`
+    acked    the record was acknowledged at this offset (null: without an offset)
+    failed   the record could not be delivered: the log has it once, or not at all
+    read     a consumer got this record
+    sent     how many records a producer has passed to its client, in `count`
 
 with `topic`, `partition`, `offset`, `producer`, `sequence` and `digest`: the first twelve hexadecimal digits of the
 value's SHA-1. Kafka's VerifiableProducer and VerifiableConsumer (`--verbose`) say it in `name`: producer_send_success,
 producer_send_error, record_data, with the `value` itself. Other events are counted, and no more.
 
-A value tells who it is if it begins with its producer's name, a dot and its number in the order of sending
-("p0.17 ..."); VerifiableProducer's values do with `--value-prefix`. Records that do not are known by their offset and
-digest alone. `with_stamp` is the same for values in a log. A digest is kept as a number of 48 bits: what Spark can
-compare and aggregate without a sort.
+A value identifies its record if it begins with the producer's name, a dot and the record's number in the order of
+sending ("p0.17 ..."), as VerifiableProducer's values do with `--value-prefix`. Other records are identified by offset
+and digest alone. `with_stamp` does the same for values in a log. A digest is kept as a number of 48 bits, which Spark
+can compare and aggregate without a sort.
 """
 
 from collections.abc import Sequence

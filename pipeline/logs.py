@@ -1,9 +1,8 @@
-"""What lies there, for an audit: the replicas' segments, topics as a consumer gets them, or an archive.
+"""The logs of an audit: the replicas' segments, topics as a consumer reads them, or an archive.
 
-Each of the three gives the same rows (`ROW`), and says what it holds of each partition from where on (`Holding`). A row
-is a record, or a problem with the offsets that it takes away. `digest` is the value's, as ledgers have it; `content` is
-a hash of key, value, headers and timestamp, by which replicas are compared; `first_offset` and `last_offset` are those
-that a problem takes away.
+Each of the three has the same rows (`ROW`), and describes its partitions (`Holding`). A row is a record, or a problem:
+a range of offsets that cannot be read. `digest` is the value's, as in ledgers; `content` is a hash of key, value,
+headers and timestamp, by which replicas are compared; `first_offset` and `last_offset` are the range of a problem.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,21 +1,21 @@
-"""An archive's directory: which records are in it, and how it stays true when a run is killed.
+"""An archive's directory: which records are in it, and how it stays consistent if a run is killed.
 
-Theory of operation. The manifest is the archive: what one of its files names is in, and whatever else lies about is
-not. A batch is written in two steps.
+Theory of operation. The manifest defines the archive: only directories that are named in one of its files belong to it.
+A batch is written in two steps.
 
 1. Its records go to a directory of their own, `records/batch=N/run=TOKEN/topic=T/date=D/*.parquet`. Each attempt has
-   another token, so that what a killed run's Java process still writes for a moment never meets what its successor
-   writes.
-2. When they are on the disk, `manifest/N.json` appears by renaming: from then on the batch counts. It names the
-   directory and tells, for each partition, first and last offset, number of records and bytes, earliest and latest
+   another token, so that the Java process of a killed run, which may still write for a moment, never writes to the
+   directory of the next run.
+2. When the records are synced, `manifest/N.json` is renamed into place: from then on the batch counts. The file names
+   the directory and has, for each partition, first and last offset, number of records and bytes, earliest and latest
    timestamp; and it has the offsets at which the next batch begins (`next_offsets`).
 
-`checkpoint/FIRST` is the checkpoint of Spark's query whose batch 0 is batch FIRST of the archive. Spark writes down
-which offsets a batch will hold before it begins it, so that a batch which was interrupted is made again of the same
-offsets; one that is in the manifest already is passed over. Batches are numbered without a gap. `topics.json` keeps
-what it takes to create the topics again.
+`checkpoint/FIRST` is the checkpoint of Spark's query whose batch 0 is batch FIRST of the archive. Spark writes down the
+offsets of a batch before it begins the batch, so that an interrupted batch is repeated with the same offsets; a batch
+that is in the manifest already is skipped. Batches are numbered without a gap. `topics.json` has the settings that are
+needed to create the topics again.
 
-The directory is one that the driver and all executors see under the same path.
+The driver and all executors must see the directory under the same path.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ COLUMNS = ["batch", "topic", "partition", "offset", "timestamp", "timestamp_type
 
 
 class ArchiveError(RuntimeError):
-    """The archive is not what it should be, or is not to be touched; the message says why."""
+    """The archive is damaged, or must not be changed; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,14 @@ class Archive:
         return batch_from_json(file.read_text(encoding="utf-8"), str(file)) if file.exists() else None
 
     def commit(self, batch: Batch) -> None:
-        """Let a batch count, whose records are written."""
+        """Add a batch, whose records are written, to the manifest."""
         sync_tree(self.records / batch.directory)
         for folder in (self.records / f"batch={batch.number}", self.records):
             sync(folder)
         self.write(self.manifest / f"{batch.number}.json", batch.to_json())
 
     def remove_leftovers(self, batches: Sequence[Batch]) -> None:
-        """Delete what killed runs wrote and no batch names."""
+        """Delete the directories that no batch names: killed runs wrote them."""
         kept = {self.records / batch.directory for batch in batches}
         for run in self.records.glob("batch=*/run=*"):
             if run not in kept:  # the Java of a killed run may still write to it: then the next run removes it
@@ -181,14 +181,14 @@ class Archive:
         return self.checkpoints / str(len(batches)), len(batches)
 
     def topics(self) -> dict[str, dict[str, object]]:
-        """What is known of each topic: partitions, replication factor, settings that are not the default."""
+        """For each topic: partitions, replication factor, settings that are not the default."""
         known: dict[str, dict[str, object]] = {}
         if self.topics_file.exists():
             known = json.loads(self.topics_file.read_text(encoding="utf-8"))
         return known
 
     def write(self, file: Path, value: object) -> None:
-        """A JSON file that is there whole or not at all, whatever happens."""
+        """Write a JSON file atomically and durably."""
         unfinished = file.with_suffix(".unfinished")
         with unfinished.open("w", encoding="utf-8") as output:
             json.dump(value, output, indent=1)

@@ -1,14 +1,14 @@
-"""What a restore is going to do, decided before its first record and kept until its last (pure).
+"""The plan of a restore, which is made before the first record and kept until the last (pure).
 
 Theory of operation. The records of an archive's partition have an order (batch, offset), so each has a place in it:
-0, 1, 2, … The plan keeps where the target's log ended before the first record, `base`. A partition that no one else
-writes to gives each record the next offset, so the record of place n belongs at `base + n`, and the log end alone says
-how many are there already. That makes a restore resumable without keeping a position anywhere: after a kill, a retry
-of Spark's, or a client's error, ask for the log end, pass over `end - base` records, go on. It also tells when the
-assumption is broken: a record that is acknowledged with any other offset.
+0, 1, 2, … The plan has the target's log end before the first record, `base`. If no other client writes to the
+partition, each record gets the next offset. So the record with place n gets offset `base + n`, and the log end alone
+shows how many are there already. So a restore can be resumed without a stored position: after a kill, a retry of
+Spark's, or an error of the client, a task reads the log end, skips `end - base` records, and continues. A record that
+is acknowledged with another offset shows that another client writes to the partition.
 
-The plan also keeps the number of batches it was made of, for the archive may grow meanwhile, and the selection, for
-another one would mean other places.
+The plan also has the number of batches at that time, because the archive may grow meanwhile, and the selection, because
+another selection would change the places.
 """
 
 import json
@@ -22,7 +22,7 @@ Partition = tuple[str, int]
 
 
 class RestoreError(RuntimeError):
-    """The restore cannot begin or go on; the message says why."""
+    """The restore cannot begin or continue; the message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Plan:
         return {"format": FORMAT, **asdict(self)}
 
     def check_same(self, cluster_id: str, selection: Selection, where: str) -> None:
-        """A restore goes on only as what it was begun as."""
+        """RestoreError unless this plan is of the same cluster and selection."""
         if self.cluster_id != cluster_id:
             raise RestoreError(f"{where} is of a restore into cluster {self.cluster_id}, this is {cluster_id}")
         if self.selection != json.loads(json.dumps(selection.to_json())):

@@ -1,4 +1,4 @@
-"""How far a job is, for people: a line that changes on a terminal, plain lines elsewhere; always on standard error."""
+"""The progress of a job: a line that changes on a terminal, plain lines elsewhere; always on standard error."""
 
 import sys
 import time
@@ -41,7 +41,7 @@ class Shown(Protocol):
 
 
 class Silent:
-    """For machines: what they read is on standard output."""
+    """No progress: for programs, which read standard output."""
 
     def __enter__(self) -> "Silent":
         return self

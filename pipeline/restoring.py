@@ -4,9 +4,9 @@ Theory of operation. Topics that are missing are created as the archive knows th
 the state directory (plan.py), and Spark sorts each partition's records by place and hands every partition to a task
 that writes what is missing (writing.py). The same restore, started again, goes on where the target's logs end.
 
-What becomes of offsets: the n-th record of a partition gets offset `base + n`. Where the archive has every offset from
-0 on and the topic is new, offsets are the same as they were; where it has holes (compaction, transactions' markers)
-they close up. Timestamps are written as CreateTime, whatever they were.
+Offsets: the n-th record of a partition gets offset `base + n`. If the archive has every offset from 0 on and the topic
+is new, records get their old offsets; gaps (compaction, transaction markers) disappear. All timestamps are written as
+CreateTime.
 """
 
 import threading

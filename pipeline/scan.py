@@ -1,15 +1,14 @@
-"""One stretch of a segment file, batch by batch: what it holds, and what is wrong with it.
+"""Reads one part of a segment file, batch by batch: the records, and what cannot be read.
 
-Reading goes on wherever a reader of Kafka's can go on. A batch whose checksum is wrong still says how long it is, so it
-is passed over and the next one is read. Where the bytes are no batch at all (a torn tail, zeros after a power cut, a
-damaged length) it is unknown where the next begins: that stretch ends there. Each becomes one `Found` with a `problem`
-in words; nothing is raised but StorageError.
+Reading continues wherever Kafka's own readers can continue. A batch with a wrong checksum still has a length, so it is
+skipped and the next one is read. If the bytes are not a batch at all (a torn tail, zeros after a power failure, a
+damaged length), the position of the next batch is unknown, and reading of this part ends. Each of these cases becomes
+one `Found` with a text in `problem`; only StorageError is raised.
 
-Records are read a batch at a time by a loop that knows well-formed records only. Whatever it does not understand, and a
-batch that is large when decompressed, goes to the reader of `wire`, which holds one record at a time and says what is
-wrong.
+Records are read a batch at a time by a fast loop for well-formed records. Other batches, and batches that are large
+when decompressed, go to the reader of `wire`, which holds one record at a time and reports what is wrong.
 
-A file that is being written ends within a batch at times. With `is_growing` that is no problem, only the end.
+A file that is being written may end within a batch. With `is_growing` that is the end and not a problem.
 """
 
 from collections.abc import Iterator

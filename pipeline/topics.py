@@ -1,8 +1,8 @@
-"""What the jobs ask of a cluster outside Spark: its topics as they are configured, where their logs end, new topics.
+"""The jobs' requests to a cluster outside Spark: the topics and their settings, log ends, new topics.
 
-Theory of operation. Spark's source tells nothing of a topic but its records, so this goes through confluent-kafka's
-admin client (of the extra `spark`), with settings of librdkafka (`client`). What it raises becomes `ClusterError`, with
-the cluster's own words.
+Theory of operation. Spark's source gives only the records of a topic, so these requests go through confluent-kafka's
+admin client (of the extra `spark`), with settings of librdkafka (`client`). Its errors become `ClusterError`, with the
+cluster's error text.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class ClusterError(RuntimeError):
-    """The cluster, or the way to it, refused; the message has its words."""
+    """The cluster refused a request, or cannot be reached; the message has the client's error text."""
 
 
 @dataclass(frozen=True)

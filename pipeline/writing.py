@@ -1,13 +1,13 @@
 """The restoring task: one partition's records, in order, through a stock client (runs in Spark's Python workers).
 
-Theory of operation. Rows come as Arrow batches, sorted by partition and place. For each partition the task asks for the
-log end, passes over what is there (plan.py says why the log end is enough), and gives the rest to an idempotent
-producer of confluent-kafka, with partition, timestamp and headers. Two guards against another producer that writes to
-the partition: the first record goes alone and must get the expected offset, so that at most one record is misplaced;
-and every acknowledgement is compared with the offset that its record belongs at.
+Theory of operation. Rows come as Arrow batches, sorted by partition and place. For each partition the task reads the
+log end, skips the records that are there (plan.py explains why the log end is enough), and passes the rest to an
+idempotent producer of confluent-kafka, with partition, timestamp and headers. Two checks detect another producer that
+writes to the partition: the first record is sent alone and must get the expected offset, so that at most one record is
+misplaced; and the offset of every acknowledgement is compared with the expected one.
 
-What goes wrong comes back as a row with a `problem`, not as an exception: other partitions go on, and the driver hears
-of all of it in words. A client's error is final for its partition in this run; the next run takes it up.
+An error is returned as a row with a `problem`, not raised: other partitions continue, and the driver gets the texts of
+all errors. After an error of the client this run does no more at the partition; the next run continues.
 """
 
 from collections.abc import Callable, Iterator, Mapping

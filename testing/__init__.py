@@ -1,7 +1,7 @@
-"""For people who test software that talks to Kafka: a broker inside their test run.
+"""A broker inside a test run, for tests of software that uses Kafka.
 
-`LocalBroker` is public; `plugin.py` gives it to pytest as fixtures. Nothing is imported before it is used, for pytest
-loads the plugin wherever this package is installed.
+`LocalBroker` is public; `plugin.py` offers it to pytest as fixtures. Nothing is imported before it is used, because
+pytest loads the plugin in every environment in which this package is installed.
 """
 
 from typing import TYPE_CHECKING

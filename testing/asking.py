@@ -1,6 +1,6 @@
-"""Asking a broker for a topic, from plain blocking code (edge): one socket, our own codec, no client to install.
+"""CreateTopics from synchronous code (edge): one socket, our own codec, no client library.
 
-It is the same request for a broker on a thread and one in a process, and the same that any client sends.
+The request is the same for a broker on a thread and one in a process, and the same as a client's.
 """
 
 import itertools
@@ -28,7 +28,7 @@ def unused_topic_name(stem: str) -> str:
 
 
 def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Create a topic and wait until its partitions have leaders. LocalBrokerError says why that failed."""
+    """Create a topic and wait until its partitions have leaders. LocalBrokerError has the reason of a failure."""
     request = m.CreateTopicsRequest(
         topics=[
             m.CreateTopicsRequest.CreatableTopic(

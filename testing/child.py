@@ -1,7 +1,7 @@
 """A broker as a child process (edge): `barnabas serve`, as a user runs it, ended by real signals.
 
-The port stays the same over restarts. Standard error goes to a file; when the broker does not become ready, what it
-wrote there since is the reason that is raised.
+The port stays the same over restarts. Standard error goes to a file; if the broker does not become ready, its output
+since the start is the text of the error.
 """
 
 import select

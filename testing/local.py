@@ -4,8 +4,8 @@
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 It runs on a daemon thread of its own (`thread.py`), with its data in memory or in a directory (`machine.py`), or as a
-child process (`child.py`). The object is the broker's place in the world: its port and its data stay the same while
-brokers on it are stopped, killed and started again; leaving the `with` block forgets what is in memory.
+child process (`child.py`). The object keeps its port and its data while brokers on it are stopped, killed and
+restarted; data in memory are dropped at the end of the `with` block.
 """
 
 import tempfile
@@ -50,19 +50,18 @@ class LocalBroker:
 
     `data_dir`   where its data are; None: in memory (with `process`, in a temporary directory)
     `config`     Kafka's broker properties, by their names, over the defaults below
-    `topics`     names, or names with partition counts; those that `data_dir` does not hold already are made
+    `topics`     names, or names with partition counts; those that do not exist in `data_dir` are created
     `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
 
     group.initial.rebalance.delay.ms=0         a new group does not wait for further members
-    group.min.session.timeout.ms=10            a test may let a member's session end soon; Kafka's least is 6 s
-    offsets.topic.num.partitions=1             fifty logs, made for the first group, would take longer than most tests
+    group.min.session.timeout.ms=10            a test can use short sessions; Kafka's minimum is 6 s
+    offsets.topic.num.partitions=1             creating fifty logs for the first group takes longer than most tests
     transaction.state.log.num.partitions=1     the same
 
-    Brokers in one process share its interpreter: one that must not be slowed down by the test is better a process.
-    Not for concurrent use: one thread starts, stops and kills. Without a `with` block call `start`, and
-    `close` at the end.
+    Brokers in one process share its interpreter; for measurements use `process`. Not for concurrent use: only one
+    thread may start, stop and kill. Without a `with` block call `start`, and `close` at the end.
     """
 
     def __init__(
@@ -115,24 +114,24 @@ class LocalBroker:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly; the data stay for `restart`. Raises why the broker had ended by itself, if it had."""
+        """Stop cleanly; the data stay for `restart`. LocalBrokerError if the broker had ended on its own."""
         if self._runs:
             self._runs = False
             self._host.stop()
 
     def kill(self) -> None:
-        """End the broker as `kill -9` does: what it wrote is there at the next start, and nothing was closed."""
+        """End the broker like `kill -9`: written data are there at the next start; no file is closed."""
         self._check_running()
         self._runs = False
         self._host.kill()
 
     def restart(self) -> None:
-        """Start again on the same port with the same data, after `stop` or `kill`; one that runs is stopped first."""
+        """Start again on the same port with the same data, after `stop` or `kill`; stops a running broker first."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and forget what is not in `data_dir` (the end of `with` does this)."""
+        """Stop, and drop data that are not in `data_dir` (the end of `with` does this)."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""What a broker in this process runs on (edge): a directory, or a disk and a store in memory. It outlives the broker.
+"""The data of a broker in this process (edge): a directory, or a disk and a store in memory. They outlive the broker.
 
-In memory everything is as fast as memory, so the work that others give to threads runs inline: such a broker has no
-thread but the one of its loop. On a directory the worker threads are the broker's own and end with it; trio's would
-linger for ten seconds, which a test run that counts its threads takes for a leak.
+Operations in memory are fast, so work that otherwise runs in threads runs inline: such a broker has only the thread of
+its event loop. With a directory the worker threads belong to the broker and end with it; trio's threads would live for
+ten more seconds, which a test run that counts threads reports as a leak.
 """
 
 import random
@@ -35,7 +35,7 @@ class Machine(Protocol):
         """The world of one broker on this machine."""
 
     def crash(self) -> None:
-        """The broker dies this moment: what it writes from here on is not there. Called on its loop."""
+        """Kill the broker: later writes have no effect on the data. Called on its event loop."""
 
     async def forget(self) -> None:
         """The data are not needed any more."""

@@ -4,7 +4,7 @@ pytest loads this file at every start in an environment that has Barnabas instal
 the broker's code comes with the first test that uses a fixture. Under pytest-xdist a session is a worker process: each
 has its own broker, on its own free port.
 
-Someone who wants other settings defines a fixture of the same name in a conftest.py:
+For other settings define a fixture of the same name in a conftest.py:
 
     @pytest.fixture(scope="session")
     def barnabas_broker():
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def barnabas_broker() -> "Iterator[LocalBroker]":
-    """A broker in memory for all tests of this run; they keep apart by using topics and groups of their own."""
+    """A broker in memory for all tests of this run; each test should use topics and groups of its own."""
     from barnabas.testing.local import LocalBroker
 
     with LocalBroker() as broker:
@@ -33,7 +33,7 @@ def barnabas_broker() -> "Iterator[LocalBroker]":
 
 @pytest.fixture
 def barnabas_topic(barnabas_broker: "LocalBroker", request: pytest.FixtureRequest) -> str:
-    """The name of a topic that was just made, with one partition, for this test alone."""
+    """The name of a new topic with one partition, for this test only."""
     from barnabas.testing.asking import unused_topic_name
 
     name = unused_topic_name(request.node.name)

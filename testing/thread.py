@@ -1,9 +1,9 @@
-"""One life of a broker on a thread of its own, with a trio loop of its own (edge).
+"""A broker on a thread of its own, with a trio loop of its own (edge).
 
-The caller may be anything: plain code, a test under asyncio or under another trio loop, a worker of pytest-xdist. The
-two sides meet in three places: a future says that the broker serves, or why it never will; callbacks handed to the loop
-(`TrioToken.run_sync_soon`) stop it or kill it; joining the thread waits for the end. The thread is a daemon, so a
-program that forgets its broker still ends, and trio touches no signals outside the main thread.
+The caller may be synchronous code, a test under asyncio or under another trio loop, or a worker of pytest-xdist. The
+two threads share three things: a future has the port when the broker serves, or the error if it cannot; callbacks on
+the loop (`TrioToken.run_sync_soon`) stop or kill it; joining the thread waits for the end. The thread is a daemon, so a
+program that does not close its broker still ends, and trio changes no signal handlers outside the main thread.
 """
 
 import logging

@@ -229,7 +229,6 @@ def _check_commits(events: list[Event]) -> Iterator[Finding]:
         if before and event["offset"] < max(before):
             place = _name((event["topic"], event["partition"]))
             wrong.append(
-                f"{event['group']} on {place}: {max(before)} was committed, "
-                f"{event['member']} read {event['offset']}"
+                f"{event['group']} on {place}: {max(before)} was committed, {event['member']} read {event['offset']}"
             )
     return _few("went-back", wrong)

@@ -1,1 +1,1 @@
-"""Histories of one log directory that crashes: one seed, one history. See `history.py`."""
+"""Histories of one log directory that crashes; the seed determines the history. See `history.py`."""

@@ -1,9 +1,9 @@
 """Run many histories of a log directory that crashes, or one.
 
     python -m barnabas.testing.crashes --histories 15000       all from seed 1 on, in two processes
-    python -m barnabas.testing.crashes --seed 17               one; its end tells which promise was broken
+    python -m barnabas.testing.crashes --seed 17               one; prints the broken guarantee, if any
 
-Ends with status 1 if a promise was broken; each such seed is printed.
+Ends with status 1 if a guarantee was broken; each such seed is printed.
 """
 
 import argparse

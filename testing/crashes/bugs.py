@@ -1,11 +1,11 @@
-"""Bugs to plant, so that the histories can show that they bite: mistakes about what survives a crash.
+"""Planted bugs, which show that the histories find bugs: wrong assumptions about what survives a crash.
 
-early_marker     leave the marker of a clean stop although a log could not be closed
-forgotten_name   forget that a directory was to be synced when the flush that should have done it was dropped
-eager_compaction compact what is not synced yet
-trusted_sync     take a sync that succeeds after a failed one for proof
+early_marker     write the clean shutdown marker although a log could not be closed
+forgotten_name   do not sync a directory if the flush that should have done it was dropped
+eager_compaction compact segments that are not synced yet
+trusted_sync     trust a sync that succeeds after a failed one
 blind_start      serve a directory that could not be read for lack of a descriptor
-late_checkpoint  do not write the lower recovery point down after a truncation
+late_checkpoint  do not write the lower recovery point after a truncation
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def _early_marker() -> list[Replacement]:
     right = partition_logs.Logs._mark_closed
 
     async def mark_closed(self: partition_logs.Logs, directory: "LogDirectory", left: "Sequence[PartitionLog]") -> bool:
-        """What is left will do."""
+        """Bug: writes the marker although some logs could not be closed."""
         return await right(self, directory, [])
 
     return [(partition_logs.Logs, "_mark_closed", mark_closed)]
@@ -53,7 +53,7 @@ def _eager_compaction() -> list[Replacement]:
     def find_cleanable(
         segments: Sequence[cleanable.SegmentFacts], rules: cleanable.CompactionRules, **facts: int
     ) -> cleanable.Cleanable:
-        """What is sealed will be synced sooner or later."""
+        """Bug: compacts sealed segments, synced or not."""
         return right(segments, rules, **{**facts, "recovery_point": facts["log_end_offset"]})
 
     return [(cleanable, "find_cleanable", find_cleanable)]
@@ -67,7 +67,7 @@ def _blind_start() -> list[Replacement]:
     async def at_start(
         self: directories.LogDirectories, directory: "LogDirectory", function: Callable[..., object], *args: object
     ) -> object:
-        """What cannot be read is not there."""
+        """Bug: treats an unreadable directory as an empty one."""
         try:
             return await self.run(directory, function, *args)
         except disk.StorageError:
@@ -78,7 +78,7 @@ def _blind_start() -> list[Replacement]:
 
 def _late_checkpoint() -> list[Replacement]:
     async def write_all_of(*_: object) -> None:
-        """The next regular checkpoint comes soon."""
+        """Bug: leaves the recovery point to the next periodic checkpoint."""
 
     return [(Checkpoints, "write_all_of", write_all_of)]
 

@@ -1,4 +1,4 @@
-"""A disk in memory whose power fails at one of its changes, and which lacks something now and then."""
+"""A disk in memory that loses power at one of its changes, and sometimes lacks descriptors, memory or space."""
 
 import random
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class PowerCut(BaseException):
 
 
 class FailingDisk(MemDisk):
-    """A `MemDisk` with a fuse: after so many changes power fails, and `remains` is what the next start finds."""
+    """A `MemDisk` that loses power after `fuse` changes; `remains` is the disk of the next start."""
 
     def __init__(self, rng: random.Random, now_ms: Callable[[], int]) -> None:
         super().__init__(now_ms=now_ms)

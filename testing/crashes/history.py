@@ -1,10 +1,10 @@
-"""One history: a broker's log directory with one log, which lives, ends in every way there is, and starts again.
+"""One history: a broker's log directory with one log, which is used, ends in every possible way, and starts again.
 
-What runs is the broker's own code, `Logs` with its duties and the flusher, in virtual time and on one task at a time,
-so that a seed is a history. The history appends, flushes, rolls, truncates and deletes records; retention, compaction,
-checkpoints and removals come by their intervals. Meanwhile operations of the disk fail (no descriptor, no memory, no
-room, a broken device), and at one of them power fails: most often in the midst of work, sometimes in the midst of the
-recovery that follows. After each start the log that is there is held against what was promised (`truth.py`).
+The code under test is the broker's: `Logs` with its periodic tasks and the flusher, in virtual time and one task at a
+time, so that a seed determines the history. The history appends, flushes, rolls, truncates and deletes records;
+retention, compaction, checkpoints and removals run at their intervals. Meanwhile operations of the disk fail (no
+descriptor, no memory, no space, a broken device), and at one of them power fails: most often during work, sometimes
+during the recovery that follows. After each start the log is compared with the guarantees (`truth.py`).
 """
 
 import random

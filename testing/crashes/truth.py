@@ -1,13 +1,13 @@
-"""What was written to the log, what of it is promised, and whether a log that was found keeps the promises (pure).
+"""The records that were written, those that are guaranteed, and the check of a log after a start (pure).
 
-A start may follow one of three ends, and each has its promise:
+A start may follow one of three ends, each with its guarantee:
 
-    POWER    the machine lost its power: everything below the recovery point is there
-    PROCESS  the process ended, wherever it was: everything that was appended is there
-    STOP     the process stopped in order: the same
+    POWER    the machine lost power: the log has everything below the recovery point
+    PROCESS  the process was killed at any point: the log has everything that was appended
+    STOP     clean stop: the same
 
-In a compacted log "everything" is the last value of each key, and a value whose tombstone is promised never is the last
-word again. What was never written, or was cut off, is never there.
+In a compacted log "everything" is the last value of each key, and a key whose tombstone is guaranteed never has an
+older value again. Records that were never written, or were truncated, are never there.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,1 +1,1 @@
-"""A whole cluster in one process and in virtual time: one seed, one history. See `cluster.py`."""
+"""A whole cluster in one process and in virtual time; the seed determines the history. See `cluster.py`."""

@@ -4,9 +4,9 @@
     python -m barnabas.testing.simulation --seeds 2000          all from 1 on, in two processes, as long as it takes
     python -m barnabas.testing.simulation --bite                for each planted bug the first seed that catches it
 
-A long run appends one JSON line a seed to `--results` and leaves out what is there already, so it goes on where it was
-stopped. It ends with status 1 if any seed of the file is violated; each of these is printed with the command that
-replays it.
+A long run appends one JSON line per seed to `--results` and skips seeds that are there already, so it continues where
+it was stopped. It ends with status 1 if any seed of the file has a violation; each of these is printed with the command
+that replays it.
 """
 
 import argparse

@@ -1,27 +1,27 @@
-"""Bugs to plant, so that the checks can show that they bite.
+"""Planted bugs, which show that the checks find bugs.
 
-Each is a mistake that a broker of this kind might well have. It is put in place of the production code from outside, by
-name, for the time of one run (`planted`); the code itself has no hooks for it. A name that is gone makes the planting
-fail, so that a bug cannot turn harmless unnoticed when the code around it changes.
+Each is a bug that a broker of this kind could have. It replaces a part of the production code, by name, for one run
+(`planted`); the code itself has no hooks for it. If the name does not exist any more, planting fails, so that a change
+of the code cannot make a bug harmless without notice.
 
-    early_ack          acknowledge before the in-sync replicas have it
+    early_ack          acknowledge before the in-sync replicas have the record
     high_watermark_cut truncate to the high watermark only (before KIP-101)
     epoch_blind        ignore leader epochs on fetch
-    forgotten_member   forget a member of the ISR in the high watermark
-    stale_producers    skip the rebuild of the producers' state after a truncation
-    stale_controller   let a controller write that was replaced
-    undead_log         resurrect the data of a deleted topic
+    forgotten_member   leave a member of the ISR out of the high watermark
+    stale_producers    do not rebuild the producer state after a truncation
+    stale_controller   let a replaced controller write
+    undead_log         use the data of a deleted topic
     early_duplicate    answer a duplicate before its original is committed
-    forgotten_batches  refuse the retry of a batch that is older than what is remembered (as Apache Kafka does)
-    half_cut           go on with a log whose cut has failed
-    topic_by_name      take the log of a deleted topic for that of the topic that has its name now
-    duplicate_by_numbers  know the retry of such a batch by its sequence numbers, whatever it holds
-    empty_log          make an empty log where one was lost with its directory
-    early_clean_marker take every end of a broker for a clean stop
+    forgotten_batches  refuse the retry of a batch that the producer state does not have any more (as Apache Kafka does)
+    half_cut           continue with a log whose truncation failed
+    topic_by_name      use the log of a deleted topic for a new topic of the same name
+    duplicate_by_numbers  recognise the retry of such a batch by its sequence numbers, whatever its content
+    empty_log          create an empty log in the place of one that was lost with its directory
+    early_clean_marker treat every end of a broker as a clean stop
     forgotten_directory_sync
-                       sync files, and not their names
-    distrusted_all     as a new controller, believe one member of each ISR only
-    trusted_all        as a new controller, believe also whose machine has forgotten something
+                       sync files, but not their directory entries
+    distrusted_all     as a new controller, trust only one member of each ISR
+    trusted_all        as a new controller, also trust brokers whose machine has lost records
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence

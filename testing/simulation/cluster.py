@@ -12,11 +12,11 @@
     run.trace.digest()
 
 Brokers are called broker-1, broker-2, … and listen on port 9092 of the host of that name; the store is "store"; a
-client is whatever name it asks `client_net` for. All of them are parties of the network, between any two of which
-`cluster.net` loses, delays or cuts on request.
+client has the name that it passes to `client_net`. All of them are parties of the network; `cluster.net` loses, delays
+or cuts connections between any two of them on request.
 
-A mistake of ours must not hide behind an error code: what dispatch answers with UNKNOWN_SERVER_ERROR, and every other
-line of the log that carries a traceback, is kept in `bugs`.
+A bug of the broker must not hide behind an error code: every log line with a traceback, also of exceptions that
+dispatch answers with UNKNOWN_SERVER_ERROR, is kept in `bugs`.
 """
 
 import logging

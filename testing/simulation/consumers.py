@@ -1,11 +1,11 @@
-"""Consumers without a group: they read partitions of a topic, from leaders and from followers, again and again.
+"""Consumers without a group: they read partitions of a topic repeatedly, from leaders and from followers.
 
-A `Reader` asks each broker for the partitions that it leads, or that the leader sent it to (KIP-392). It
-believes what Kafka's client believes: a position moves behind the last batch it was served; an error makes it ask for
-the leader again; OFFSET_OUT_OF_RANGE sends it to the beginning or to the end. Now and then it goes back to the
-beginning and reads everything once more, for what was served once must be served again.
+A `Reader` fetches each partition from its leader, or from the follower that the leader named (KIP-392). It behaves like
+Kafka's client: a position moves behind the last batch in a response; after an error it looks for the leader again;
+after OFFSET_OUT_OF_RANGE it continues at the beginning or at the end. Sometimes it goes back to the beginning and reads
+everything again, because a batch that was served once must be served again.
 
-What it was served is noted batch by batch (`READ`); records are not decoded.
+Each batch in a response is noted (`READ`); records are not decoded.
 """
 
 import random

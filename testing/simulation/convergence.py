@@ -1,13 +1,13 @@
-"""What must be so again some time after the last fault: rules I10 and I11.
+"""Conditions that must hold again some time after the last fault: rules I10 and I11.
 
-`why_not_converged` looks at the whole cluster and says what is still missing, in one line; nothing means that
+`why_not_converged` checks the whole cluster and returns what is still missing, in one line. None means that
 
-  - every partition has a leader, every replica that it is assigned to is in sync, and no reassignment is under way,
-  - every producer was acknowledged something and every consumer served something since the faults ended,
-  - every group has all partitions of its topic divided among its members.
+  - every partition has a leader, all its replicas are in sync, and no reassignment is in progress,
+  - every producer got an acknowledgement and every consumer a record since the faults ended,
+  - in every group all partitions of the topic are assigned to members.
 
-When the clients have stopped, `why_not_equal` says whether all replicas of a partition hold the same, and have seen all
-of it committed.
+After the clients have stopped, `why_not_equal` checks that all replicas of a partition are equal, and that their high
+watermarks are at the log end.
 """
 
 from collections.abc import Sequence

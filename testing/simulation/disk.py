@@ -1,11 +1,10 @@
-"""The disk of one simulated machine: `storage/memdisk.py`, and what can go wrong with it while it runs.
+"""The disk of one simulated machine: `storage/memdisk.py`, with faults.
 
     slow      work in threads (syncs, cold reads, recovery) takes longer; the node's `in_thread` asks `thread_seconds`
     errors    the next operation of a kind fails with EIO (`fail_next`)
-    full      nothing more can be written until it is `healed`
+    full      writes fail until it is `healed`
 
-Every change goes into the trace. A crash is a value, as in `memdisk.py`: the disk that the next life of the
-broker finds.
+Every change goes into the trace. A crash returns a new disk, as in `memdisk.py`: that of the broker's next start.
 """
 
 import random

@@ -1,19 +1,19 @@
-"""What goes wrong in a simulated cluster, and when: a plan drawn from the seed, and its execution.
+"""The faults of a simulated cluster and their times: a plan drawn from the seed, and its execution.
 
 Theory of operation
 -------------------
-`draw_plan` draws which kinds of fault a history has, how often they come and how long they last, so that one seed is
-about flaky links and another about dying brokers; then the faults one by one. A plan is data: it can be printed, cut
-down and given again. What a fault means is one row of `KINDS`: a function that does the harm and returns how to undo
-it, or None when there was nothing to harm. `Harm.run` executes a plan, counts what really happened, and takes
-everything back at the end: links carry, disks work, clocks agree, processes run, and every broker is up.
+`draw_plan` draws the kinds of fault of a history, their frequency and duration, so that one seed has flaky links and
+another dying brokers; then it draws the single faults. A plan is data: it can be printed, shortened and run again. A
+kind of fault is one row of `KINDS`: a function that causes the fault and returns a function that undoes it, or None if
+it could not be caused. `Harm.run` executes a plan, counts the faults that were caused, and undoes everything at the
+end: links, disks, clocks and processes work, and every broker runs.
 
-A supervisor starts again whatever ended (`Harm.supervise`): a broker whose disk failed, or that found its id taken.
+A supervisor (`Harm.supervise`) restarts brokers that ended: because a disk failed, or because the id was in use.
 
-Two kinds of crash. A process crash keeps every byte that was written. A machine crash keeps what was synced and a
-seeded part of the rest, which breaks the promise of acks=all when it meets too many replicas at once. So unless every
-write is synced (`flush.messages=1`), a machine crash happens only when every ISR was full at some moment since the one
-before; otherwise it is carried out as a process crash.
+There are two kinds of crash. A process crash keeps every byte that was written. A machine crash keeps what was synced
+and a seeded part of the rest, which breaks the guarantee of acks=all if it affects too many replicas at once. So unless
+every write is synced (`flush.messages=1`), a machine crash happens only if every ISR was full at some moment since the
+one before; otherwise it is carried out as a process crash.
 """
 
 import random

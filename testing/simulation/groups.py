@@ -1,11 +1,12 @@
 """Members of a group in the simulated cluster: join, sync, heartbeat, read, commit, fetch offsets, leave.
 
-A `Member` does what Kafka's consumer does with the range assignor and without caring for the contents: it finds its
-coordinator, joins, divides the partitions if it is the leader, asks for the committed offsets of what it was given,
-reads from there, commits what it read, and joins again whenever an answer says so. Each generation that it lived
-through, and what it owned in it, is passed to `ownership` (one owner per partition and generation).
+A `Member` behaves like Kafka's consumer with the range assignor, without decoding records: it finds its coordinator,
+joins, assigns the partitions if it is the leader, reads the committed offsets of its partitions, fetches from there,
+commits, and joins again if a response demands it. Each of its generations, with the partitions that it owned, is passed
+to `ownership` (one owner per partition and generation).
 
-It commits only what it read, so the committed offset of a partition never goes back while no record is lost.
+It commits only offsets of records that it has read, so the committed offset of a partition never goes back unless
+records are lost.
 """
 
 from collections.abc import Callable, Sequence

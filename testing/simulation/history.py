@@ -1,8 +1,8 @@
-"""What brokers answered to clients: the ledger (pure).
+"""The brokers' responses to clients: the ledger (pure).
 
-One event a line, in the order in which the clients learned of it, with the fields that the ledgers of the live fault
-tests have too: event, time, topic, partition, offset, producer, sequence, digest. There an event is about a record,
-here about a batch, whose digest is its checksum and whose sequence is that of its first record.
+One event per line, in the order in which the clients got the responses, with the fields of the live fault tests'
+ledgers: event, time, topic, partition, offset, producer, sequence, digest. There an event is about a record, here about
+a batch; its digest is the batch's checksum, and its sequence that of the first record.
 
     acked       the broker acknowledged the batch (`acks` of the request beside it)
     failed      the client got an error, or gave up: the batch may or may not be in the log
@@ -10,9 +10,9 @@ here about a batch, whose digest is its checksum and whose sequence is that of i
     disordered  the sequence that follows the last acknowledged one was refused ("failed" follows)
     read        a consumer was served the batch at this offset
     committed   a group's commit was acknowledged: `offset` is the committed one, `producer` the member
-    resumed     a member learned the committed offset of a partition that it owns now
+    resumed     a member read the committed offset of a partition that it owns now
 
-`watchers` hear of each event at once: the invariants do.
+Each event is passed to the `watchers` at once; the invariants are one of them.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,21 +1,21 @@
-"""What must hold at every moment of a simulated run: the rules, each with an id, and the books to check them with.
+"""Conditions that must hold at every moment of a simulated run: the rules, each with an id, and their checks.
 
-`Checks` hears of every change of every replica (`look`, from `observe.py`), of every event of the clients' history
-(`answered`), of every write of the metadata store (`stored`), and of what the run does to it (`lost_power`,
-permissions). Each call costs in proportion to what changed. A broken rule becomes a `Violation`; the run goes on, so
-that the story shows what came of it, but what comes after the first is to be read with care.
+`Checks` is called for every change of every replica (`look`, from `observe.py`), every event of the clients' history
+(`answered`), every write of the metadata store (`stored`), and for faults and permissions of the run (`lost_power`).
+The cost of a call is proportional to the change. A broken rule becomes a `Violation`. The run continues, so that the
+story shows the consequences, but later violations may be consequences of the first one.
 
-What is permitted. Kafka promises to keep what was acknowledged as long as one in-sync replica that has it is there to
+Permitted losses. Kafka guarantees that acknowledged records are kept as long as one in-sync replica that has them can
 be elected. So a new leader may lack committed records only if
 
   - the election was unclean and the topic allows that, or
-  - its machine crashed and forgot them, the topic does not sync before it acknowledges (`flush.messages=1`), and of the
-    in-sync replicas that still had them none could be relied on when the leader was elected: registered for
-    `SETTLED_SECONDS`, for a controller may not have heard of a broker that has only just come, and back from the last
-    crash of its machine when the partition's last state was written. (A state may name a broker whose machine has
-    crashed, as long as its session lasts.) Otherwise it may have forgotten as well as the leader.
+  - its machine lost them in a crash, the topic does not sync before it acknowledges (`flush.messages=1`), and no other
+    in-sync replica that still had them was reliable when the leader was elected. A reliable broker is registered for
+    `SETTLED_SECONDS`, because a controller may not have read a newer registration; and it had returned from the last
+    crash of its machine when the partition's last state was written, because otherwise it may have lost records as
+    well. (A state may contain a broker whose machine has crashed, as long as its session lasts.)
 
-Any other loss is a violation; a permitted one cuts the `Truth` of the partition, and is counted and named in the story.
+Any other loss is a violation. A permitted one cuts the `Truth` of the partition; it is counted, and noted in the story.
 """
 
 import math
@@ -181,7 +181,7 @@ class Checks:
                     self._check_high_watermark(truth, shadow, partition)
 
     def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
-        """The broker, while it runs, has let go of this replica: its log may be deleted."""
+        """The broker does not have this replica any more, while it runs: its log may be deleted."""
         for truth in self._by_name.get(partition.topic_partition, ()):
             shadow = truth.shadows.get(node.broker_id)
             if shadow is not None and shadow.hosted_as is partition:

@@ -1,13 +1,13 @@
-"""What a history is about, beside what every history has (pure): `make sim KIND=directories`.
+"""Kinds of histories (pure): `make sim KIND=directories`.
 
-A kind changes the run that a seed stands for: properties of the brokers, faults that are always among those drawn, and
-what the administrator does. The rules are the same. Without a kind a seed is the history that it has always been.
+A kind changes the run of a seed: properties of the brokers, faults that are always drawn, and operations of the
+administrator. The rules are the same. Kinds do not change a seed's history without `KIND`.
 
     directories   two log directories a broker, moves between them; a disk error takes one directory
     levels        inter.broker.protocol.version from 2.3 on: one for all brokers, or two, often on both sides of 2.8
-    crowds        what otherwise happens to one broker happens to all, or to two at once; long pauses; quick timeouts
-    moments       faults come when they hurt: power fails while no controller looks, a directory while a log is cut
-    twice         names and ids are given twice: topics are made again all the time; producers have the ids of others
+    crowds        faults of one broker happen to all, or to two at once; long pauses; short timeouts
+    moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
+    twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
 """
 
 import random

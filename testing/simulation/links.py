@@ -1,12 +1,11 @@
-"""The cables of the simulated network: what travels from one party to another, and when it arrives.
+"""The links of the simulated network: messages from one party to another, and their times of arrival.
 
-A party is whatever has a network address of its own: a broker, a client, the metadata store. A `Link` is one direction
-between two parties: how long messages take on it, and whether it is cut. A `Wire` is one direction of one connection
-on a link: items arrive in the order in which they were sent, none is lost while the connection lives, none arrives
-twice; that is TCP's promise. While the link is cut they wait (TCP sends them again and again); when that has gone on
-for too long, the sender learns that its connection is dead.
+A party has a network address of its own: a broker, a client, the metadata store. A `Link` is one direction between two
+parties: its latency, and whether it is cut. A `Wire` is one direction of one connection on a link: as with TCP, items
+arrive in the order in which they were sent, none is lost while the connection lives, and none arrives twice. While the
+link is cut items wait (TCP retransmits them); after too long a time the sender's connection ends.
 
-A wire costs one timer however many items fly on it, and items sent at the same moment arrive together.
+A wire needs one timer, whatever the number of items on it, and items that were sent at the same moment arrive together.
 """
 
 import random

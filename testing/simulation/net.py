@@ -6,15 +6,15 @@ Each party sees the network through its own `PartyNet`, its host name is its nam
 `links.py` and arrive by timers, so a message costs its receiver one task step and no other task any. Buffers are
 bounded: a sender waits when the far end does not read.
 
-What a party can observe is what TCP would show it:
+A party observes the same as with TCP:
 
-    close            the other end reads what was sent, then the end; what it sends afterwards is answered by a reset
+    close            the other end reads the sent bytes, then the end; bytes that it sends afterwards cause a reset
     process crash    the kernel closes or resets each connection; connecting is refused
-    machine crash    silence: the other end learns of it late, by its own timeouts; connecting fails
-    cut, one way     bytes wait; the sender's connection dies after some seconds, the other end hears of it later still
-    cut while connecting    tried again with growing pauses, then given up
+    machine crash    silence: the other end notices late, by its own timeouts; connecting fails
+    cut, one way     bytes wait; the sender's connection ends after some seconds, the other end notices even later
+    cut while connecting    retried with growing pauses, then failed
 
-Faults are taken back one by one: two partitions that cut the same link must both end before it carries again.
+Faults are undone one by one: two partitions that cut the same link must both end before it works again.
 """
 
 import errno

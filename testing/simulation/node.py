@@ -1,9 +1,9 @@
 """One simulated machine with at most one broker: `serve()` in a world of its own.
 
 The machine's disk, clock and address outlive the broker on it. Each run of the broker is a `Life`: a process that can
-be paused, a network and a store session that die with it. A crash is immediate, as SIGKILL is: the disk is copied at
-that moment, connections break, the session falls silent. What is left of the old life is cancelled and comes to its end
-in the background: it can reach nothing any more, neither the new disk nor the network nor the store.
+be paused, a network and a store session that end with it. A crash is immediate, like SIGKILL: the disk is copied at
+that moment, connections break, the session sends nothing more. The tasks of the old life are cancelled and end in the
+background: they have no access to the new disk, the network or the store.
 """
 
 import math

@@ -1,16 +1,16 @@
-"""Watching the brokers: what each replica holds, and when it changes.
+"""Observes the brokers: the content of each replica, and its changes.
 
-*Theory of operation.* Nothing in the broker knows that it is watched. A partition wakes its `Waiter`s whenever it is
-appended to, truncated, given a role, or its high watermark moves; the observer registers one of its own with every
-partition of every broker (`_Watch`). After each step of any task (`step`) it looks at those that were woken, so that
-the cost is in proportion to what changed. Once in `SWEEP_SECONDS` it looks at all, in case something forgets to wake.
+*Theory of operation.* The broker has no hooks for the observer. A partition wakes its `Waiter`s after each append,
+truncation, change of role and move of the high watermark; the observer registers a waiter of its own with every
+partition of every broker (`_Watch`). After each step of any task (`step`) it checks the woken ones, so the cost is
+proportional to the changes. Once in `SWEEP_SECONDS` it checks all of them, in case a change did not wake its waiters.
 
-What a replica holds is read from its log file, from where reading stopped the last time; from the beginning when the
-log's segments were cut or replaced since, or when the broker is another process. It is read past the simulated disk:
-no fault hits it, and it costs no time. A process that crashed is not looked at any more, although what it had begun in
-a thread may still end.
+The content of a replica is read from its log file, from the position where reading stopped the last time; from the
+beginning if the log's segments were truncated or replaced since, or if the broker is another process. Reading bypasses
+the simulated disk: it meets no fault, and takes no time. A crashed process is not observed any more, although work that
+it had begun in a thread may still end.
 
-`Checks.look` gets what changed and the shadow as it was, and brings the shadow up to date.
+`Checks.look` gets the change and the old shadow, and updates the shadow.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +50,7 @@ class Looker(Protocol):
         """Something about this replica may have changed."""
 
     def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
-        """The broker, while it runs, has let go of this replica."""
+        """The broker does not have this replica any more, while it runs."""
 
 
 class _Watch(Waiter):

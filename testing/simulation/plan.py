@@ -1,13 +1,13 @@
-"""What a seed stands for: brokers, topics and clients, drawn with weights (pure).
+"""The settings that a seed draws: brokers, topics and clients, with weights (pure).
 
-Every run has a topic for each promise, so that each promise is tried under each set of faults:
+Every run has a topic for each guarantee, so that each guarantee is tested under each set of faults:
 
     steady    acks=all and min.insync.replicas=2: nothing acknowledged is lost, whichever process dies
-    synced    the same with flush.messages=1: not even when machines lose their power
+    synced    the same with flush.messages=1: the same, also when machines lose power
     lax       one in-sync replica is enough, and an unclean election is allowed: losses are permitted, disorder is not
-    brief     deleted and made again under its name
+    brief     deleted and recreated under its name
 
-Some properties of the brokers differ from run to run, where they change which paths are taken and not what is promised.
+Some properties of the brokers differ from run to run: those that select other code, but do not change the guarantees.
 """
 
 import random

@@ -1,24 +1,24 @@
-"""Producers of the simulated cluster, and what they conclude from answers.
+"""Producers of the simulated cluster, and how they interpret responses.
 
 A `Writer` writes to one partition. An idempotent one behaves like Kafka's client (KIP-98): at most `in_flight` batches
-under way, each with its sequence number; what was answered with a retriable error, or not at all, is sent again with
-the *same* number, and so is everything behind it, in order. It ends in one of three ways:
+in flight, each with its sequence number. A batch with a retriable error, or without a response, is sent again with the
+*same* number, followed by all later batches in order. A batch ends in one of three ways:
 
-    acked      an answer without error (or DUPLICATE_SEQUENCE_NUMBER)
-    refused    each attempt was refused with an error that a leader gives before it appends
+    acked      a response without error (or DUPLICATE_SEQUENCE_NUMBER)
+    refused    each attempt was refused with an error that a leader sends before it appends
     failed     anything else: the delivery time ran out after an attempt whose outcome is unknown, or after an error
                that may come after the append
 
-Kafka's client for Java goes further (`writes_on`): what waits at a leader that was replaced does not keep it from
-sending new batches to the new one, which may accept them, for it has the old ones. Those come again behind the new.
+Kafka's client for Java goes further (`writes_on`): while batches wait for a replaced leader, it sends new batches to
+the new leader, which accepts them if it has the old ones. Then it sends the old ones again, after the new ones.
 
-After anything but "acked" the sequence has a hole, so the writer takes a new producer id, as Kafka's client takes a
+After a batch that is not "acked" the sequence has a gap, so the writer gets a new producer id, as Kafka's client gets a
 new epoch. Writers with acks=1 and acks=0 have no sequence and try once.
 
-A `Twin` writes under the id of another writer, as a producer does that was given the same one since the metadata store
-was put back from a backup. What it sends has the numbers of a batch in the log and is another one: it must be refused.
+A `Twin` writes under the id of another writer, like a producer that got the same id after the metadata store was
+restored from a backup. Its batch has the sequence numbers of a batch in the log, but other content: it must be refused.
 
-Every value is unique, so that a batch is known again wherever it turns up.
+Every value is unique, so that a batch can be identified in any log.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,14 @@
-"""One seed: a cluster, its clients, faults; then calm; then what must be true.
+"""One seed: a cluster, its clients, faults; then a time without faults; then the final checks.
 
     run_seed(17)                        60 simulated seconds of load and faults, then convergence
     run_seed(17, kind="crowds")         another history, of a certain kind (kinds.py)
     run_seed(17, bugs=("stale_fetch",)) the same with a bug planted, which the checks should find
 
-Phases: start, topics; clients and faults for `seconds`; everything is healed and started again; within
-`CONVERGE_SECONDS` the cluster must be whole and the clients must get on; clients stop; within `SETTLE_SECONDS` all
-replicas must hold the same; brokers stop; tasks and open files must be back at the baseline.
+Phases: start, topics; clients and faults for `seconds`; all faults end and all brokers run again; within
+`CONVERGE_SECONDS` every ISR must be full and all clients must make progress; clients stop; within `SETTLE_SECONDS` all
+replicas must be equal; brokers stop; tasks and open files must be back at the baseline.
 
-A `Report` tells what was found and what it took. The trace hash is the whole history in 8 bytes.
+A `Report` has the violations and the cost. The trace hash is a hash of the whole history in 8 bytes.
 """
 
 import gc

@@ -1,21 +1,21 @@
-"""One seed, one history: virtual time, a seeded scheduler, and processes that can be stopped.
+"""Makes a history a function of its seed: virtual time, a seeded scheduler, and processes that can be stopped.
 
 Theory of operation
 -------------------
-Trio runs its tasks in batches: all that are runnable, in an order of its choosing. `simulate` makes that order a
-function of the seed. This is the only file that touches the two names which trio keeps private for that: the switch
-that sorts a batch by the age of its tasks before it is shuffled, and the source of chance that shuffles it. Trio's
-version may change them; a test then fails, and `simulate` refuses to run.
+Trio runs all runnable tasks in a batch, in an unspecified order. `simulate` makes that order a function of the seed.
+This is the only file that uses the two private names of trio for that: the switch that sorts a batch by the age of its
+tasks before it is shuffled, and the random generator that shuffles it. If a version of trio changes them, a test fails,
+and `simulate` refuses to run.
 
-Time is virtual. Trio asks its clock how long to sleep only when no task can run; `VirtualClock` answers "not at all"
-and jumps to whatever comes next, a deadline of trio's or one of its own timers. Timers (`call_at`) are plain callbacks
-that run between task steps: a message of the simulated network arrives without a task of its own, which is what makes
-a busy cluster cheap. Equal times go in the order in which they were asked for.
+Time is virtual. Trio asks its clock how long to sleep only when no task can run; `VirtualClock` does not sleep, but
+jumps to the next event: a deadline of trio's or one of its own timers. Timers (`call_at`) are callbacks that run
+between task steps: a message of the simulated network arrives without a task of its own, which keeps a busy cluster
+cheap. Timers with equal times run in the order of their creation.
 
-A `Process` is what SIGSTOP stops: a group of tasks. A task belongs to the process in whose context it was started.
-While the process is paused none of its tasks makes a step: whatever wakes it (bytes, a timer, a lock) is kept and
-happens after `resume`, as with a stopped process whose kernel goes on working. To this end each task's coroutine is
-replaced, before its first step, by one that asks whether it may go on.
+A `Process` is a group of tasks that can be paused, as by SIGSTOP. A task belongs to the process in whose context it was
+started. While the process is paused none of its tasks makes a step: an event that wakes a task (bytes, a timer, a lock)
+is kept and takes effect after `resume`, as with a stopped process whose kernel continues to work. To do this each
+task's coroutine is replaced, before its first step, by one that checks whether it may run.
 """
 
 import contextlib

@@ -2,9 +2,8 @@
 
     12.345  orders-0: 2 leads in epoch 3, from 57
 
-Faults, elections, roles, truncations, changes of the in-sync replicas, what groups own, permitted losses, violations.
-The latest `LINES_MAX` lines are kept; what happens to single records is in the history of the clients, and what every
-task did in the trace.
+Faults, elections, roles, truncations, ISR changes, assignments of groups, permitted losses, violations. The latest
+`LINES_MAX` lines are kept. Events of single records are in the history of the clients, the steps of tasks in the trace.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""What happened in a simulation, in the order in which it happened, folded into one hash.
+"""The events of a simulation, in their order, folded into one hash.
 
 Two runs of one seed are the same history if and only if their traces are equal: the order of all task steps (a number
 for each task's name, in the order in which names first appear) and one line for each event that the simulated world

@@ -1,19 +1,19 @@
-"""What one partition of one incarnation of a topic is known to hold (pure).
+"""The expected content of one partition of one topic id (pure).
 
-*Theory of operation.* A record is committed when the high watermark of a leader has passed it; from then on it may be
-acknowledged and served, and must be found where any newer leader starts. So the checks keep one `Truth` a partition:
+*Theory of operation.* A record is committed when the high watermark of a leader has passed it. From then on it may be
+acknowledged and served, and every newer leader must have it. So the checks keep one `Truth` per partition:
 
-    known       every batch that some leader appended, by (base offset, leader epoch)
-    committed   what high watermarks have passed, in the order of the offsets: one list, which only grows
-    shadows     what each broker holds, as its log file says, batch by batch
+    known       every batch that a leader appended, by (base offset, leader epoch)
+    committed   the batches below high watermarks, in the order of the offsets: one list, which only grows
+    shadows     the content of each broker's log file, batch by batch
 
 A batch is its header of 61 bytes: base offset, leader epoch, producer, sequence, and the checksum of the rest. Two
 batches are the same if their headers are.
 
-Where Kafka's rules permit a loss (an unclean election; a machine that forgot what it never synced, while no other
-replica was left), the list is *cut* at the first lost offset, and what was behind it becomes `lost`: it may have been
-acknowledged and read, and never need turn up again. Leaders of older epochs who have not heard of it yet go on for a
-while; what they commit is void.
+If Kafka's rules permit a loss (an unclean election; a machine that lost unsynced records while no other replica was
+left), the list is *cut* at the first lost offset, and the batches behind it become `lost`: they may have been
+acknowledged and read, but need not be in any log again. Leaders of older epochs that have not received the change may
+continue for a while; records that they commit do not count.
 """
 
 from bisect import bisect_left
