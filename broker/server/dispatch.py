@@ -184,6 +184,8 @@ async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: 
 
 async def answer_own(broker: Broker, request: m.Message, version: int) -> m.Message | None:
     """The response to a request that this broker sends to itself, without a connection (`peers.peer.SelfPeer`)."""
+    # Nothing is encoded, but handlers look at the version. Two senders use this: the controller for its own broker, and
+    # this broker if it is the controller. Other brokers' requests of this kind arrive at the control plane listener.
     call = Call(
         api_key=key_of(request),
         version=version,
@@ -202,6 +204,7 @@ async def _decided(delayed: DelayedResponse) -> m.Message:
 
 async def _encode_delayed(delayed: DelayedResponse, call: Call, correlation_id: int, in_thread: InThread) -> Pieces:
     """The response with the outcomes decided up to now; the others get the error that `make` gives for a timeout."""
+    # `_handle` has returned, so a bug in `make` gets no error response any more: the connection has to close.
     try:
         response = delayed.make()
     except Exception as error:
