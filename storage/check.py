@@ -69,7 +69,7 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
     found: dict[TopicPartition, Ends] = {}
     for name in disk.list(data_dir):
         path = f"{data_dir}/{name}"
-        # The files of a log directory are read by name below, and unknown ones are nothing to the broker.
+        # A broker ignores files with unknown names; the known ones are read below.
         if not disk.is_directory(path):
             continue
         topic, dash, number = name.rpartition("-")

@@ -38,7 +38,7 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview needs format 'B': len
 RESIDENT_PROBE_STEP_BYTES = 256 * 1024  # one probe costs about 1 us; read-ahead loads about this much at once
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})  # of the process or the machine, not of the disk
 FILE_SYNCS = frozenset({"sync", "sync (again)"})
-# With these the kernel refuses one operation before it changes anything; all other errors mean a failing device.
+# With these the kernel refuses one operation before it changes anything; all other errors count as a failing device.
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"

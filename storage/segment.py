@@ -371,7 +371,7 @@ class ActiveSegment(Segment):
 
     def truncate(self, position: int, offset: int) -> None:
         """Remove everything from `position` on, where the entry with `offset` begins. Blocking: long."""
-        # In memory first. The time index is cut by offset, which its entries have instead of a position.
+        # The time index is cut by offset, because its entries have no position.
         self.offsets.cut_at(position)
         self.times.cut_at(offset)
         self.transactions.cut_at(offset)
