@@ -197,6 +197,10 @@ class Moves:
         with contained(logger, what, move.topic_partition) as attempt, move.scope:
             # As in Kafka, neither log is compacted during the move.
             async with self._logs.gate.without_compaction(move.current, move.log):
+                # The move may have ended before this task ran: its directory failed in the step that began it.
+                # A cancelled scope ends the task at its next wait only.
+                if self._moving.get(move.topic_partition) is not move:
+                    return
                 self._fetchers.follow(move)
                 while not await self._arrive(move):
                     pass

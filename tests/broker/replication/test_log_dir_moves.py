@@ -230,6 +230,17 @@ async def test_a_directory_that_fails_ends_the_moves_to_it_and_no_partition(nurs
     assert await client.read_values("t") == TEN
 
 
+async def test_a_move_that_ends_in_the_step_that_began_it_is_not_fetched(nursery, autojump_clock):
+    machine, _ = await slowly_moving(nursery)
+    replicas = machine.broker.replicas
+    partition, moves = replicas.get("t", 0), replicas._moves
+    moves.forget(partition.topic_partition)
+    moves.begin(partition)
+    moves.forget(partition.topic_partition)
+    await trio.sleep(1)
+    assert (len(moves), len(moves._fetchers)) == (0, 0)
+
+
 async def test_a_partition_whose_directory_fails_moves_when_that_is_back(nursery, autojump_clock):
     machine, client = await slowly_moving(nursery)
     machine.disk.fail_next("write", path_part="/a/t-0")
