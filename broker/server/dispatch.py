@@ -131,8 +131,8 @@ HANDLERS: dict[int, Route] = {
 # A key in one table alone would be announced by ApiVersions and fail, or be served and never announced.
 _differing = set(HANDLERS) ^ {key for key, api in APIS.items() if api.served}
 if _differing:
-    where = "served in wire/apis.py and has a handler in HANDLERS of broker/server/dispatch.py"
-    raise InvariantBroken(f"an API is {where}, or neither: {sorted(_differing)}")
+    where = "a handler of broker/handlers/ in HANDLERS of broker/server/dispatch.py"
+    raise InvariantBroken(f"an API that is served in wire/apis.py, and no other, has {where}: {sorted(_differing)}")
 
 _request_class = cache(request_class)
 # Looked up once at import: `iscoroutinefunction` is too slow for every request.

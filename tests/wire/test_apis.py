@@ -1,4 +1,4 @@
-"""The table of APIs: header versions, what is advertised, versions between brokers, agreement with the schemas."""
+"""The table of APIs: agreement with Kafka and with the schemas, header versions, versions between brokers."""
 
 from importlib import import_module
 from pathlib import Path
@@ -14,21 +14,10 @@ from barnabas.wire.apis import (
     request_header_version,
     response_class,
     response_header_version,
-    served_apis,
 )
+from tests.wire.kafka_apis import KAFKA_APIS, KAFKA_NAMES, KRAFT_ONLY, LEFT_OUT, REFERENCE
 
-# What a running Apache Kafka 3.9.1 in ZooKeeper mode answers to ApiVersions: key -> lowest and highest version.
-KAFKA_LISTS = {
-    **{0: (0, 11), 1: (0, 17), 2: (0, 9), 3: (0, 12), 4: (0, 7), 5: (0, 4), 6: (0, 8), 7: (0, 3), 8: (0, 9), 9: (0, 9)},
-    **{10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 5), 16: (0, 5), 17: (0, 1), 18: (0, 4)},
-    **{19: (0, 7), 20: (0, 6), 21: (0, 2), 22: (0, 5), 23: (0, 4), 24: (0, 5), 25: (0, 4), 26: (0, 4), 27: (0, 1)},
-    **{28: (0, 4), 29: (0, 3), 30: (0, 3), 31: (0, 3), 32: (0, 4), 33: (0, 2), 34: (0, 2), 35: (0, 4), 36: (0, 2)},
-    **{37: (0, 3), 38: (0, 3), 39: (0, 2), 40: (0, 2), 41: (0, 3), 42: (0, 2), 43: (0, 2), 44: (0, 1), 45: (0, 0)},
-    **{46: (0, 0), 47: (0, 0), 48: (0, 1), 49: (0, 1), 50: (0, 0), 51: (0, 0), 56: (0, 3), 57: (0, 1), 58: (0, 0)},
-    **{60: (0, 1), 61: (0, 0), 65: (0, 0), 66: (0, 1), 67: (0, 0), 68: (0, 0), 69: (0, 0)},
-}
-NEVER_LISTED = {58, 68, 69}  # Kafka lists them and does not serve them (reference wire.md, section 1)
-TRANSACTIONS = {24, 25, 26, 27, 28}
+TRANSACTIONS = {24, 25, 26, 27, 28}  # the only other ones that may be left out
 SERVED = [api for api in APIS.values() if api.served]
 
 
@@ -37,12 +26,22 @@ def test_the_table_is_keyed_by_its_own_keys_in_ascending_order() -> None:
     assert list(APIS) == sorted(APIS)
 
 
-def test_the_table_has_the_apis_of_a_zookeeper_mode_broker_and_no_kraft_ones() -> None:
-    assert set(range(52)) | {56, 57, 58, 60, 61, 65, 66, 67, 68, 69} == set(APIS)
+def test_every_api_of_kafka_has_its_row() -> None:
+    rows = {key: (api.min_version, api.max_version, api.flexible_from) for key, api in APIS.items()}
+    of_kafka = {key: rows.get(key) for key in KAFKA_APIS}
+    assert of_kafka == KAFKA_APIS, f"the versions in APIS of wire/apis.py are those of {REFERENCE}, section 1"
+    assert {key: APIS[key].name for key in KAFKA_NAMES} == KAFKA_NAMES
+
+
+def test_no_api_of_kraft_has_a_row() -> None:
+    assert KRAFT_ONLY & APIS.keys() == set()
 
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
 def test_a_served_api_has_schemas_of_the_same_key_versions_and_flexibility(api) -> None:
+    for suffix in ("Request", "Response"):
+        name = api.name + suffix
+        assert name in m.schemas(), f"add the fields of {name} to wire/schemas/{api.family}.py"
     for message in (request_class(api), response_class(api)):
         assert api.key == message.API_KEY
         assert (api.min_version, api.max_version) == (message.MIN_VERSION, message.MAX_VERSION)
@@ -57,9 +56,11 @@ def test_every_file_of_schemas_is_read():
 def test_every_schema_with_a_key_belongs_to_an_api_of_its_name_and_family() -> None:
     keyed = [schema for schema in m.schemas().values() if schema.key is not None]
     for schema in keyed:
+        assert schema.key in APIS, f"{schema.name} has the key {schema.key}: add its row to APIS in wire/apis.py"
         api = APIS[schema.key]
         assert schema.name in (api.name + "Request", api.name + "Response")
         assert schema in import_module(f"barnabas.wire.schemas.{api.family}").SCHEMAS
+        assert api.served, f"{schema.name} is there: the row of {api.name} in APIS of wire/apis.py gets served=True"
 
 
 def test_request_and_response_classes_are_those_of_the_messages_module() -> None:
@@ -67,15 +68,9 @@ def test_request_and_response_classes_are_those_of_the_messages_module() -> None
     assert response_class(APIS[1]) is m.FetchResponse
 
 
-def test_the_table_is_that_of_a_running_kafka() -> None:
-    assert {key: (api.min_version, api.max_version) for key, api in APIS.items()} == KAFKA_LISTS
-
-
-def test_what_kafka_lists_is_advertised_but_for_what_is_left_out_on_purpose() -> None:
-    advertised = {api.key: (api.min_version, api.max_version) for api in served_apis()}
-    left_out = NEVER_LISTED | TRANSACTIONS
-    assert advertised == {key: versions for key, versions in KAFKA_LISTS.items() if key not in left_out}
-    assert [api.key for api in SERVED] == list(advertised), "and exactly what is served"
+def test_what_kafka_serves_is_served_but_for_transactions() -> None:
+    unserved = APIS.keys() - {api.key for api in SERVED}
+    assert LEFT_OUT <= unserved <= LEFT_OUT | TRANSACTIONS
 
 
 def test_produce_is_advertised_from_version_0_for_old_librdkafka_probes_exactly_that() -> None:

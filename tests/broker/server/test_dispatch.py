@@ -71,7 +71,7 @@ def asking(key: int, version: int) -> m.Message:
 
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
-async def test_every_api_can_refuse_a_whole_request_in_every_version(api):
+def test_every_api_can_refuse_a_whole_request_in_every_version(api):
     assert dispatch.HANDLERS[api.key].refuse is not None or hasattr(response_class(api), "error_code"), (
         f"{api.name}Response has no error_code for the whole request: {HOW_TO_REFUSE}"
     )
