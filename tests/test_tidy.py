@@ -409,6 +409,13 @@ def test_every_handler_is_named_in_a_test():
     assert missing == [], "add scenarios of these handlers to tests/broker/handlers/"
 
 
+def test_every_handler_is_compared_with_kafkas():
+    """By its request, in a scenario or in what scenarios share; that each version is asked is seen when they run."""
+    suite = "".join(path.read_text() for path in (ROOT / "compat_tests" / "differential").rglob("*.py"))
+    missing = [APIS[key].name for key in sorted(HANDLERS) if f"{APIS[key].name}Request" not in suite]
+    assert missing == [], "add scenarios that ask every version to compat_tests/differential/scenarios/"
+
+
 def test_files_are_named_after_what_they_hold():
     assert [name for name in SHIPPED if Path(name).stem in BANNED_FILE_NAMES] == []
 
