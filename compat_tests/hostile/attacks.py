@@ -391,12 +391,12 @@ ATTACKS: dict[str, Attack] = {
     "2^21 headers, compacted topic": Attack(
         _topic("compacted", cleanup_policy="compact"), _produce("compacted", lambda: header_bomb(1 << 21))
     ),
-    "2^20 tiny records": Attack(_topic("plain"), _produce("plain", lambda: tiny_records_bomb(1 << 20))),
-    "2^21 tiny records in disorder, refused": Attack(
-        _topic("plain"), _produce("plain", lambda: disordered_bomb(1 << 21))
+    "2^18 tiny records": Attack(_topic("plain"), _produce("plain", lambda: tiny_records_bomb(1 << 18))),
+    "2^19 tiny records in disorder, refused": Attack(
+        _topic("plain"), _produce("plain", lambda: disordered_bomb(1 << 19))
     ),
-    "2^20 tiny records, recompressed, too large": Attack(
-        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: tiny_records_bomb(1 << 20))
+    "2^17 tiny records, recompressed": Attack(
+        _topic("lz4", compression_type="lz4"), _produce("lz4", lambda: tiny_records_bomb(1 << 17))
     ),
     "gzip, 256 MiB in a value": Attack(_topic("plain"), _produce("plain", lambda: value_bomb(256 << 20, Codec.GZIP))),
     "zstd, 100 MiB in a value": Attack(_topic("plain"), _produce("plain", lambda: value_bomb(100 << 20, Codec.ZSTD))),
@@ -488,8 +488,8 @@ ATTACKS: dict[str, Attack] = {
     "Produce to 50,000 partitions": Attack(_nothing, _message(lambda: _produce_to_many(50_000, 1), 9)),
     "Produce to 50,000 partitions, acks 0": Attack(_nothing, _message(lambda: _produce_to_many(50_000, 0), 9)),
     "ListOffsets of 50,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(50_000), 5)),
-    "ListOffsets 0 of a partition 10,000 times": Attack(
-        _topic("plain"), _message(lambda: _offsets_by_time("plain", count=10_000), 0)
+    "ListOffsets 0 of a partition 2,000 times": Attack(
+        _topic("plain"), _message(lambda: _offsets_by_time("plain", count=2_000), 0)
     ),
     "ListOffsets of 300,000 partitions": Attack(_nothing, _message(lambda: _offsets_of_many(300_000), 5)),
     "Metadata of all topics": Attack(_prepare_topics, _message(lambda: m.MetadataRequest(topics=None), 9)),
