@@ -1,4 +1,4 @@
-"""Other people's clients: what of them is quick and not a pytest suite of its own, and the books that are kept."""
+"""Third-party clients: the quick ones without a pytest suite of their own, and the evaluation of results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`LocalBroker`: a broker on a thread or in a process, in memory or in a directory, as people's tests use it."""
+"""`LocalBroker`: a broker on a thread or in a process, in memory or in a directory, as users' tests use it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The broker as a process: how it starts, what it refuses, what it says, how it stops, and what it survives."""
+"""The broker as a process: starts, refused starts, output, stops, and faults that it survives."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Brokers as processes on a running ZooKeeper: what they do when it goes away, and when their sessions do."""
+"""Brokers as processes with a running ZooKeeper: loss of ZooKeeper, and end of their sessions."""
 
 import shutil
 import signal

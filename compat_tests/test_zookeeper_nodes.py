@@ -1,4 +1,4 @@
-"""What a broker leaves in ZooKeeper, node by node and byte by byte, beside what Apache Kafka leaves there.
+"""A broker's nodes in ZooKeeper, compared byte by byte with those of Apache Kafka.
 
 Both brokers are asked for the same, each below a chroot of its own; then the two trees are compared. What must differ
 (ids that are drawn, ports, times) is replaced by its name before.

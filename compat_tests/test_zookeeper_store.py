@@ -1,4 +1,4 @@
-"""What every metadata store promises, of a running ZooKeeper: the same tests as the embedded store has."""
+"""The guarantees of every metadata store, with a running ZooKeeper: the same tests as for the embedded store."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Programs that a test needs and that are not ours: without one it is skipped, in continuous integration it fails."""
+"""Third-party programs that a test needs: without one it is skipped; in continuous integration it fails."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Live fault runs and fail-over times, appended to a file: stopped at any time, they go on where they were.
+"""Live fault runs and fail-over times, appended to a file; a stopped series of runs continues where it was stopped.
 
 python -m compat_tests.cluster run --runs 30 --seconds 60 --kind barnabas --out FILE
 python -m compat_tests.cluster failover --kills 10 --out FILE

@@ -1,4 +1,4 @@
-"""How long a producer gets no acknowledgement when the leader dies, or stops in order, beside Apache Kafka.
+"""Measures how long a producer gets no acknowledgement when the leader is killed or stopped, with Apache Kafka, too.
 
 Both clusters run at the same time with the same settings, one topic of one partition and one idempotent producer each.
 They are measured in turn, and the order alternates; only the measured cluster has load. The gap is the longest time

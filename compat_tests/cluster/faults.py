@@ -1,4 +1,4 @@
-"""Faults drawn by a seed (pure): what happens to whom, when, and for how long.
+"""Faults drawn by a seed (pure): their kinds, victims, times and durations.
 
 A plan says roles, not numbers: who is the leader is found out when the fault strikes. Faults may overlap, as they do in
 life; each ends by itself (`striking.py` does both).

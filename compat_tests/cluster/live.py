@@ -1,4 +1,4 @@
-"""A whole cluster of either kind: ZooKeeper, brokers, the network between them, and a watch that keeps them up.
+"""A whole cluster of either kind: ZooKeeper, brokers, the network between them, and a supervisor that restarts them.
 
     with LiveCluster("barnabas", directory) as cluster:
         cluster.create_topic("letters", partitions=4)

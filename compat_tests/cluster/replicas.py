@@ -1,4 +1,4 @@
-"""What the replicas of a cluster hold: read from their log directories, and by a consumer from the leaders.
+"""The content of the replicas of a cluster: read from their log directories, and by a consumer from the leaders.
 
 The directories are read with the pure readers of `barnabas.storage`, those of Apache Kafka as well: the files are the
 same. Nothing may write there any more, so the brokers have ended before.

@@ -1,4 +1,4 @@
-"""One live fault run: a cluster, load, faults drawn by a seed, and then whether every promise was kept.
+"""One live fault run: a cluster, load, faults drawn by a seed, and the check of all guarantees at the end.
 
 The order: start, create the topic, load, faults for so many seconds, all healed. Within `RECOVERY_SECONDS` of the last
 healing every ISR is full and every group stable. Then the producers end (every record's fate is known), the members

@@ -1,4 +1,4 @@
-"""Faults done to a live cluster: each in a thread of its own, from its beginning to the end of its healing.
+"""Executes faults on a live cluster: each in a thread of its own, until the fault is undone.
 
 Beginning and end of each are written to the ledger, with whom it met. Nodes count their holds and pauses and this file
 counts the cuts, so that of two faults on one victim the longer one decides.

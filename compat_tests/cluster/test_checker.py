@@ -1,4 +1,4 @@
-"""The ledger check bites: each promise is broken once, in ledgers that were made up and in segments of files."""
+"""The ledger check finds errors: each guarantee is broken once, in made-up ledgers and in segment files."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Three live fault runs of 30 s: nothing acknowledged is lost, doubled or reordered, and all is whole again soon.
+"""Three live fault runs of 30 s: nothing acknowledged is lost, duplicated or reordered, and every ISR is full again.
 
 And that the check bites on data that was really written: one record is cut out of one replica's segment after a run.
 """

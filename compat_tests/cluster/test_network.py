@@ -1,4 +1,4 @@
-"""A way that is cut is cut, the other one is not, and connections that stood go on when it is healed: both networks."""
+"""Both networks: one direction can be cut without the other, and open connections continue after the cut."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""What the brokers say of the cluster: who leads, who controls, who coordinates, which ISR is full.
+"""The brokers' view of the cluster: leaders, controller, coordinators, ISRs.
 
 Any broker may be dead, paused or cut off, so each question is put to one after the other and none is waited for long.
 """

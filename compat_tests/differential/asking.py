@@ -1,4 +1,4 @@
-"""Requests in few words. A field that a version lacks is left out when the request is sent (`side.fitted`)."""
+"""Short functions that build requests. Fields that a version lacks are left out at sending (`side.fitted`)."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence

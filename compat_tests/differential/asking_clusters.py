@@ -1,4 +1,4 @@
-"""Requests about leaders, replicas and the controller, in few words; see `asking`."""
+"""Short functions that build requests about leaders, replicas and the controller; see `asking`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Requests of group members and of those who look after groups, in few words; see `asking`."""
+"""Short functions that build requests of group members and administrators; see `asking`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Barnabas answers differently from Apache Kafka 3.9.1, and why: the whole list.
+"""All responses in which Barnabas differs from Apache Kafka 3.9.1, with reasons.
 
 An entry that no difference needs any more is an error of the suite, as an unexplained difference is.
 """

@@ -1,4 +1,4 @@
-"""What clusters add to `known`: scenarios that do not run on them, and differences that only they show."""
+"""Additions to `known` for clusters: scenarios that do not run on them, and differences only there."""
 
 from compat_tests.differential.compare import Known
 from compat_tests.differential.known import WITHOUT_REPLICAS

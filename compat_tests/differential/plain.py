@@ -1,8 +1,8 @@
-"""Answers as plain values that can be compared: what differs by chance gets a name, error codes get theirs.
+"""Answers as plain values that can be compared: error codes, and values that differ by chance, are replaced by names.
 
-By chance differ topic ids, member ids, producer ids, ports, the cluster's id and the time of day. Ids are named by what
-is known of them ("the id of topic x", "member 2"), in the order in which a scenario meets them, so that a mix-up is
-still a difference. Lists of structs are compared as sets: Kafka lists topics and partitions in the order of its hash
+Topic ids, member ids, producer ids, ports, the cluster id and times differ by chance. Ids are named by what is known of
+them ("the id of topic x", "member 2"), in the order in which they appear in a scenario, so that a wrong id is still a
+difference. Lists of structs are compared as sets: Kafka lists topics and partitions in the order of its hash
 tables. The order of records, of numbers and of strings counts.
 """
 

@@ -1,4 +1,4 @@
-"""What a scenario is, and how it runs: a function that asks one broker and yields its answers under their names.
+"""Defines and runs scenarios: a scenario is a function that sends requests to one broker and yields named answers.
 
     @scenario
     def metadata_of_one_topic(side):

@@ -1,4 +1,4 @@
-"""What hostile and careless clients do, each as one pass over a running broker. `ATTACKS` is the table of them all.
+"""Attacks of hostile and careless clients, each as one pass over a running broker. `ATTACKS` is the table of them all.
 
 An attack is prepared once (topics, stored batches, bytes) and then struck as often as wanted, from as many threads. A
 pass ends when the broker has answered or has closed the connection; both are fine. What is measured meanwhile is what

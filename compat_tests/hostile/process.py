@@ -1,4 +1,4 @@
-"""What the kernel and the broker's own watch say of a broker's process."""
+"""Measurements of a broker's process, from the kernel and from the broker's own watch."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Is an archive what its topics hold, and nothing twice? A program for the environment that has Spark.
+"""Compares an archive with its topics, and looks for duplicates. A program for the environment that has Spark.
 
 `python -m compat_tests.pipeline.comparing ARCHIVE BOOTSTRAP` compares every record of the archive with the one at its
 offset in the topic of the same name, which still has everything from offset 0 on, and prints a JSON line a partition.

@@ -1,4 +1,4 @@
-"""The audit finds what is planted, names it rightly, and finds nothing where nothing is wrong."""
+"""The audit finds each planted fault with the right kind, and nothing in a history without faults."""
 
 import json
 import pathlib

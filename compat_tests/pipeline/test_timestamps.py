@@ -1,4 +1,4 @@
-"""A record whose timestamp Spark cannot hold: what an archive says of it, and how it goes on."""
+"""A record whose timestamp Spark cannot represent: the error of an archive, and how to continue."""
 
 import pytest
 from confluent_kafka import Producer, TopicPartition

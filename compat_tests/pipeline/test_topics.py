@@ -1,4 +1,4 @@
-"""What the pipelines ask of a cluster outside Spark, of a running broker."""
+"""The pipelines' requests to a cluster outside Spark, with a running broker."""
 
 import pytest
 

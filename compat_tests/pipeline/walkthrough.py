@@ -1,4 +1,4 @@
-"""Runs what a page of documentation tells to do, block after block. For the environment that has Spark.
+"""Runs the blocks of a page of documentation, one after another. For the environment that has Spark.
 
 `python -m compat_tests.pipeline.walkthrough PAGE ADDRESS` takes the blocks marked `python` and `sh` as they stand, but
 for the broker's address, runs the former in one namespace and the latter by a shell, and prints a JSON line for each:

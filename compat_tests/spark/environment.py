@@ -1,4 +1,4 @@
-"""What programs with Spark run with: an interpreter that has PySpark, and the jars of Spark's Kafka connector.
+"""The environment of programs with Spark: an interpreter that has PySpark, and the jars of Spark's Kafka connector.
 
 Theory of operation. PySpark is large and needs Java, so that the project's own environment goes without it: whatever
 uses Spark runs as a process of another one, `.venv-spark`, which holds the extra `spark` (`make .venv-spark/made`;

@@ -1,4 +1,4 @@
-"""What a script is given: a session, brokers with topics of its own, streaming queries that end in a table.
+"""The argument of a script: a session, brokers with topics of its own, streaming queries that end in a table.
 
 Topics and their records are made by confluent-kafka, which can say a record's partition, time and headers; Spark is
 asked through its options as its documentation names them (`kafka_isolation_level` is `kafka.isolation.level`).

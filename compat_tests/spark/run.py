@@ -1,4 +1,4 @@
-"""Scripts against a kind of broker: what became of each."""
+"""Runs scripts against a kind of broker; returns the outcome of each."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Requests that reach the wrong broker, or speak of another leader epoch than the present one."""
+"""Requests to the wrong broker, or with another leader epoch than the current one."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, metadata, new_topic, produce_one

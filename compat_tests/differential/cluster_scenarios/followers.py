@@ -1,4 +1,4 @@
-"""Fetches of replicas and from replicas: KIP-392, and those who say they are brokers."""
+"""Fetches by replicas and from replicas: KIP-392, and clients that send a broker id."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the others answer while a broker hangs, is dead, or has just come back."""
+"""Responses of the other brokers while a broker hangs, is dead, or has just been restarted."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, metadata, new_topic, produce_one

@@ -1,4 +1,4 @@
-"""One of a broker's two log directories is lost: what it answers, and what it does with roles that it had."""
+"""One of a broker's two log directories is lost: its responses, and its roles in that directory."""
 
 from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, produce_one
 from compat_tests.differential.asking_clusters import log_dirs, place, role

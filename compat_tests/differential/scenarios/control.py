@@ -1,4 +1,4 @@
-"""What only brokers send: refused when it comes from a controller of the past or about a broker that is gone."""
+"""Requests that only brokers send: refused from a deposed controller, or about a broker that is gone."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.scenario import scenario

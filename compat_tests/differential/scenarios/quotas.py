@@ -1,4 +1,4 @@
-"""Client quotas: what may be set for whom, and how it is found again."""
+"""Client quotas: valid values for each kind of entity, and filters that find them."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.scenario import scenario

@@ -1,4 +1,4 @@
-"""Transactions that are described and listed while there are none, nor the topic that would hold them."""
+"""Describing and listing transactions while there are none, and no transaction topic."""
 
 from barnabas.wire import messages as m
 from compat_tests.differential.scenario import scenario

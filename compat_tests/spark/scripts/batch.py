@@ -1,4 +1,4 @@
-"""Batches: what is written is read, of which topics, how it is split, and what a record carries."""
+"""Batches: written records are read; choice of topics, splits, and the columns of a record."""
 
 from typing import Any
 
