@@ -58,6 +58,10 @@ class Sources:
         assert not (self.root / name).exists()
         (self.root / name).write_text(text, encoding="utf-8")
 
+    def append(self, name: str, text: str) -> None:
+        with (self.root / name).open("a", encoding="utf-8") as file:
+            file.write(text)
+
     def insert(self, name: str, after: str, text: str) -> None:
         """Put this text behind the only place that has the other one."""
         before = (self.root / name).read_text(encoding="utf-8")
@@ -135,9 +139,7 @@ async def describe_castle(broker: Broker, call: Call, request: m.DescribeCastleR
     return m.DescribeCastleResponse(castles=castles)
 
 
-def refuse_describe_castle(
-    request: m.DescribeCastleRequest, version: int, code: ErrorCode
-) -> m.DescribeCastleResponse:
+def refuse_describe_castle(request: m.DescribeCastleRequest, version: int, code: ErrorCode) -> m.DescribeCastleResponse:
     """The same error for every castle."""
     return m.DescribeCastleResponse(castles=[Castle(name=name, error_code=code) for name in request.names])
 '''
@@ -213,15 +215,11 @@ def test_a_handler_that_cannot_refuse_in_its_rows_is_reported(sources):
 PROPERTY = """
     row("castle.gate.ms", LONG, 1000, at_least(0), CLUSTER_WIDE, SERVED,
         "How long the gate of the castle stays open."),"""
-READER = '''"""The gate of the castle."""
+READER = """
 
-from barnabas.broker.config.live import BrokerConfig
-
-
-def gate_ms(config: BrokerConfig) -> int:
-    """How long the gate stays open."""
-    return config.castle_gate_ms
-'''
+def gate_ms(broker: Broker) -> int:
+    return broker.config.castle_gate_ms
+"""
 PROPERTY_DEEDS = {
     "broker/config/tables/": lambda sources: sources.insert(
         "broker/config/tables/cluster.py", "CLUSTER_PROPERTIES = (", PROPERTY
@@ -230,7 +228,7 @@ PROPERTY_DEEDS = {
         "tests/broker/config/test_table.py", "NOT_KAFKAS = {", '"castle.gate.ms", '
     ),
     MAKE_GENERATED: generate,
-    "config.castle_gate_ms": lambda sources: sources.write("broker/cluster/gate.py", READER),
+    "config.castle_gate_ms": lambda sources: sources.append("broker/handlers/cluster.py", READER),
 }
 
 
