@@ -44,6 +44,9 @@ def _lines(case: Case, servers: dict[str, Measured], pairs: int) -> Iterator[Lin
     clients = {name: Client(server.port) for name, server in servers.items()}
     for client in clients.values():
         create_topic(client, topic)
+        # So many that both logs hold what is fetched below: a Fetch beyond the log end costs next to nothing.
+        for _ in range(FETCHED_BATCHES):
+            client.ask(produce_frame(topic, batch))
     produced = [produce_frame(topic, batch)]
     fetched = [fetch_frame(topic, number * case.records, 1) for number in range(FETCHED_BATCHES)]
     for name, frames in ((f"Produce {case.name}", produced), (f"Fetch {case.name}", fetched)):
