@@ -1,4 +1,4 @@
-"""Detects steps that hold the event loop for too long.
+"""Detects steps that hold the event loop for too long (edge).
 
 While one task's step runs, no other client is served. The Trio instrument times every step. A step above
 STEP_LIMIT_SECONDS is counted, and logged with the task's name and the innermost line at which the step ended, at most

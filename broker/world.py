@@ -1,4 +1,4 @@
-"""`World`: the broker's access to time, randomness, disk, network, store and threads, in one value.
+"""`World`: the broker's access to time, randomness, disk, network, store and threads, in one value (edge).
 
 `real_world` makes the operating system's; a simulated world, with virtual time and one seed, runs the same code.
 Durations and deadlines use trio's clock (`trio.current_time()`). `now_ms` is the wall clock; it goes only into records,

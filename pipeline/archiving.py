@@ -1,4 +1,4 @@
-"""Archive topics: a streaming query of Spark's that writes each batch to Parquet and then to the archive's manifest.
+"""Archive topics (edge): a streaming query of Spark writes each batch to Parquet and then to the archive's manifest.
 
 Theory of operation. Spark plans a batch (offset ranges of partitions), writes the plan into its checkpoint, and calls
 `BatchWriter` with the records (`foreachBatch`). The writer writes them, counts what it wrote, and commits

@@ -1,4 +1,4 @@
-"""The audit: compares the brokers' responses to clients with the content of logs.
+"""The audit (edge): compares the brokers' responses to clients with the content of logs.
 
     audit(spark, ["ledger-p0.jsonl"], Segments(["b1/data", "b2/data", "b3/data"]))
     audit(spark, ["ledgers/"], Topics("127.0.0.1:9092", ["letters"]))

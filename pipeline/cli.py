@@ -1,4 +1,4 @@
-"""The command line: `barnabas pipeline archive | restore | audit | segments`.
+"""The command line (edge): `barnabas pipeline archive | restore | audit | segments`.
 
 The group `pipeline` is found by its entry point (`barnabas.commands`). It imports nothing but click: a command imports
 its dependencies when it runs, so that `--help` is fast and works without Spark. `--json` prints JSON lines on standard

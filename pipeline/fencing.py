@@ -1,4 +1,4 @@
-"""Allows one restore at a time; waits for the last tasks of a killed one.
+"""Allows one restore at a time (edge); waits for the last tasks of a killed one.
 
 Theory of operation. The log end shows the progress of a restore (plan.py) only while no task writes. When a driver is
 killed, its tasks run on for a moment, until Java and Python's daemon notice, and still write their records. So every

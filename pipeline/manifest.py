@@ -1,4 +1,4 @@
-"""An archive's directory: which records are in it, and how it stays consistent if a run is killed.
+"""An archive's directory (edge): which records are in it, and how it stays consistent if a run is killed.
 
 Theory of operation. The manifest defines the archive: only directories that are named in one of its files belong to it.
 A batch is written in two steps.

@@ -1,4 +1,4 @@
-"""The progress of a job: a line that changes on a terminal, plain lines elsewhere; always on standard error."""
+"""The progress of a job (edge): a line that changes on a terminal, plain lines elsewhere; always on standard error."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Restore an archive into topics: same partition, order, key, value, headers and timestamp; resumable at any moment.
+"""Restore an archive into topics (edge): same partition, order, key, value, headers, timestamp; resumable at any time.
 
 Theory of operation. Topics that are missing are created as the archive knows them; then the plan is made and kept in
 the state directory (plan.py), and Spark sorts each partition's records by place and hands every partition to a task

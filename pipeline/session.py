@@ -1,4 +1,4 @@
-"""The Spark session that every job runs in: one place that says what Barnabas needs of Spark.
+"""The Spark session that every job runs in (edge): one place that says what Barnabas needs of Spark.
 
 Theory of operation. `open_session` starts Spark in this process (`local[2]` unless asked otherwise), with the Kafka
 connector on its class path, or takes the session that already runs, as it is: under `spark-submit` and in notebooks the

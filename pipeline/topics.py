@@ -1,4 +1,4 @@
-"""The jobs' requests to a cluster outside Spark: the topics and their settings, log ends, new topics.
+"""The jobs' requests to a cluster outside Spark (edge): the topics and their settings, log ends, new topics.
 
 Theory of operation. Spark's source gives only the records of a topic, so these requests go through confluent-kafka's
 admin client (of the extra `spark`), with settings of librdkafka (`client`). Its errors become `ClusterError`, with the

@@ -1,4 +1,4 @@
-"""Group commit (edge): callers that want a flush at about the same time share one sync.
+"""Group commit: callers that want a flush at about the same time share one sync.
 
 A log directory is one device, which executes one sync after the other. So each directory has at most one running round
 of syncs and one filling round. A request during a running round joins the filling one, because the running round may

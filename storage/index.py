@@ -1,4 +1,4 @@
-"""The three index files beside each segment: search in memory and in files, and the indexes that grow.
+"""The three index files beside each segment (pure): search in memory and in files, and the indexes that grow.
 
 Layouts (big-endian; README.md has a worked example, reference D.4 the facts):
 

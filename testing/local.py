@@ -1,4 +1,4 @@
-"""`LocalBroker`: a whole broker for a test, a script or a notebook, reached over TCP like any other.
+"""`LocalBroker`: a whole broker for a test, a script or a notebook, reached over TCP like any other (edge).
 
     with LocalBroker(topics=["letters"]) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,93 +35,17 @@ ARROWS_MAX = {"broker": 75, "controller": 35}
 EXPLAINED_FOLDERS = ["tests", "compat_tests", "bench", "examples", "docs"]  # beside those that are shipped
 FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
 
-# The only files that touch the outside world.
-EDGE = {
-    "storage/disk.py",
-    "storage/flusher.py",
-    "controller/store/sqlitestore.py",
-    "controller/store/zkstore.py",
-    "controller/store/zkclient.py",
-    "broker/net.py",
-    "broker/world.py",
-    "broker/cli.py",
-    "broker/process/run.py",
-    "broker/process/heap.py",
-    "broker/process/log_output.py",
-    "broker/watchdog.py",
-    "testing/local.py",
-    "testing/thread.py",
-    "testing/machine.py",
-    "testing/child.py",
-    "testing/asking.py",
-    "testing/simulation/schedule.py",
-    "testing/simulation/run.py",  # how much processor time a seed took
-    "testing/simulation/__main__.py",  # the long run: processes, a file of results
-    "testing/crashes/__main__.py",  # the same
-    # Jobs: whoever runs one hands in Spark, directories and addresses. What only decides is not here.
-    "pipeline/session.py",
-    "pipeline/archiving.py",
-    "pipeline/manifest.py",
-    "pipeline/restoring.py",
-    "pipeline/fencing.py",
-    "pipeline/cli.py",
-    "pipeline/auditing.py",  # how long it took
-    "pipeline/progress.py",
-    "pipeline/topics.py",
-}
+# A file's ring is in its head, the first paragraph of its docstring: "(pure)", "(shell)" or "(edge)". Where that says
+# nothing the `__init__.py` of its folder does, or of the one above; else the file is of the shell.
+RING = re.compile(r"\((pure|shell|edge)\b")
+# What decides, and the protocol: pure as a whole. A file among it that is not says so in its head.
+PURE_FOLDERS = ["wire", "controller/decide", "controller/image", "broker/groups", "broker/config"]
+# Only the edge uses these.
 OUTSIDE_WORLD = {
     "asyncio", "concurrent", "datetime", "fcntl", "glob", "http", "multiprocessing", "os", "pathlib", "resource",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile",
     "threading", "time", "uuid", "kazoo",
 }  # fmt: skip
-
-# Files without trio, clock, chance of their own, or I/O: decisions and codecs. They wait for nothing.
-PURE = {
-    *(f"wire/{path.name}" for path in (ROOT / "wire").glob("*.py")),
-    *(f"wire/schemas/{path.name}" for path in (ROOT / "wire" / "schemas").glob("*.py")),
-    "storage/epochs.py",
-    "storage/producers.py",
-    "storage/retention.py",
-    "storage/index.py",
-    "storage/cleanable.py",
-    "storage/compaction.py",
-    "controller/store/node_json.py",
-    "controller/store/paths.py",
-    "controller/image/state.py",
-    "controller/image/transitions.py",
-    "controller/decide/slices.py",
-    "controller/admin/placement.py",
-    "controller/decide/elections.py",
-    "controller/decide/bounces.py",
-    "controller/decide/replicas.py",
-    "controller/decide/isr.py",
-    "controller/decide/leaders.py",
-    "controller/store/metadata_versions.py",
-    "controller/decide/reassignments.py",
-    "controller/decide/steps.py",
-    "controller/decide/requests.py",
-    "broker/server/response_memory.py",
-    "broker/replication/isr.py",
-    "broker/fetching/preferred_replica.py",
-    "broker/replication/follower_state.py",
-    "broker/security/scram.py",
-    "broker/security/client_quotas.py",
-    "testing/crashes/truth.py",
-    "testing/simulation/history.py",
-    "testing/simulation/truth.py",
-    "testing/simulation/plan.py",
-    "pipeline/plan.py",
-    *(
-        f"broker/groups/{path.name}"
-        for path in (ROOT / "broker" / "groups").glob("*.py")
-        if path.name not in {"coordinator.py", "shards.py", "loading.py", "ports.py"}  # the shell, and what it is given
-    ),
-    *(
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "broker" / "config").rglob("*.py")
-        if path.name != "topic_configs.py"  # reads the metadata store
-    ),
-}
 
 # Our own bugs: in what is contained, in one request or connection, in one event or term of a controller, in one seed.
 MAY_CATCH_EXCEPTION = {
@@ -263,22 +188,37 @@ def test_handlers_import_no_other_handler():
     assert offences([name for name in SHIPPED if name.startswith("broker/handlers/")], sideways) == []
 
 
-def test_only_the_edge_touches_the_outside_world():
-    def reaching_out(name):
-        by_hand = run_by_hand(name)
-        for line, module in imported_by(name):
-            if module.split(".")[0] in OUTSIDE_WORLD and line not in by_hand:
-                yield f"line {line} imports {module}"
-        for node in ast.walk(tree_of(name)):
-            if getattr(node, "lineno", 0) in by_hand:
-                continue
-            match node:
-                case ast.Call(func=ast.Name(id="open" | "input" | "print" as called)):
-                    yield f"line {node.lineno} calls {called}()"
-                case ast.Attribute(value=ast.Name(id="random"), attr=used) if used != "Random":
-                    yield f"line {node.lineno} uses random.{used}: take the world's rng"
+def ring_of(name: str) -> str:
+    """ "pure" (no trio, clock, chance of its own or I/O), "edge" (touches the outside world) or "shell"."""
+    heads = [Path(name), *(folder / "__init__.py" for folder in Path(name).parents)]
+    for head in (str(each) for each in heads if (ROOT / each).is_file()):
+        if said := RING.search((ast.get_docstring(tree_of(head)) or "").split("\n\n")[0]):
+            return said[1]
+    return "shell"
 
-    assert offences([name for name in SHIPPED if name not in EDGE], reaching_out) == []
+
+def reaching_out(name: str) -> Iterator[str]:
+    """Where the file touches the outside world, but for what only a call as a program runs."""
+    by_hand = run_by_hand(name)
+    for line, module in imported_by(name):
+        if module.split(".")[0] in OUTSIDE_WORLD and line not in by_hand:
+            yield f"line {line} imports {module}"
+    for node in ast.walk(tree_of(name)):
+        if getattr(node, "lineno", 0) in by_hand:
+            continue
+        match node:
+            case ast.Call(func=ast.Name(id="open" | "input" | "print" as called)):
+                yield f"line {node.lineno} calls {called}()"
+            case ast.Attribute(value=ast.Name(id="random"), attr=used) if used != "Random":
+                yield f"line {node.lineno} uses random.{used}: take the world's rng"
+
+
+def test_only_the_edge_touches_the_outside_world():
+    assert offences([name for name in SHIPPED if ring_of(name) != "edge"], reaching_out) == [], (
+        "what touches the outside world says (edge) in the first paragraph of its docstring"
+    )
+    idle = [name for name in SHIPPED if ring_of(name) == "edge" and not any(reaching_out(name))]
+    assert idle == [], "says (edge), and does not touch the outside world"
 
 
 def run_by_hand(name: str) -> set[int]:
@@ -308,8 +248,11 @@ def test_pure_files_know_no_trio_and_wait_for_nothing():
             if isinstance(node, ast.AsyncFunctionDef | ast.Await):
                 yield f"line {node.lineno} waits"
 
-    assert set(SHIPPED) >= PURE, "a file of PURE is gone"
-    assert offences([name for name in SHIPPED if name in PURE], impure) == []
+    assert offences([name for name in SHIPPED if ring_of(name) == "pure"], impure) == []
+
+
+def test_what_decides_is_pure():
+    assert [folder for folder in PURE_FOLDERS if ring_of(f"{folder}/__init__.py") != "pure"] == []
 
 
 def test_wire_runs_without_trio_and_without_the_network():

@@ -1,1 +1,1 @@
-"""Kafka's configuration: the table of properties, parsing, and live values."""
+"""Kafka's configuration (pure): the table of properties, parsing, and live values."""

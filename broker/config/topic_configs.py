@@ -1,4 +1,4 @@
-"""The configuration of each topic as the store has it: one `TopicConfig` a topic, shared by all its readers.
+"""The configuration of each topic as the store has it (shell): one `TopicConfig` a topic, shared by all its readers.
 
 Partitions and logs keep the view they were given; it is refreshed in place, so a change needs no new object. A value in
 the store that this version cannot read (another version may have written it) is left out with a warning, and the

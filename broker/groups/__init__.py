@@ -1,1 +1,1 @@
-"""The consumer group coordinator."""
+"""The consumer group coordinator: its decisions (pure), and the shell around them."""

@@ -1,4 +1,4 @@
-"""The group coordinator: how requests about groups and offsets are answered, and when (reference E.1-E.3).
+"""The group coordinator (shell): how requests about groups and offsets are answered, and when (reference E.1-E.3).
 
 A group belongs to one partition of `__consumer_offsets`, by the hash of its id. The leader of that partition
 coordinates the group. `shards.py` decides and stores what a request does to its group, in one step. This file finds the

@@ -1,4 +1,4 @@
-"""Loading a coordinator partition: its log is read and replayed. Pure, except that it reads the slice it is given.
+"""Loading a coordinator partition: its log is read and replayed (shell, because it reads the log).
 
 Runs in a worker thread, on groups that are not served yet. Kafka's GroupMetadataManager.loadGroupsAndOffsets.
 """

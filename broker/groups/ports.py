@@ -1,4 +1,4 @@
-"""What the group coordinator needs of the rest of the broker, as narrow protocols.
+"""What the group coordinator needs of the rest of the broker, as narrow protocols (shell).
 
 `broker/world.py`, `broker/replication/partition.py` and the configuration implement them; tests may pass less.
 """

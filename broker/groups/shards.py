@@ -1,4 +1,4 @@
-"""The partitions of `__consumer_offsets` that this broker leads, with their groups: loading, events, timers, expiry.
+"""The partitions of `__consumer_offsets` that this broker leads, and their groups (shell): loading, timers, expiry.
 
 A partition with its groups is a `Shard`. When this broker becomes the leader, it reads the partition's log and then
 serves the groups. When it is no longer the leader, it drops them.

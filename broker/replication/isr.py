@@ -1,4 +1,4 @@
-"""A leader's decisions about the ISR and the high watermark, as pure functions (reference C.5, C.6).
+"""A leader's decisions about the ISR and the high watermark (pure; reference C.5, C.6).
 
 A follower reports its progress only by its fetch offset: a Fetch from offset n means that the replica has every record
 below n. From successive fetches the leader derives when a follower was last caught up:

@@ -1,1 +1,1 @@
-"""Decisions of the controller, as pure functions from the image to steps."""
+"""Decisions of the controller (pure): functions from the image to steps."""

@@ -1,1 +1,1 @@
-"""The controller's image of the cluster, how it is loaded and how it changes."""
+"""The controller's image of the cluster (pure), how it is loaded and how it changes."""

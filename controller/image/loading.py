@@ -1,4 +1,4 @@
-"""Reading the cluster from the metadata store: everything at a fail-over, and single nodes when their watches fire.
+"""Reads the cluster from the metadata store (shell): everything at a fail-over, single nodes when their watches fire.
 
 A node that cannot be parsed is logged and treated as absent: one malformed node must not leave the cluster without a
 controller. All functions raise StoreError when the store fails.

@@ -1,4 +1,4 @@
-"""The JSON of a node with its types checked. Any writer may have put anything there: a ValueError names the node.
+"""The JSON of a node, its types checked (pure). Any writer may have put anything there: a ValueError names the node.
 
 The methods of `Fields` take a key and return its value in the type that they are named after, or raise that ValueError.
 """

@@ -1,4 +1,4 @@
-"""The layout of Kafka's nodes in ZooKeeper: the path of each, and its JSON as a typed value (reference A.2-A.7).
+"""The layout of Kafka's nodes in ZooKeeper (pure): the path of each, and its JSON as a typed value (reference A.2-A.7).
 
 `encode` gives what Apache Kafka 3.9 writes: compact UTF-8 JSON in Kafka's key order, with times and producer ids as
 strings of digits. `decode` reads every version that Kafka reads. It ignores unknown keys, for the other writer may be

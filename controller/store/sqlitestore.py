@@ -1,4 +1,4 @@
-"""The embedded metadata store: ZooKeeper's data model in one SQLite file, or in memory.
+"""The embedded metadata store (edge): ZooKeeper's data model in one SQLite file, or in memory.
 
 Theory of operation
 -------------------

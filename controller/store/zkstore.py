@@ -1,4 +1,4 @@
-"""ZooKeeper as the metadata store of a cluster (edge): sessions of `zkclient.py`, below the chroot.
+"""ZooKeeper as the metadata store of a cluster: sessions of `zkclient.py`, below the chroot.
 
 Paths and sizes are checked here, before ZooKeeper, so that both stores refuse the same. Every write is a multi, also a
 single one; a batch is a pipeline of multis. A call waits while the connection is lost and the session lives: reads and

@@ -1,4 +1,4 @@
-"""Run many histories of a log directory that crashes, or one.
+"""Run many histories of a log directory that crashes, or one (edge).
 
     python -m barnabas.testing.crashes --histories 15000       all from seed 1 on, in two processes
     python -m barnabas.testing.crashes --seed 17               one; prints the broken guarantee, if any

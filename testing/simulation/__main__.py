@@ -1,4 +1,4 @@
-"""Run seeds of the simulated cluster, one or thousands; search seeds that catch planted bugs.
+"""Run seeds of the simulated cluster, one or thousands; search seeds that catch planted bugs (edge).
 
     python -m barnabas.testing.simulation --seed 17             one seed, with its story
     python -m barnabas.testing.simulation --seeds 2000          all from 1 on, in two processes, as long as it takes

@@ -1,4 +1,4 @@
-"""One seed: a cluster, its clients, faults; then a time without faults; then the final checks.
+"""One seed: a cluster, its clients, faults; then a time without faults; then the final checks (edge).
 
     run_seed(17)                        60 simulated seconds of load and faults, then convergence
     run_seed(17, kind="crowds")         another history, of a certain kind (kinds.py)
