@@ -336,7 +336,7 @@ def test_a_marker_that_says_nothing_in_a_trusted_segment_fails_the_directory(wor
     with_odd_marker(world)
     for name in world.names(".snapshot"):
         world.disk.remove(f"{DIRECTORY}/{name}")
-    with pytest.raises(StorageError, match="no coordinator epoch|no type"):
+    with pytest.raises(StorageError, match=r"no coordinator epoch|no type"):
         world.open(clean=True)
 
 
