@@ -22,6 +22,7 @@ of the code cannot make a bug harmless without notice.
                        sync files, but not their directory entries
     distrusted_all     as a new controller, trust only one member of each ISR
     trusted_all        as a new controller, also trust brokers whose machine has lost records
+    false_boot_mark    register as a broker that has lost nothing, also after a crash of the machine
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.cluster import boot_mark
 from barnabas.broker.fetching import plan
 from barnabas.broker.handlers import produce
 from barnabas.broker.logs import directory, partition_logs
@@ -42,7 +44,7 @@ from barnabas.controller.decide import leaders
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
-from barnabas.storage.disk import StorageError
+from barnabas.storage.disk import StorageError, join
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
@@ -327,6 +329,16 @@ def _topic_by_name() -> list[Replacement]:
     return [(replicas, "_is_of_another", is_of_another)]
 
 
+def _false_boot_mark() -> list[Replacement]:
+    def read_kept_since(disk: "Disk", directory: str, _: str | None) -> int | None:
+        """A boot mark holds whatever the boot id is."""
+        path = join(directory, boot_mark.BOOT_MARK)
+        mark = boot_mark.BootMark.decode(disk.read_file(path)) if disk.exists(path) else None
+        return None if mark is None else mark.kept_since
+
+    return [(boot_mark, "read_kept_since", read_kept_since)]
+
+
 def _numbers_of(header: "BatchHeader") -> tuple[int, int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
 
@@ -346,6 +358,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "forgotten_directory_sync": _forgotten_directory_sync,
     "distrusted_all": _distrusted_all,
     "trusted_all": _trusted_all,
+    "false_boot_mark": _false_boot_mark,
     "half_cut": _half_cut,
     "topic_by_name": _topic_by_name,
     "duplicate_by_numbers": _duplicate_by_numbers,
@@ -357,6 +370,7 @@ KIND_OF: dict[str, str] = {
     "forgotten_batches": "directories",
     "distrusted_all": "crowds",
     "trusted_all": "moments",
+    "false_boot_mark": "moments",
     "half_cut": "moments",
     "topic_by_name": "twice",
     "duplicate_by_numbers": "twice",
