@@ -115,7 +115,7 @@ async def describe_producers(
             if refused is not None:
                 rows.append(_refused_row(index, *refused))
             else:
-                repeats.note((topic.name, index))
+                repeats.note(index, topic.name)
                 rows.append(await _describe_producers(broker, topic.name, index))
         topics.append(m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
     return m.DescribeProducersResponse(topics=topics)

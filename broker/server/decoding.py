@@ -29,9 +29,9 @@ CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetad
 CONTROLLER_BYTES_MAX = 1 << 28  # one request may name every partition of the cluster, 400,000 for example
 LARGE_BYTES = 1 << 20  # of decoded objects: from here on a request needs `DecodedMemory.room`
 # Produce, Fetch, ListOffsets, OffsetCommit, OffsetFetch, FindCoordinator, DescribeGroups, DeleteRecords,
-# OffsetForLeaderEpoch, DeleteGroups: no code keeps a list of such a request after it is answered, or of its response
-# after it is encoded. So both may be taken apart.
-NOT_KEPT_KEYS = frozenset({0, 1, 2, 8, 9, 10, 15, 21, 23, 42})
+# OffsetForLeaderEpoch, DeleteGroups, DescribeProducers, DescribeTransactions: no code keeps a list of such a request
+# after it is answered, or of its response after it is encoded. So both may be taken apart.
+NOT_KEPT_KEYS = frozenset({0, 1, 2, 8, 9, 10, 15, 21, 23, 42, 61, 65})
 # Low, because handling a request takes several times its own memory: rows of the response, tables by partition.
 DECODED_BYTES_ALL = 1 << 22
 
