@@ -17,6 +17,7 @@ from barnabas.wire.topics import java_string_hash
 from compat_tests.differential.asking import metadata
 from compat_tests.differential.clusters import BROKERS, OFFSETS_LAYOUT, Cluster
 from compat_tests.differential.side import ANSWER_SECONDS, Answer, Connection, Side
+from compat_tests.raw import eventually
 
 # What only the controller does.
 TO_THE_CONTROLLER = (
@@ -178,8 +179,12 @@ class ClusterSide(Side):
                 Request.CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
             ],
         )
-        created = self.ask(Request(topics=[topic], timeout_ms=15_000), 7)
-        assert created.topics[0].error_code == 0, created
+        # Kafka's controller deletes a topic in steps; until the last one its name is "marked for deletion".
+        created = eventually(
+            lambda: self.ask(Request(topics=[topic], timeout_ms=15_000), 7).topics[0],
+            lambda row: "marked for deletion" not in (row.error_message or ""),
+        )
+        assert created.error_code == 0, created
         self.await_leaders(name)
         return name
 
