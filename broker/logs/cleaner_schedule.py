@@ -15,7 +15,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and a search without a pause would take all of the event loop
 LOGS_AT_A_TIME = 50  # checked between two checkpoints of the event loop
-NOT_CLEANED = "%s is not cleaned any more"  # a bug in one log must not end the cleaner
 DOUBLE_MAX = sys.float_info.max
 REST_SECONDS = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
 
@@ -174,13 +173,11 @@ class LogCleaner:
         if high_watermark is None or not self._may_be_cleaned(log):
             return None
         part = None
-        with contained(logger, NOT_CLEANED, log) as attempt:
+        with self._contained(log):
             try:
                 part = cleanable_part(log, high_watermark, self._world.now_ms())
             except StorageError as error:
                 self._directories.fail_directory_of(log, error)
-        if attempt.failed:
-            self._uncleanable[log] = None
         if part is None:
             return None
         if part.is_misplaced:
@@ -189,6 +186,15 @@ class LogCleaner:
                 logger.warning("%s: its cleaner checkpoint %s lies outside, all is dirty", log, log.first_dirty_offset)
             log.first_dirty_offset = part.first_dirty_offset
         return _Candidate(log, part) if part.is_due(log.config) else None
+
+    @contextmanager
+    def _contained(self, log: "PartitionLog") -> Iterator[None]:
+        """A bug in this block ends the cleaning of this log alone."""
+        with contained(logger, "%s is not cleaned any more", log) as attempt:
+            yield
+        # It would come back in each search, and keep the other logs from being cleaned.
+        if attempt.failed:
+            self._uncleanable[log] = None
 
     def _may_be_cleaned(self, log: "PartitionLog") -> bool:
         # A log that was deleted, or replaced by a move to another directory, is no longer the one in the table.
@@ -228,18 +234,13 @@ class LogCleaner:
         steps = cleaning.steps()
         is_clean = False
         try:
-            with contained(logger, NOT_CLEANED, log) as attempt:
+            with self._contained(log):
                 is_clean = await self._try_steps(cleaning, steps, job)
-            # A bug in one log's pass would come back in each search, and keep the other logs from being cleaned.
-            if attempt.failed:
-                self._uncleanable[log] = None
         finally:
             try:
                 # Shielded: also a cancelled pass removes its unfinished files, in a thread.
-                with trio.CancelScope(shield=True), contained(logger, NOT_CLEANED, log) as attempt:
+                with trio.CancelScope(shield=True), self._contained(log):
                     await self._close(log, steps)
-                if attempt.failed:
-                    self._uncleanable[log] = None
             finally:
                 # Whatever `_close` raises: a deletion waits for `done` in a shielded scope, so it must be set.
                 log.is_being_cleaned = False

@@ -381,10 +381,8 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader, pipelined = FrameReader(broker.config.socket_request_max_bytes), connection.pipelined
     charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
-    frame: memoryview | None = None
     while not connections.finishing:
-        if frame is None:
-            frame = reader.next_frame()
+        frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
             connection.progress_at = trio.current_time()
