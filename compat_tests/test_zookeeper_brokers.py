@@ -130,7 +130,7 @@ def test_a_killed_broker_that_is_started_again_waits_for_its_earlier_session(sta
     broker = start(broker_id=1, zookeeper_session_timeout_ms=10_000)  # longer than a start takes on a busy machine
     broker.kill()
     broker.restart()
-    assert "waiting for its end" in broker.log_path.read_text()
+    assert "waiting until it is gone" in broker.log_path.read_text()
     await_brokers(broker, 1)
 
 
