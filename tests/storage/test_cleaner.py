@@ -15,7 +15,7 @@ from barnabas.storage.cleanable import cleanable_part
 from barnabas.storage.cleaner import Cleaning
 from barnabas.storage.disk import StorageError
 from barnabas.storage.files import CLEANED, SWAP, SWAPPED_SUFFIXES
-from barnabas.storage.producers import Origin
+from barnabas.storage.producers import Origin, decode_snapshot
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import CHECKSUM_START
@@ -387,6 +387,25 @@ def test_an_empty_batch_goes_once_its_producer_is_forgotten_or_has_a_newer_one(c
     compacted.log.producers.expire(compacted.world.now_ms + 2 * DAY, DAY)
     compacted.compact()
     assert [(header.producer_id, header.base_offset) for header, _ in compacted.batches()] == [(-1, 2), (7, 3)]
+
+
+def test_an_unwritten_snapshot_is_written_after_a_compaction(compacted, monkeypatch):
+    for sequence in range(3):
+        compacted.put((b"a", b"v"), **idempotent(sequence))
+    log, world = compacted.log, compacted.world
+    # The segment is sealed while its last records are synced, so the recovery point lets it be compacted.
+    plan = log.flush_plan()
+    log.roll(world.now_ms)
+    plan.sync()
+    log.flushed(plan)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "flush", lambda log: None)
+        compacted.compact()
+    assert compacted.offsets() == [2]
+    assert world.names(".snapshot") == []
+    world.flush(log)
+    (producer,) = decode_snapshot(world.content("00000000000000000003.snapshot"))
+    assert producer.last_sequence == 2
 
 
 def test_transactions_are_carried_through_with_their_index(compacted):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from barnabas.broker.pacing import complete_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended
-from barnabas.storage.producers import Origin
+from barnabas.storage.producers import Origin, decode_snapshot
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import (
@@ -88,7 +88,7 @@ def test_an_append_that_fails_leaves_log_and_file_as_they_were(world):
 
 
 @pytest.mark.parametrize("operation", ["open", "write"])
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_a_roll_that_fails_leaves_the_log_usable(new_world, operation, suffix, offsets_of):
     world = new_world(segment_bytes=300)
     log = world.open()
@@ -100,6 +100,42 @@ def test_a_roll_that_fails_leaves_the_log_usable(new_world, operation, suffix, o
     assert log.log_end_offset == 4
     world.append(log, 2, size=100)
     assert offsets_of(world.log_bytes(log)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_flush_after_a_roll_writes_the_producers_as_they_were_at_the_roll(world):
+    log = world.open()
+    world.append(log, 2, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.roll(world.now_ms)
+    world.append(log, 3, producer_id=7, producer_epoch=0, base_sequence=2)
+    # Not in the step of the append that rolls: there may be 100,000 producers.
+    assert world.names(".snapshot") == []
+    world.flush(log)
+    (producer,) = decode_snapshot(world.content("00000000000000000002.snapshot"))
+    assert (producer.producer_id, producer.last_sequence, producer.last_offset) == (7, 1, 1)
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "sync"])
+def test_a_snapshot_that_cannot_be_written_is_written_by_the_next_flush(world, operation):
+    log = world.open()
+    world.append(log, 2, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.roll(world.now_ms)
+    world.disk.fail_next(operation, path_part=".snapshot")
+    with pytest.raises(StorageError):
+        world.flush(log)
+    assert log.recovery_point == 0
+    world.flush(log)
+    assert log.recovery_point == 2
+    (producer,) = decode_snapshot(world.content("00000000000000000002.snapshot"))
+    assert producer.last_sequence == 1
+
+
+def test_producers_are_known_after_a_crash_between_a_roll_and_its_flush(world):
+    log = world.open()
+    world.append(log, 2, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.roll(world.now_ms)
+    world.append(log, 1, producer_id=8, producer_epoch=0, base_sequence=0)
+    log = world.after_process_crash().open()
+    assert sorted(log.producers.ids()) == [7, 8]
 
 
 # -- append as follower

@@ -15,6 +15,7 @@ from barnabas.storage.producers import (
     ProducerStates,
     SnapshotCorrupt,
     decode_snapshot,
+    encode_snapshot,
     sequence_after,
     sequence_before,
 )
@@ -343,7 +344,7 @@ KAFKA_TIME_MS = 1795270069140
 def test_kafkas_log_gives_kafkas_snapshot_byte_by_byte():
     states = ProducerStates()
     completed = [states.update(header, control=control) for header, control in KAFKA_LOG]
-    assert states.encode_snapshot() == KAFKA_SNAPSHOT
+    assert encode_snapshot(states.entries()) == KAFKA_SNAPSHOT
     assert completed[4] == CompletedTransaction(1, 12, 15, 16, aborted=False)
     assert completed[6] == CompletedTransaction(2, 16, 19, 20, aborted=True)
 
@@ -351,7 +352,7 @@ def test_kafkas_log_gives_kafkas_snapshot_byte_by_byte():
 def test_kafkas_snapshot_is_loaded():
     states = ProducerStates()
     states.load_snapshot(KAFKA_SNAPSHOT, KAFKA_TIME_MS, DAY_MS)
-    assert states.encode_snapshot() == KAFKA_SNAPSHOT
+    assert encode_snapshot(states.entries()) == KAFKA_SNAPSHOT
     assert states.first_unstable_offset(high_watermark=23) == 20
     assert states.check(batch(8, 4, producer_id=0), Origin.CLIENT) == Duplicate(8, 11, 1795270067968)
     assert states.check(batch(12, producer_id=0), Origin.CLIENT) is ErrorCode.NONE
@@ -367,15 +368,15 @@ def test_expired_producers_are_not_loaded_unless_a_transaction_is_open():
 def test_open_transactions_are_ordered_by_offset_whatever_the_order_in_the_snapshot():
     states = wrote(opened(20, producer_id=1), opened(10, producer_id=2))
     loaded = ProducerStates()
-    loaded.load_snapshot(states.encode_snapshot(), 0, DAY_MS)
+    loaded.load_snapshot(encode_snapshot(states.entries()), 0, DAY_MS)
     assert loaded.first_unstable_offset(high_watermark=100) == 10
 
 
 def test_a_producer_known_by_a_marker_only_has_no_batch_in_the_snapshot():
     states = ProducerStates()
     states.update(marker(5), control=COMMIT)
-    (producer,) = decode_snapshot(states.encode_snapshot())
-    assert states.encode_snapshot()[10 + 22 : 10 + 26] == bytes(4)  # the offset delta
+    (producer,) = decode_snapshot(encode_snapshot(states.entries()))
+    assert encode_snapshot(states.entries())[10 + 22 : 10 + 26] == bytes(4)  # the offset delta
     assert (producer.last_sequence, producer.last_offset) == (-1, -1)
 
 
@@ -436,7 +437,7 @@ def test_a_loaded_snapshot_decides_as_the_state_it_was_taken_of(history):
             states.update(batch(sequence, count, offset=offset, producer_id=producer_id, flags=flags))
         offset += count
     loaded = ProducerStates()
-    loaded.load_snapshot(states.encode_snapshot(), 1000, DAY_MS)
+    loaded.load_snapshot(encode_snapshot(states.entries()), 1000, DAY_MS)
     for producer_id, sequence, flags in ((p, s, f) for p in range(4) for s in (0, 1, 2, 3) for f in (0, TRANSACTIONAL)):
         header = batch(sequence, producer_id=producer_id, flags=flags)
         before, after = states.check(header, Origin.CLIENT), loaded.check(header, Origin.CLIENT)
