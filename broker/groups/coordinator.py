@@ -127,8 +127,11 @@ class GroupCoordinator:
         if group is None:
             if join.member_id != "":
                 return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
+            # The group itself would stay, if its first member is refused, until offsets are checked for their expiry.
+            if not self._shards.room_bytes:
+                return JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
             group = self._shards.create(shard, group_id)
-        self._shards.happen(shard, group, join)
+        self._shards.happen(shard, group, join._replace(room_bytes=self._shards.room_bytes))
         answer = await self._answer(shard, group, join.waiting)
         # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
         not_stored = await self._hold(shard, group, join.waiting, answer.member_id)

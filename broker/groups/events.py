@@ -113,6 +113,10 @@ class Made(NamedTuple):
 
 # -- events
 
+# What clients can make a coordinator hold in memory without a record in a log: members, and groups that have stored
+# nothing. Kafka has no such limit.
+HELD_BYTES_MAX = 48 << 20
+
 
 class Join(NamedTuple):
     """JoinGroup. `member_id` is "" for a client that has none yet."""
@@ -129,6 +133,7 @@ class Join(NamedTuple):
     requires_member_id: bool  # a new member gets MEMBER_ID_REQUIRED first (KIP-394)
     skips_assignment: bool  # the client understands SkipAssignment (KIP-814)
     reason: str | None = None
+    room_bytes: int = HELD_BYTES_MAX  # what the members of all groups may still grow by
 
 
 class Sync(NamedTuple):

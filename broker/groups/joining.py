@@ -30,7 +30,9 @@ from barnabas.broker.groups.state import (
     apply_member_added,
     apply_member_renamed,
     apply_member_updated,
+    apply_pending_added,
     choose_protocol,
+    held_bytes,
     metadata_record,
     refusal_of_member,
     supports_protocols,
@@ -48,7 +50,7 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     Error answers: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
     FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR.
     """
-    if not _has_room(group, join.member_id):
+    if not _has_memory(group, join) or not _has_room(group, join.member_id):
         # As in Kafka it loses its place, too: otherwise the round would wait for it.
         drop(group, join.member_id, decision)
         decision.reply(join.waiting, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
@@ -61,6 +63,14 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     # This may have been the last missing member; or one that was dropped was.
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_all_joined(group, now_ms, decision)
+
+
+def _has_memory(group: Group, join: Join) -> bool:
+    """Whether this broker may hold what the member sends, in the place of what it holds of the member already."""
+    member_id = join.member_id or group.static_members.get(join.instance_id or "", "")
+    member = group.members.get(member_id)
+    known_bytes = 0 if member is None else member.held_bytes
+    return held_bytes(join.client_id, join.instance_id, join.protocols) - known_bytes <= join.room_bytes
 
 
 def _has_room(group: Group, member_id: str) -> bool:
@@ -87,7 +97,7 @@ def _join_unknown(group: Group, join: Join, now_ms: int, rng: random.Random, dec
     # KIP-394: if this response is lost, only a pending id remains, for one session timeout. A member would remain in
     # the group and hold up each rebalance.
     elif join.requires_member_id:
-        group.pending_members[member_id] = None
+        apply_pending_added(group, member_id)
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = join.session_timeout_ms
         decision.reply(join.waiting, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return

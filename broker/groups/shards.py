@@ -19,6 +19,7 @@ from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.containment import contained
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
+    HELD_BYTES_MAX,
     AnyReply,
     Decision,
     Event,
@@ -36,7 +37,7 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartiti
 from barnabas.broker.groups.records import GroupRecord, MalformedRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import Group, GroupState
+from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState
 from barnabas.broker.groups.timers import Timers
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
@@ -99,6 +100,8 @@ class Shards:
         self._epochs: dict[int, int] = {}  # partition index -> the highest leader epoch of an election or resignation
         self._timers: Timers[Group, Timer] = Timers()
         self._shard_of: dict[Group, Shard] = {}  # of each group that ever had a timer, until it is removed
+        self._held: dict[Group, int] = {}  # what each group counts in `_held_bytes`
+        self._held_bytes = 0
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
         self._to_load: dict[Shard, None] = {}  # in the order of loading
@@ -117,6 +120,12 @@ class Shards:
     def serving(self) -> list[Shard]:
         """The shards that are loaded and accept requests."""
         return [shard for shard in self._shards.values() if not shard.refusal]
+
+    @property
+    def room_bytes(self) -> int:
+        """What the members of all groups may still grow by."""
+        # The members that were loaded may take more than the limit: they are in the log, and may rejoin as they are.
+        return max(HELD_BYTES_MAX - self._held_bytes, 0)
 
     def still_leads(self, shard: Shard) -> bool:
         """Whether this shard is still in use: neither resigned nor loaded again since."""
@@ -182,11 +191,19 @@ class Shards:
         """
         try:
             self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
+            if group.state is not GroupState.DEAD:
+                self._count_held(group)
         # The step may have ended anywhere, so the state in memory cannot be trusted. The log is consistent: a batch is
         # appended as a whole or not at all.
         except BaseException:
             self._reload(shard)
             raise
+
+    def _count_held(self, group: Group) -> None:
+        """Count what the group holds now, in place of what was counted before."""
+        held_bytes = group.held_bytes + (GROUP_BYTES if group.recorded.is_blank else 0)
+        self._held_bytes += held_bytes - self._held.get(group, 0)
+        self._held[group] = held_bytes
 
     def happen_unasked(self, shard: Shard, group: Group, event: Event) -> None:
         """As `happen`, for events that are no requests: the group may be Dead, and an exception is logged."""
@@ -296,6 +313,7 @@ class Shards:
     def _remove(self, shard: Shard, group: Group) -> None:
         self._timers.stop_all(group)
         self._shard_of.pop(group, None)
+        self._held_bytes -= self._held.pop(group, 0)
         # An append that took the log directory offline has removed all groups already.
         if shard.groups.by_id.get(group.group_id) is group:
             del shard.groups.by_id[group.group_id]

@@ -35,6 +35,8 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+# What a member, a pending member id or a group takes in memory beside its strings, about.
+MEMBER_BYTES = GROUP_BYTES = 2000
 # A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
 SUBSCRIPTION_VERSION_BYTES = 2
 
@@ -108,6 +110,11 @@ class Member:
     # It waits for its first JoinGroup response. It may not have its member id yet, so it cannot send heartbeats.
     is_new: bool = False
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return held_bytes(self.client_id, self.instance_id, self.protocols)
+
     def metadata(self, protocol_name: str | None) -> bytes:
         """The member's metadata for this protocol (for a consumer: its subscription); empty if it has none."""
         for name, metadata in self.protocols:
@@ -123,6 +130,7 @@ class Group:
     __slots__ = (
         "generation",
         "group_id",
+        "held_bytes",
         "join_extension_ms",
         "joins",
         "leader_id",
@@ -166,6 +174,7 @@ class Group:
         # may still be extended. None at all other times.
         self.join_extension_ms: int | None = None
         self.newcomers = False  # whether members have joined since the last extension
+        self.held_bytes = 0  # what its members and pending members take in memory, about
 
     def __repr__(self) -> str:
         return (
@@ -239,16 +248,28 @@ def apply_member_added(group: Group, member: Member) -> None:
     if member.instance_id is not None:
         group.static_members[member.instance_id] = member.member_id
     # A pending id keeps the first round open, so it must not outlive the join for which it was given.
-    group.pending_members.pop(member.member_id, None)
+    _remove_pending(group, member.member_id)
     group.members[member.member_id] = member
     if group.leader_id is None:
         group.leader_id = member.member_id
-    _count_protocols(group, member, 1)
+    _count(group, member, 1)
+
+
+def apply_pending_added(group: Group, member_id: str) -> None:
+    """Add a member id that a client got with MEMBER_ID_REQUIRED."""
+    group.pending_members[member_id] = None
+    group.held_bytes += MEMBER_BYTES + len(member_id)
+
+
+def _remove_pending(group: Group, member_id: str) -> None:
+    if member_id in group.pending_members:
+        del group.pending_members[member_id]
+        group.held_bytes -= MEMBER_BYTES + len(member_id)
 
 
 def apply_member_removed(group: Group, member_id: str) -> None:
     """Remove a member or a pending member id. If it was the leader, the first of the others becomes the leader."""
-    group.pending_members.pop(member_id, None)
+    _remove_pending(group, member_id)
     group.pending_syncs.pop(member_id, None)
     member = group.members.pop(member_id, None)
     # At most a pending id, which has no counted protocols, no instance id and not the leadership.
@@ -256,7 +277,7 @@ def apply_member_removed(group: Group, member_id: str) -> None:
         return
     if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
         del group.static_members[member.instance_id]
-    _count_protocols(group, member, -1)
+    _count(group, member, -1)
     # Provisional: the others have to join again, and `_begin_generation` takes a leader that has joined.
     if group.leader_id == member_id:
         group.leader_id = next(iter(group.members), None)
@@ -267,11 +288,11 @@ def apply_member_updated(
 ) -> None:
     """Take the protocols and timeouts of a member's new JoinGroup."""
     # The counts follow `protocols`, so the old ones are subtracted before the change.
-    _count_protocols(group, member, -1)
+    _count(group, member, -1)
     member.protocols = protocols
     member.session_timeout_ms = session_timeout_ms
     member.rebalance_timeout_ms = rebalance_timeout_ms
-    _count_protocols(group, member, 1)
+    _count(group, member, 1)
 
 
 def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -> Member:
@@ -299,7 +320,9 @@ def apply_subscribed(group: Group) -> None:
     group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
 
 
-def _count_protocols(group: Group, member: Member, change: int) -> None:
+def _count(group: Group, member: Member, change: int) -> None:
+    """Add a member's memory and protocols to the counts (`change` 1), or subtract them (-1)."""
+    group.held_bytes += change * member.held_bytes
     # A client may list a protocol twice. It counts once, or the count would exceed the number of members.
     for name in {name: None for name, _ in member.protocols}:
         count = group.protocol_counts.get(name, 0) + change
@@ -310,6 +333,13 @@ def _count_protocols(group: Group, member: Member, change: int) -> None:
 
 
 # -- queries
+
+
+def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
+    """What a member with these strings takes in memory, about."""
+    # Twice, because the member id begins with one of the two.
+    strings = 2 * (len(client_id) + len(instance_id or ""))
+    return MEMBER_BYTES + strings + sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -> bool:

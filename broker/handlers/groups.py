@@ -160,7 +160,7 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
 
 
 def _bytes_of(protocols: Iterable[m.JoinGroupRequest.JoinGroupRequestProtocol]) -> int:
-    return sum(len(protocol.metadata) for protocol in protocols)
+    return sum(len(protocol.name) + len(protocol.metadata) for protocol in protocols)
 
 
 def _join_response(answer: JoinAnswer, version: int) -> m.JoinGroupResponse:

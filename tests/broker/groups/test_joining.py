@@ -94,6 +94,27 @@ def test_a_full_group_turns_newcomers_away(make_scene):
     assert (answer.error, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
+def test_a_newcomer_is_turned_away_if_the_broker_has_no_memory_for_it(scene):
+    wide = (("range", bytes(10_000)),)
+    answer = scene.ask_to_join(protocols=wide, room_bytes=10_000).answer
+    assert (answer.error, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert scene.group.held_bytes == 0
+    assert scene.ask_to_join(protocols=wide, room_bytes=20_000).answer is None
+
+
+def test_a_member_rejoins_as_it_was_even_if_the_broker_has_no_more_memory(scene):
+    a, b = scene.stable("a", "b")
+    first = scene.ask_to_join(a, client_id="a", room_bytes=0)
+    assert scene.ask_to_join(b, client_id="b", protocols=(("range", bytes(100)),), room_bytes=0).answer.error
+    assert first.answer.error is ErrorCode.NONE
+    assert list(scene.group.members) == [a]
+
+
+def test_a_static_member_returns_even_if_the_broker_has_no_more_memory(scene):
+    scene.ask_to_join(instance_id="i")
+    assert scene.ask_to_join(instance_id="i", room_bytes=0).answer is None
+
+
 def test_when_the_limit_is_lowered_the_last_to_rejoin_is_turned_away(scene):
     a, b = scene.stable("a", "b")
     scene.limits.group_max_size = 1

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas.broker.groups.events import JOIN_TIMER, Forgotten, Heartbeat, Loaded, Timer, TimerKind, Waiting
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import Group, GroupState, forget
+from barnabas.broker.groups.state import MEMBER_BYTES, Group, GroupState, forget
 from barnabas.wire.errors import ErrorCode
 
 PROTOCOLS = [(("x", b"1"),), (("x", b"1"), ("y", b"1")), (("y", b"1"), ("x", b"1")), (("x", b"2"), ("y", b"2"))]
@@ -188,6 +188,8 @@ class Walk(RuleBasedStateMachine):
             for name, _ in member.protocols:
                 counts[name] = counts.get(name, 0) + 1
         assert group.protocol_counts == counts
+        pending_bytes = sum(MEMBER_BYTES + len(member_id) for member_id in group.pending_members)
+        assert group.held_bytes == pending_bytes + sum(member.held_bytes for member in group.members.values())
         assert group.leader_id in group.members or (group.leader_id is None and not group.members)
         assert bool(group.members) or group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE)
         assert not group.members or group.state is not GroupState.EMPTY
