@@ -1,20 +1,47 @@
 """The plan of one flush of a log: the files that have to be synced (see `log.py`)."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT
 from barnabas.storage.disk import File
+from barnabas.storage.files import SNAPSHOT
+from barnabas.storage.packed_table import PackedRows
+from barnabas.storage.producers import encode_snapshot
 
 if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
 
 
+class UnsavedSnapshot(NamedTuple):
+    """The entries of the producers when the log ended at this offset, whose snapshot has to be written."""
+
+    offset: int
+    producers: PackedRows
+
+
 class FlushPlan:
     """The files to sync so that everything below `offset` survives. Created and released on the event loop."""
 
-    __slots__ = ("_active", "_epochs", "_sealed", "_store", "epochs_version", "generation", "names_version", "offset")
+    __slots__ = (
+        "_active",
+        "_epochs",
+        "_sealed",
+        "_store",
+        "epochs_version",
+        "generation",
+        "names_version",
+        "offset",
+        "snapshot",
+    )
 
-    def __init__(self, log: "PartitionLog", epochs: str | None, epochs_version: int, names_version: int | None) -> None:
+    def __init__(
+        self,
+        log: "PartitionLog",
+        epochs: str | None,
+        epochs_version: int,
+        names_version: int | None,
+        snapshot: UnsavedSnapshot | None,
+    ) -> None:
         segments = log.segments
         # The event loop may roll and delete this segment during the sync; the reference keeps the descriptor open.
         segments.active.file.retain()
@@ -22,6 +49,7 @@ class FlushPlan:
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self.names_version = names_version  # None: no file was made since the last directory sync
+        self.snapshot = snapshot
         # `sync` runs in a thread and must not look at the log, which the event loop goes on changing: so everything
         # that it needs is taken here.
         self._store = segments.store
@@ -31,6 +59,10 @@ class FlushPlan:
 
     def sync(self) -> None:
         """Sync the files in offset order, then the epoch file and the directory. Blocking: long, in any thread."""
+        # Before the sealed segments, of which each one's sync includes the snapshot at its end.
+        if self.snapshot is not None:
+            path = self._store.path(self.snapshot.offset, SNAPSHOT)
+            self._store.save(path, encode_snapshot(self.snapshot.producers))
         # In offset order, a power failure between two syncs leaves no synced segment behind an unsynced one.
         for segment in self._sealed:
             segment.sync(self.offset)

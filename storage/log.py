@@ -32,7 +32,7 @@ from barnabas.storage.checkpoint import (
 from barnabas.storage.disk import Disk, make_durable_directory
 from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
-from barnabas.storage.flush_plan import FlushPlan
+from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
 from barnabas.storage.recovery import LoadedLog, load_log
@@ -78,6 +78,7 @@ class PartitionLog:
         "_names_saved",
         "_names_version",
         "_now_ms",
+        "_unsaved_snapshot",
         "acknowledgeable_offset",
         "config",
         "epochs",
@@ -106,6 +107,7 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.acknowledgeable_offset = loaded.log_end_offset
+        self._unsaved_snapshot: UnsavedSnapshot | None = None
         self.flush_demanded = False  # a flush is due now: flush.messages was reached, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
@@ -292,9 +294,11 @@ class PartitionLog:
         # The active segment is empty: a new one would have the same name.
         if base_offset == self.segments.active.base_offset:
             return
+        self.segments.roll(base_offset, now_ms)
         # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
-        # read at this segment starts from it. The flush below writes it, as there may be 100,000 producers.
-        self.segments.roll(base_offset, self.producers.entries(), now_ms)
+        # read at this segment starts from it. There may be 100,000 producers, so the flush writes it. One that is still
+        # unsaved is replaced: recovery then starts from an older one, and reads more.
+        self._unsaved_snapshot = UnsavedSnapshot(base_offset, self.producers.entries())
         self._now_ms = now_ms
         self._names_version += 1
         # Kafka, too, flushes a sealed segment soon: recovery then reads little, and the cleaner may take the segment.
@@ -367,7 +371,8 @@ class PartitionLog:
             return None
         # Formatted here, on the loop: the epochs may change while the thread writes the file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
-        return FlushPlan(self, epochs, self._epochs_version, self._names_version if names_changed else None)
+        names_version = self._names_version if names_changed else None
+        return FlushPlan(self, epochs, self._epochs_version, names_version, self._unsaved_snapshot)
 
     def flushed(self, plan: FlushPlan) -> None:
         """Take over the result of a plan whose `sync` succeeded. Blocking: never."""
@@ -375,6 +380,9 @@ class PartitionLog:
         self._epochs_saved = plan.epochs_version
         if plan.names_version is not None:
             self._names_saved = plan.names_version
+        # Unless a roll during the sync has made another one.
+        if self._unsaved_snapshot is plan.snapshot:
+            self._unsaved_snapshot = None
         # Segments were truncated, deleted or replaced during the sync: `plan.offset` may lie in other bytes than those
         # that were synced, so the recovery point stays and the next plan syncs again.
         if plan.generation == self.segments.generation:
@@ -501,6 +509,7 @@ class PartitionLog:
     def _end_at(self, log_end_offset: int) -> None:
         """After a truncation: lower everything else that refers to offsets at or above the new log end."""
         self.log_end_offset = log_end_offset
+        self._unsaved_snapshot = None  # it may describe producers whose records are gone
         self.log_start_offset = min(self.log_start_offset, log_end_offset)
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)

@@ -19,11 +19,12 @@ the five batches it keeps only the last, as in Kafka; `duplicate_search.py` find
 
 import heapq
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.storage.packed_table import PackedRows, PackedTable
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
@@ -116,13 +117,13 @@ def sequence_after(sequence: int, count: int) -> int:
 class ProducerStates:
     """The state of each producer id, and the transactions that are open or whose marker is not yet replicated."""
 
-    # A partition may have hundreds of thousands of producers, so a producer is kept as two packed byte strings instead
-    # of objects: its snapshot entry and its last batches. A snapshot is then a plain join.
+    # A producer is two packed byte strings instead of objects: its snapshot entry, and its last batches. A snapshot is
+    # then a plain join.
 
     __slots__ = ("_batches", "_completed", "_entries", "_open_transactions")
 
     def __init__(self) -> None:
-        self._entries: dict[int, bytes] = {}
+        self._entries = PackedTable(_ENTRY)
         self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
         # First offset -> producer id. Insertion order is offset order, because the log only grows: the first key is the
         # oldest open transaction.
@@ -132,7 +133,7 @@ class ProducerStates:
     def get(self, producer_id: int) -> Producer | None:
         """The state of this producer; None if it is unknown or expired."""
         entry = self._entries.get(producer_id)
-        return None if entry is None else _as_producer(_ENTRY.unpack(entry))
+        return None if entry is None else _as_producer(entry)
 
     def oldest_remembered(self, producer_id: int) -> int | None:
         """The base offset of its oldest remembered batch; None without any."""
@@ -145,12 +146,11 @@ class ProducerStates:
 
     def ids(self) -> list[int]:
         """All producer ids."""
-        return list(self._entries)
+        return self._entries.keys()
 
     def __iter__(self) -> Iterator[Producer]:
-        """All producers as they are now, for DescribeProducers and for the cleaner, which keeps their last batches."""
-        # A list of the packed entries is a cheap snapshot; each is unpacked only when the iteration comes to it.
-        return map(_as_producer, map(_ENTRY.unpack, self.entries()))
+        """All producers as they are now, for the cleaner, which keeps their last batches."""
+        return map(_as_producer, self._entries.snapshot())
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -239,7 +239,7 @@ class ProducerStates:
         offset_delta = header.last_offset_delta
         batch = _BATCH.pack(header.base_sequence, last_sequence, offset_delta, last_offset, timestamp)
         self._batches[producer_id] = (self._batches.get(producer_id, b"") + batch)[-_BATCHES_BYTES_MAX:]
-        self._entries[producer_id] = _ENTRY.pack(
+        self._entries.put(
             producer_id,
             header.producer_epoch,
             last_sequence,
@@ -273,7 +273,7 @@ class ProducerStates:
         after = producer._replace(
             last_timestamp=header.max_timestamp, coordinator_epoch=control.coordinator_epoch, first_offset=NO_OFFSET
         )
-        self._entries[producer.producer_id] = _ENTRY.pack(*after)
+        self._entries.put(*after)
         if first_offset is None:
             return None  # the producer wrote no record of this transaction to this partition
         # Both maps are changed together by `update`; a mismatch would hold the LSO back for ever.
@@ -316,14 +316,14 @@ class ProducerStates:
         """
         # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
         # transaction, whose first offset holds the LSO back until the marker comes.
-        entries = self._entries
         expired = [
             producer_id
             for producer_id in (self.ids() if among is None else among)
-            if (entry := entries.get(producer_id)) is not None and _is_expired(entry, now_ms, producer_id_expiration_ms)
+            if (entry := self._entries.find(producer_id)) is not None
+            and _is_expired(*entry, now_ms, producer_id_expiration_ms)
         ]
         for producer_id in expired:
-            del entries[producer_id]
+            self._entries.remove(producer_id)
             self._batches.pop(producer_id, None)
         return len(expired)
 
@@ -336,9 +336,9 @@ class ProducerStates:
 
     # -- snapshots
 
-    def entries(self) -> list[bytes]:
-        """The producers as they are now, each in the form that a snapshot has. Blocking: never."""
-        return list(self._entries.values())
+    def entries(self) -> PackedRows:
+        """The fields of all producers as they are now. Blocking: never."""
+        return self._entries.snapshot()
 
     def load_snapshot(self, data: bytes, now_ms: int, producer_id_expiration_ms: int) -> None:
         """Replace the state by the snapshot's, without the producers that expired since. SnapshotCorrupt if damaged."""
@@ -347,10 +347,9 @@ class ProducerStates:
         self.clear()
         opened = []
         for producer in producers:
-            entry = _ENTRY.pack(*producer)
-            if _is_expired(entry, now_ms, producer_id_expiration_ms):
+            if _is_expired(_ENTRY.pack(*producer), 0, now_ms, producer_id_expiration_ms):
                 continue
-            self._entries[producer.producer_id] = entry
+            self._entries.put(*producer)
             # A producer known by a marker alone has no batch that a retry could repeat.
             if producer.last_offset >= 0:
                 self._batches[producer.producer_id] = _last_batch(producer)
@@ -371,10 +370,10 @@ def _continues(producer: Producer, epoch: int, first_sequence: int) -> bool:
     return first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
 
 
-def _is_expired(entry: bytes, now_ms: int, producer_id_expiration_ms: int) -> bool:
+def _is_expired(table: bytes | bytearray, position: int, now_ms: int, producer_id_expiration_ms: int) -> bool:
     last_timestamp: int
     first_offset: int
-    last_timestamp, first_offset = _EXPIRY.unpack(entry)
+    last_timestamp, first_offset = _EXPIRY.unpack_from(table, position)
     return first_offset == NO_OFFSET and now_ms - last_timestamp >= producer_id_expiration_ms
 
 
@@ -392,9 +391,9 @@ def _checksum(content: bytes | memoryview) -> int:
     return crc32c(content)
 
 
-def encode_snapshot(entries: Sequence[bytes]) -> bytes:
+def encode_snapshot(entries: PackedRows) -> bytes:
     """The content of a `.snapshot` file, of `ProducerStates.entries`. Blocking: short (4 ms for 100,000 producers)."""
-    body = b"".join(entries)
+    body = entries.packed()
     # The checksum covers the count of the entries, too.
     crc = _checksum(len(entries).to_bytes(4, "big") + body)
     return _SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc, len(entries)) + body

@@ -43,7 +43,6 @@ from barnabas.storage.index import (
     position_at_most,
     read_entries,
 )
-from barnabas.storage.producers import encode_snapshot
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import Steps, read_times
@@ -97,7 +96,6 @@ class Segment:
         "next_base_offset",
         "size_bytes",
         "store",
-        "unsaved_producers",
     )
 
     def __init__(
@@ -113,9 +111,6 @@ class Segment:
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
         self.has_transactions = has_transactions
-        # The producers at its end, until `sync` has written their snapshot. After a crash before that, recovery replays
-        # more records, from an older snapshot.
-        self.unsaved_producers: Sequence[bytes] | None = None
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
         # Cached by the two methods below, because retention and the cleaner ask for them at every check.
@@ -205,10 +200,6 @@ class Segment:
         """Sync its files and the producer snapshot at its end, unless it was removed meanwhile. Blocking: long."""
         # The snapshot at the end of this segment has the name of the next one's base offset.
         end_offset = log_end_offset if self.next_base_offset is None else self.next_base_offset
-        # Also for a removed segment: the snapshot is part of the next one.
-        if self.unsaved_producers is not None:
-            self.store.save(self.store.path(end_offset, SNAPSHOT), encode_snapshot(self.unsaved_producers))
-            self.unsaved_producers = None
         paths = [self.store.path(self.base_offset, suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)]
         for path in (*paths, self.store.path(end_offset, SNAPSHOT)):
             try:
@@ -367,12 +358,11 @@ class ActiveSegment(Segment):
         if self.transactions.entries or self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
             self._save(TRANSACTION_INDEX, self.transactions)
 
-    def sealed(self, next_base_offset: int, producers: Sequence[bytes] | None = None) -> Segment:
-        """The sealed segment that this one becomes; `finish` must have run. `producers`: not in a snapshot yet."""
+    def sealed(self, next_base_offset: int) -> Segment:
+        """The sealed segment that this one becomes; `finish` must have run."""
         segment = Segment(
             self.store, self.base_offset, self.size_bytes, next_base_offset, bool(self.transactions.entries)
         )
-        segment.unsaved_producers = producers
         # Readers near the log end still need the file, so it is cached rather than closed.
         self.store.open_files.unpin(self.path)
         return segment

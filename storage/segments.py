@@ -27,7 +27,6 @@ from barnabas.storage.files import (
     offset_of_name,
 )
 from barnabas.storage.index import IndexCorrupt
-from barnabas.storage.producers import encode_snapshot
 from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
@@ -244,24 +243,21 @@ class LogSegments:
 
     # -- the end of the row
 
-    def roll(self, base_offset: int, producers: Sequence[bytes], now_ms: int) -> None:
+    def roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment; it replaces an empty active one. Blocking: short.
 
-        The next flush writes the snapshot of `producers`, the entries of the producers at the log end. On failure no
-        segment is lost from the row: it is unchanged, or has the new one.
+        On failure no segment is lost from the row: it is unchanged, or has the new one.
         """
         # Indexes and the new file come before the row changes, for these steps may fail.
         old, store = self.active, self.store
         old.finish()
         new = ActiveSegment.create(store, base_offset, now_ms)
-        self._row[-1:] = [old.sealed(base_offset, producers), new] if old.size_bytes else [new]
+        self._row[-1:] = [old.sealed(base_offset), new] if old.size_bytes else [new]
         self.active = new
         self._hits.clear()
+        # Last, for it may fail, too: an empty segment that stays behind is harmless.
         if not old.size_bytes:
             old.is_removed = True
-            # There is no sealed segment that could hold the producers until the flush.
-            store.save(store.path(base_offset, SNAPSHOT), encode_snapshot(producers))
-            # Last, for it may fail, too: an empty segment that stays behind is harmless.
             store.remove_segment(old.base_offset)
 
     def cut(self, offset: int, index_interval_bytes: int, now_ms: int) -> int:
@@ -387,7 +383,6 @@ class LogSegments:
         """
         with self._changing("a segment half replaced"):
             number = self.number_of(new.base_offset)
-            new.unsaved_producers = old[-1].unsaved_producers
             self._row[number : number + len(old)] = [new]
             for segment in old:
                 segment.is_removed = True

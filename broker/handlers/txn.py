@@ -16,6 +16,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
+from barnabas.broker.rows import Rows
 from barnabas.storage.producers import Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
@@ -116,7 +117,7 @@ async def describe_producers(
                 rows.append(_refused_row(index, *refused))
             else:
                 repeats.note(index, topic.name)
-                rows.append(await _describe_producers(broker, topic.name, index))
+                rows.append(_describe_producers(broker, topic.name, index))
         topics.append(m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
     return m.DescribeProducersResponse(topics=topics)
 
@@ -151,18 +152,21 @@ def _refused_row(index: int, code: ErrorCode, message: str | None = None) -> Pro
     return ProducersRow(partition_index=index, error_code=code, error_message=message)
 
 
-async def _describe_producers(broker: Broker, topic: str, index: int) -> ProducersRow:
+def _describe_producers(broker: Broker, topic: str, index: int) -> ProducersRow:
     partition = broker.replicas.get(topic, index)
     if isinstance(partition, ErrorCode):
         return _refused_row(index, partition)
     # Any replica has producer states, so no leader check; without a log there are none.
     if partition.log is None:
         return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    described = [_describe_producer(producer) async for producer in paced(partition.log.producers)]
-    return ProducersRow(partition_index=index, active_producers=described)
+    # Made when they are encoded: 100,000 producers as objects take 18 MB.
+    return ProducersRow(
+        partition_index=index, active_producers=Rows(partition.log.producers.entries(), _describe_producer)
+    )
 
 
-def _describe_producer(producer: Producer) -> m.DescribeProducersResponse.ProducerState:
+def _describe_producer(entry: tuple[int, ...]) -> m.DescribeProducersResponse.ProducerState:
+    producer = Producer(*entry)
     first_offset = producer.transaction_first_offset
     return m.DescribeProducersResponse.ProducerState(
         producer_id=producer.producer_id,

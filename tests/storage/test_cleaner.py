@@ -116,6 +116,7 @@ def compacted(new_world):
 def fill(compacted, count: int, keys: int) -> None:
     for number in range(count):
         compacted.put((b"k%d" % (number % keys), b"v%d" % number))
+        compacted.world.flush(compacted.log)
     compacted.roll()
     compacted.world.flush(compacted.log)
 

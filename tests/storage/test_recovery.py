@@ -256,6 +256,7 @@ def three_segments(new_world):
     log = world.open()
     for _ in range(5):
         world.append(log)
+        world.flush(log)
     log.close(world.now_ms)
     return world
 
@@ -295,6 +296,7 @@ def test_damaged_and_stray_snapshots_are_removed_and_the_log_replayed(new_world)
     log = world.open()
     for sequence in range(8):
         world.append(log, **idempotent(sequence))
+        world.flush(log)
     log.close(world.now_ms)
     world.put("00000000000000000008.snapshot", b"nonsense")
     world.put("00000000000000000005.snapshot", world.content("00000000000000000003.snapshot"))

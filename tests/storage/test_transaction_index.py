@@ -39,6 +39,7 @@ def log_of_aborted_transactions(world):
     world.append_marker(log, COMMIT, 8)
     world.append(log)
     log.roll(world.now_ms)
+    world.flush(log)
     put(world, log, 7, 1)
     world.append_marker(log, ABORT, 9)
     world.append_marker(log, ABORT, 7)
