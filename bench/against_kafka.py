@@ -1,7 +1,6 @@
 """Barnabas beside Apache Kafka 3.9.1 in one run: the same clients, the same properties, the same disk.
 
-Both brokers are up all the time. Before the first pair of a case each broker does one run that does not count, for the
-JVM compiles what it runs often.
+Both brokers are up all the time, and warm before the first pair of a case (`Run.warm_up`).
 """
 
 import json
@@ -58,10 +57,7 @@ def java_tools(run: BrokerRun, size: Size) -> None:
     count = run.count(size.records)
     contenders = (run.kafka, run.barnabas, run.bare)
     brokers = (run.kafka, run.barnabas)
-    warm = run.new_topic(contenders)
-    for contender in contenders:
-        run.attempt(f"warming {contender.name}", lambda c=contender: warm_up(c, warm, count, size))
-    run.drop(warm, brokers)
+    run.warm_up(size.name, contenders, lambda c, t: use_once(c, t, count, size), count * size.record_bytes)
     for pair in range(run.pairs):
         topic = run.new_topic(contenders)
         for contender in run.order(pair, *contenders):
@@ -73,7 +69,7 @@ def java_tools(run: BrokerRun, size: Size) -> None:
         run.drop(topic, brokers)
 
 
-def warm_up(contender: Contender, topic: str, count: int, size: Size) -> None:
+def use_once(contender: Contender, topic: str, count: int, size: Size) -> None:
     java_produce(contender, topic, count, size.record_bytes, "1")
     if not isinstance(contender, BareLoop):
         java_consume(contender, topic, count)
@@ -132,7 +128,8 @@ def run_client(what: str, contender: Contender, topic: str, count: int, size: in
 def python_client(run: BrokerRun, client: str, records: int) -> None:
     """Produce and consume 100-byte records with a Python client in its default settings."""
     brokers, count, size = (run.kafka, run.barnabas), run.count(records), PYTHON_RECORD_BYTES
-    for pair in range(-1, run.pairs):  # the first one does not count
+    run.warm_up(client, brokers, lambda c, t: python_client_once(c, t, client, count, size), count * size)
+    for pair in range(run.pairs):
         topic = run.new_topic(brokers)
         for what in ("produce", "consume"):
             for contender in run.order(pair, *brokers):
@@ -142,13 +139,16 @@ def python_client(run: BrokerRun, client: str, records: int) -> None:
                     lambda c=contender, w=what, t=topic: run_client(f"{client}-{w}", c, t, count, size),
                 )
                 cpu = cost.seconds() if seconds is not None else None
-                if pair < 0:
-                    continue
                 rate = None if seconds is None else count / seconds
                 tell(f"{client} {what}", contender, rate, "records/s", cpu)
                 run.book.line("Python clients", f"{client} {what}", "records/s").add(contender.name, rate)
                 add_cost(run, f"{client} {what}", contender, cpu, count * size)
         run.drop(topic, brokers)
+
+
+def python_client_once(contender: Contender, topic: str, client: str, count: int, size: int) -> None:
+    for what in ("produce", "consume"):
+        run_client(f"{client}-{what}", contender, topic, count, size)
 
 
 # -- start

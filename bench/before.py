@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from bench.load import CASES, Case, Client, batch_of, create_topic, fetch_frame, produce_frame
+from bench.load import CASES, Case, Client, batch_of, check_fetched, create_topic, fetch_frame, produce_frame
 from bench.measurements import enough
 from bench.pairs import Line, table
 from bench.processes import Measured, broker
@@ -50,6 +50,9 @@ def _lines(case: Case, servers: dict[str, Measured], pairs: int) -> Iterator[Lin
     produced = [produce_frame(topic, batch)]
     fetched = [fetch_frame(topic, number * case.records, 1) for number in range(FETCHED_BATCHES)]
     for name, frames in ((f"Produce {case.name}", produced), (f"Fetch {case.name}", fetched)):
+        if frames is fetched:
+            for client in clients.values():
+                check_fetched(client.ask(frames[0]))
         line = Line(name, "CPU µs a request", SLOWER_MAX, higher_is_better=False, against=BEFORE)
         count = max(enough(client, frames[0]) for client in clients.values())
         requests = (frames * (count // len(frames) + 1))[:count]
@@ -57,6 +60,9 @@ def _lines(case: Case, servers: dict[str, Measured], pairs: int) -> Iterator[Lin
             for contender in sorted(servers, reverse=pair % 2 == 1):
                 figures = clients[contender].repeat(requests, servers[contender], len(batch))
                 line.add(contender, figures.cpu_us_per_request)
+        if frames is fetched:
+            for client in clients.values():
+                check_fetched(client.ask(frames[-1]))
         yield line
     for client in clients.values():
         client.close()

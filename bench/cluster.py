@@ -41,7 +41,13 @@ class ClusterRun(Run):
 def produce(run: Run, size: Size) -> None:
     """ProducerPerformance with acks=all."""
     count = run.count(size.records)
-    for pair in range(-1, run.pairs):  # the first one does not count
+    run.warm_up(
+        f"produce {size.name}",
+        run.brokers,
+        lambda c, t: java_produce(c, t, count, size.record_bytes, "all"),
+        count * size.record_bytes,
+    )
+    for pair in range(run.pairs):
         topic = run.new_topic(run.brokers)
         for contender in run.order(pair, *run.brokers):
             cost = Cost(contender)
@@ -50,8 +56,6 @@ def produce(run: Run, size: Size) -> None:
                 lambda c=contender, t=topic: java_produce(c, t, count, size.record_bytes, "all"),
             )
             cpu = cost.seconds() if rate is not None else None
-            if pair < 0:
-                continue
             tell(f"produce {size.name}", contender, rate, "records/s", cpu)
             run.book.line("Produce", size.name, "records/s", target=size.produce_target).add(contender.name, rate)
             add_cost(run, f"produce {size.name}", contender, cpu, count * size.record_bytes)

@@ -47,7 +47,8 @@ def batch_of(case: Case) -> bytes:
     words = b"the quick brown fox jumps over the lazy dog and runs away from it all again "
     value = (words * (case.record_bytes // len(words) + 1))[: case.record_bytes - KEY_BYTES]
     records = [(b"%08d" % number, value) for number in range(case.records)]
-    return bytes(build_batch(records, timestamp_ms=1_700_000_000_000, codec=case.codec).data)
+    # Of now: retention would delete older records while they are being fetched.
+    return bytes(build_batch(records, timestamp_ms=int(time.time() * 1000), codec=case.codec).data)
 
 
 def frame(request: m.Message, version: int) -> bytes:
@@ -138,6 +139,13 @@ def create_topic(client: Client, topic: str, partitions: int = 1) -> None:
     response = m.decode(m.CreateTopicsResponse, 4, answer, 4)
     if response.topics[0].error_code:
         raise RuntimeError(f"creating {topic} failed: {response.topics[0].error_message}")
+
+
+def check_fetched(answer: bytes) -> None:
+    """RuntimeError unless this Fetch answer has records."""
+    row = m.decode(m.FetchResponse, FETCH_VERSION, answer, 5).responses[0].partitions[0]
+    if row.error_code or not row.records:
+        raise RuntimeError(f"a fetch found nothing, error {row.error_code}")
 
 
 def check_produced(answer: bytes) -> None:

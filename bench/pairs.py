@@ -69,6 +69,7 @@ class Book:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], Line] = {}
         self.failures: list[str] = []
+        self.warm_ups: dict[str, list[float]] = {}  # case -> Kafka's CPU ms per MB in its runs before the first pair
 
     def line(self, group: str, name: str, unit: str, **options: Any) -> Line:
         """The line of this name in this group, begun if need be."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from bench.pairs import Book, Line, table
-from bench.run import QUIET_LOAD_MAX
+from bench.pairs import Book, Line, number, table
+from bench.run import QUIET_LOAD_MAX, is_steady
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 CHARTED = (
@@ -35,11 +35,13 @@ BROKER_PAGE = Page(
     """Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
 
 Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
-([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g` and
-a ZooKeeper, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
-broker right after the other, in alternating order; before the first pair each broker did one run that does not count. A
-**ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, because the speed of a machine
-varies: two runs of Kafka against itself differ by 5–10 %. Figures of the brokers are medians.
+([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g`
+and a ZooKeeper, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
+broker right after the other, in alternating order, of *warm* brokers: before the first pair both did the same runs
+until the CPU per MB of Kafka's last three differed by less than 5 % ([Warm-up](#warm-up)). A Kafka that has just
+started costs several times as much, and a broker runs for months. A **ratio** is Barnabas ÷ Kafka, the median of the
+pairs' ratios; all pairs are given, because the speed of a machine varies: two runs of Kafka against itself differ by
+5–10 %. Figures of the brokers are medians.
 
 Topics have one partition. *Produce* and *Consume* are Kafka's own ProducerPerformance and ConsumerPerformance in their
 default settings (16 kB batches). *End to end* is EndToEndLatency, which gives percentiles in whole milliseconds. Python
@@ -62,9 +64,9 @@ CLUSTER_PAGE = Page(
 Three brokers of Barnabas and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`) were run at the same time on
 one machine, with the same properties file ([bench/cluster.properties](../bench/cluster.properties)), under one
 ZooKeeper and with their data on the same disk. All six brokers, ZooKeeper and the client share its cores, so the cost
-of a record is its cost at all three brokers together. Every case was run in {pairs} pairs, one cluster right after the
-other, in alternating order. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given. CPU
-and memory are sums over the three brokers.
+of a record is its cost at all three brokers together. Every case was run in {pairs} pairs, one cluster right after
+the other, in alternating order, of warm brokers ([Warm-up](#warm-up)). A **ratio** is Barnabas ÷ Kafka, the median of
+the pairs' ratios; all pairs are given. CPU and memory are sums over the three brokers.
 
 *Produce* is Kafka's own ProducerPerformance, to a topic with one partition, replication factor 3 and acks=all; *end to
 end* is EndToEndLatency with acks=all. *A thousand partitions* are three figures: the time from CreateTopics until every
@@ -82,9 +84,19 @@ def write_report(page: Page, book: Book, pairs: int, load: float) -> None:
     text += [f"![How many times better than Kafka, by case]({page.name}.svg)", ""]
     for group, lines in book.groups():
         text += [f"## {group}", "", *table(lines), ""]
+    text += ["## Warm-up", "", *warm_ups(book), ""]
     if book.failures:
         text += ["## Failed runs", "", *(f"- {failure.splitlines()[0]}" for failure in book.failures), ""]
     (DOCS / f"{page.name}.md").write_text("\n".join(text).rstrip() + "\n")
+
+
+def warm_ups(book: Book) -> list[str]:
+    """Kafka's cost in the runs before the first pair: how much it falls while the JVM compiles."""
+    rows = ["| case | runs | Kafka's CPU, ms per MB, run by run | steady |", "|-|-:|-|-|"]
+    for case, costs in book.warm_ups.items():
+        each = ", ".join(map(number, costs))
+        rows.append(f"| {case} | {len(costs)} | {each} | {'yes' if is_steady(costs) else 'no'} |")
+    return rows
 
 
 def environment(load: float) -> list[str]:
@@ -151,8 +163,8 @@ def chart(lines: list[tuple[str, Line]]) -> str:
             kind = "one" if tick == 1 else "grid"
             parts.append(f'<line class="{kind}" x1="{x(tick)}" x2="{x(tick)}" y1="{TOP - 8}" y2="{height - 6}"/>')
             parts.append(f'<text x="{x(tick) - 4}" y="{TOP - 12}">{tick:g}</text>')
-    for number, (name, _) in enumerate(lines):
-        y = TOP + ROW * number
+    for row, (name, _) in enumerate(lines):
+        y = TOP + ROW * row
         median = statistics.median(values[name])
         left, right = sorted((x(1), x(median)))
         kind = "good" if median >= 1 else "bad"
