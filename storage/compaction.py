@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.storage.entries import EntrySpan, max_timestamp_of
 from barnabas.wire.record_batch import (
     BATCH_MAGIC,
@@ -214,6 +212,8 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
 
     CorruptRecords if an entry is malformed or its checksum is wrong.
     """
+    from crc32c import crc32c  # slow to import; a start does not need it
+
     view, size_bytes = memoryview(window), len(window)
     position = 0
     while size_bytes - position >= ENTRY_HEADER_BYTES:

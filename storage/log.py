@@ -75,6 +75,7 @@ class PartitionLog:
     __slots__ = (
         "_epochs_saved",
         "_epochs_version",
+        "_loaded_clean_to",
         "_names_saved",
         "_names_version",
         "_now_ms",
@@ -121,6 +122,7 @@ class PartitionLog:
         # version above the plan's, so it stays due after `flushed`.
         self._names_version = 1  # rises with each new segment: its file names need a directory sync
         self._names_saved = 0  # the version that the last directory sync covered
+        self._loaded_clean_to = loaded.log_end_offset if loaded.is_clean else None
         self._epochs_version = 1 if loaded.epochs_changed else 0
         self._epochs_saved = 0
 
@@ -563,13 +565,27 @@ class PartitionLog:
 
     def close(self, now_ms: int) -> None:
         """Save and sync everything for a clean start, which does not read the records. Blocking: long."""
+        # With 10,000 partitions most logs are like this, and each sync takes a millisecond.
+        if self._is_as_loaded:
+            self.abandon()
+            return
         self._now_ms = now_ms
         store = self.segments.store
         self.segments.active.finish()
+        # If a power failure takes the files of a log that never had a record, it is created again as it was.
+        if self.log_end_offset == 0:
+            self.abandon()
+            return
         # With a snapshot at the log end, a clean start replays no records.
         store.save(store.path(self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self._sync_everything()
         self.abandon()
+
+    @property
+    def _is_as_loaded(self) -> bool:
+        """Whether the files are still those that a clean stop has left."""
+        is_changed = self.segments.generation or self._epochs_version or self._names_version > 1
+        return self._loaded_clean_to == self.log_end_offset and not is_changed
 
     def abandon(self) -> None:
         """Close all files without saving: the log directory failed, or the log is deleted. Blocking: never."""

@@ -72,6 +72,7 @@ class LoadedLog(NamedTuple):
     epochs: LeaderEpochs
     epochs_changed: bool  # `epochs` differ from the leader-epoch-checkpoint file
     producers: ProducerStates
+    is_clean: bool  # loaded as a clean stop left it: nothing was read, repaired or created
 
 
 def load_log(
@@ -100,6 +101,7 @@ def load_log(
         first = last if clean else max(bisect_left(loading.bases, recovery_point) - 1, 0)
         loading.scan(first)
     if loading.log_start_offset > loading.log_end_offset:
+        loading.is_clean = False
         loading.start_over()  # all remaining records lie below the log start offset
     return loading.finish(loading.log_end_offset if clean else recovery_point)
 
@@ -211,6 +213,7 @@ class _Loading:
         self.bases = list(found.sizes)
         self.segments: list[Segment] = []
         self.log_end_offset = 0
+        self.is_clean = False
         # The checkpoint of log starts is written now and then, so it may be behind the deletion of segments.
         self.log_start_offset = max(log_start_offset or 0, self.bases[0] if self.bases else 0)
         self.producers = ProducerStates()
@@ -242,6 +245,7 @@ class _Loading:
         if end_offset is None or not active.transactions.ends_before(end_offset):
             self.store.open_files.drop(active.path)  # the scan opens it again
             return False
+        self.is_clean = True
         self._load_sealed(len(self.bases) - 1)  # before `active` is added: the list has to stay in offset order
         self.segments.append(active)
         self.log_end_offset = end_offset
@@ -336,6 +340,7 @@ class _Loading:
             self.epochs,
             self.epochs.entries != self._epochs_read,
             self.producers,
+            self.is_clean,
         )
 
     # segments
@@ -351,6 +356,7 @@ class _Loading:
                 interval_bytes, size_bytes = self.rules.index_interval_bytes, self.sizes[base]
                 rebuilt = reindex(self.store, base, size_bytes, interval_bytes, self.now_ms, self.segments, next_base)
                 rebuilt.finish()
+                self.is_clean = False  # not synced yet
                 self.segments.append(rebuilt.sealed(next_base))
 
     def _has_indexes(self, base: int) -> bool:

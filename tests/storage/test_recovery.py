@@ -415,9 +415,69 @@ def test_indexes_that_kafka_preallocated_are_taken(new_world, clean, read_of, of
     log = world.open(clean=clean)
     assert complete_inline(log.offset_of_largest_timestamp())[:2] == (1029, 29)
     assert offsets_of(read_of(log.read(13, max_bytes=1, end_offset=30))) == [13]
+    log.roll(world.now_ms)
     log.close(world.now_ms)
     last = "00000000000000000020.index"
     assert world.content(last) == indexes[last]
+
+
+# -- a clean stop of a log that need not be saved
+
+
+def closes_without_a_sync(world, log) -> bool:
+    world.disk.fail_next("sync")
+    world.disk.fail_next("sync_directory")
+    try:
+        log.close(world.now_ms)
+    except StorageError:
+        return False
+    finally:
+        world.disk.forget_faults()
+    return True
+
+
+def test_a_log_that_never_had_a_record_is_closed_without_a_sync(world):
+    log = world.open()
+    assert closes_without_a_sync(world, log)
+    for crashed in (world, world.after_machine_crash(1)):
+        log = crashed.open(clean=True)
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+        crashed.append(log, 3)
+        assert not closes_without_a_sync(crashed, log)
+
+
+def test_a_log_is_closed_without_a_sync_if_it_is_as_a_clean_stop_left_it(new_world, offsets_of):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for sequence in range(8):
+        world.append(log, **idempotent(sequence))
+    log = world.restarted(log)
+    assert closes_without_a_sync(world, log)
+    log = world.after_machine_crash(1).open(clean=True)
+    assert offsets_of(world.log_bytes(log)) == list(range(8))
+    assert log.producers.get(7).last_sequence == 7
+
+
+@pytest.mark.parametrize("change", ["append", "truncation", "roll", "deletion", "crash", "index"])
+def test_a_log_that_changed_since_a_clean_stop_is_synced_when_it_is_closed(new_world, change):
+    world = new_world(segment_bytes=300)
+    log = world.open()
+    for sequence in range(8):
+        world.append(log, **idempotent(sequence))
+    log.close(world.now_ms)
+    if change == "index":
+        world.disk.remove(f"{log.directory}/00000000000000000003.timeindex")
+    log = world.open(clean=change != "crash")
+    if change == "append":
+        world.append(log)
+    elif change == "truncation":
+        log.truncate_to(7)
+    elif change == "roll":
+        log.roll(world.now_ms)
+    elif change == "deletion":
+        log.raise_log_start(6)
+        log.delete_old_segments(world.now_ms, 8)
+    assert not closes_without_a_sync(world, log)
 
 
 # -- crashes

@@ -233,7 +233,7 @@ async def test_a_log_that_cannot_be_closed_does_not_keep_others_from_it(autojump
     await scene.logs.close()
     assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT).keys() == {T0, T1, T2}
     for key, is_closed in ((T0, False), (T1, True), (T2, True)):
-        assert scene.disk.exists(f"/d1/{key}/00000000000000000000.snapshot") is is_closed
+        assert scene.disk.exists(f"/d1/{key}/00000000000000000000.index") is is_closed
 
 
 @pytest.mark.parametrize(
