@@ -1,6 +1,7 @@
 """Run measurements and print their tables: `python -m bench [--quick] [--pairs N] [NAME …]`, everything without names.
 
-`kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three. A run of all of one
+`kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three, `growth` for many
+connections, partitions and groups. A run of all of one
 kind, not quick, writes its page in `docs/`.
 """
 
@@ -18,6 +19,7 @@ COMPARISONS = {
         *("cluster-10B", "cluster-100B", "cluster-1kB", "cluster-10kB"),
         *("cluster-latency", "cluster-partitions"),
     ),
+    "growth": ("connections", "one-by-one", "groups", "lookups", "keys", "many-partitions", "cold"),
 }
 KNOWN = [*COMPARISONS, *(name for names in COMPARISONS.values() for name in names), *MEASUREMENTS]
 QUICK_PAIRS, QUICK_SHRINK = 1, 10
@@ -57,11 +59,12 @@ def compare(kind: str, wanted: list[str], options: argparse.Namespace, load: flo
     if missing:
         print(f"Apache Kafka needs {' and '.join(missing)} on the path: nothing is compared", file=sys.stderr)
         return 1 if options.names else 0
-    from bench import against_kafka, cluster, report, run
+    from bench import against_kafka, cluster, growth, report, run
 
     make, cases, page = {
         "kafka": (against_kafka.BrokerRun, against_kafka.CASES, report.BROKER_PAGE),
         "cluster": (cluster.ClusterRun, cluster.CASES, report.CLUSTER_PAGE),
+        "growth": (against_kafka.BrokerRun, growth.CASES, report.GROWTH_PAGE),
     }[kind]
     pairs, shrink = (QUICK_PAIRS, QUICK_SHRINK) if options.quick else (options.pairs, 1)
     print(f"\n## {page.title}\n", flush=True)

@@ -4,6 +4,7 @@ Prints one line of JSON. The client's import and the making of its threads are n
 """
 
 import json
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,26 @@ def confluent_produce(bootstrap: str, topic: str, count: int, size: int) -> floa
                 producer.produce(topic, value)
                 break
             except BufferError:  # its queue is full: serve it
+                producer.poll(0.01)
+    if producer.flush(TIMEOUT_SECONDS):
+        raise RuntimeError("not everything was delivered")
+    return time.monotonic() - began
+
+
+def confluent_keys(bootstrap: str, topic: str, count: int, size: int) -> float:
+    """Random keys, so each batch goes to another partition than the one before."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    rng, value = random.Random(1), b"x" * size
+    keys = [rng.randbytes(8) for _ in range(10_000)]
+    began = time.monotonic()
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(topic, value, keys[number % len(keys)])
+                break
+            except BufferError:
                 producer.poll(0.01)
     if producer.flush(TIMEOUT_SECONDS):
         raise RuntimeError("not everything was delivered")
@@ -108,6 +129,7 @@ def first_group_record(bootstrap: str, topic: str, count: int, size: int) -> flo
 
 PROGRAMS: dict[str, Callable[[str, str, int, int], float]] = {
     "confluent-produce": confluent_produce,
+    "confluent-keys": confluent_keys,
     "confluent-consume": confluent_consume,
     "kafka-python-produce": python_produce,
     "kafka-python-consume": python_consume,

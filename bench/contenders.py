@@ -297,6 +297,12 @@ def metadata_of(port: int, *topics: str) -> m.MetadataResponse:
         )
 
 
+def metadata_of_all(port: int) -> m.MetadataResponse:
+    """What a broker says of every topic."""
+    with RawClient(port) as client:
+        return client.ask(m.MetadataRequest(topics=None), METADATA_VERSION, m.MetadataResponse)
+
+
 def create_topic(port: int, topic: str, partitions: int) -> None:
     """CreateTopics with the configured number of replicas."""
     wanted = m.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)

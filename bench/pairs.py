@@ -17,6 +17,13 @@ ORDER = (
     "Python clients",
     "Start",
     "A thousand partitions",
+    "Connections",
+    "One record at a time",
+    "Groups",
+    "Lookup by time",
+    "Keys",
+    "Ten thousand partitions",
+    "Cold data",
     "Resident memory",
     "Broker CPU",
     "Broker CPU per MB",
@@ -69,7 +76,9 @@ class Book:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], Line] = {}
         self.failures: list[str] = []
-        self.warm_ups: dict[str, list[float]] = {}  # case -> Kafka's CPU ms per MB in its runs before the first pair
+        self.warm_ups: dict[
+            str, list[float]
+        ] = {}  # case -> Kafka's CPU in each run before the first pair, ms per MB or ms
 
     def line(self, group: str, name: str, unit: str, **options: Any) -> Line:
         """The line of this name in this group, begun if need be."""

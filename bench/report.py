@@ -18,6 +18,15 @@ DOCS = pathlib.Path(__file__).parent.parent / "docs"
 CHARTED = (
     *("Produce", "Consume", "Python clients", "End to end", "Start"),
     *("A thousand partitions", "Resident memory"),
+    *(
+        "Connections",
+        "One record at a time",
+        "Groups",
+        "Lookup by time",
+        "Keys",
+        "Ten thousand partitions",
+        "Cold data",
+    ),
 )
 
 
@@ -53,6 +62,22 @@ are not counted.
 
 The *bare loop* is a Trio program that does the minimum work of a Produce in Python: it parses the request, checks the
 CRC, walks the records, writes them and responds. It is the upper limit for a broker built like this one.
+""",
+)
+
+GROWTH_PAGE = Page(
+    "performance-growth",
+    "Many connections, partitions and groups, beside Apache Kafka",
+    """Written by `make bench ARGS=growth` (see [bench/](../bench/README.md)); do not edit.
+
+Barnabas and Apache Kafka 3.9.1 on one machine, as in [performance.md](performance.md). Every case was run in {pairs}
+pairs (10,000 partitions in half as many), in alternating order. A **ratio** is Barnabas ÷ Kafka, the median of the
+pairs' ratios.
+
+*Connections*, *one each ms* and *groups* send small requests at a fixed rate: 2,000 a second over all connections, and
+of each group a heartbeat and a commit a second. What counts are latencies, and the broker's CPU per request. *Keys* is
+confluent-kafka with random keys and a linger of 5 ms. *Cold data* is read in fetches of 1 MB after the page cache was
+dropped. *Ten thousand partitions* are those of a broker that has just started, as its users see it.
 """,
 )
 
@@ -92,7 +117,7 @@ def write_report(page: Page, book: Book, pairs: int, load: float) -> None:
 
 def warm_ups(book: Book) -> list[str]:
     """Kafka's cost in the runs before the first pair: how much it falls while the JVM compiles."""
-    rows = ["| case | runs | Kafka's CPU, ms per MB, run by run | steady |", "|-|-:|-|-|"]
+    rows = ["| case | runs | Kafka's CPU, run by run: ms per MB, or ms | steady |", "|-|-:|-|-|"]
     for case, costs in book.warm_ups.items():
         each = ", ".join(map(number, costs))
         rows.append(f"| {case} | {len(costs)} | {each} | {'yes' if is_steady(costs) else 'no'} |")

@@ -76,7 +76,7 @@ class Run:
         turn = pair % len(contenders)
         return [*contenders[turn:], *contenders[:turn]]
 
-    def new_topic(self, contenders: Sequence[Contender]) -> str:
+    def new_topic(self, contenders: Sequence[Contender], partitions: int = 1) -> str:
         """A new topic on each of them."""
         self._topics += 1
         name = f"bench-{self._topics}"
@@ -84,7 +84,7 @@ class Run:
             if not contender.is_running():
                 print(f"{contender.name} has ended and is started again", flush=True)
                 contender.start()
-            contender.create_topic(name)
+            contender.create_topic(name, partitions)
         return name
 
     def drop(self, topic: str, contenders: Sequence[Contender]) -> None:
@@ -93,20 +93,28 @@ class Run:
         time.sleep(SETTLE_SECONDS)
 
     def warm_up(
-        self, what: str, contenders: Sequence[Contender], act: Callable[[Contender, str], object], data_bytes: int
+        self,
+        what: str,
+        contenders: Sequence[Contender],
+        act: Callable[[Contender, str], object],
+        data_bytes: int = MB,
+        *,
+        partitions: int = 1,
     ) -> None:
         """Repeat `act(contender, topic)` on all of them, until Kafka's cost is steady."""
         kafka = self.brokers[0]
         costs: list[float] = []
         while not is_steady(costs) and len(costs) < WARM_RUNS_MAX // self.shrink + 1:
-            topic = self.new_topic(contenders)
+            topic = self.new_topic(contenders, partitions)
             for contender in self.order(len(costs), *contenders):
                 cost = Cost(contender)
                 self.attempt(f"warming {contender.name}, {what}", lambda c=contender, t=topic: act(c, t))
                 if contender is kafka:
                     costs.append(cost.seconds() * 1000 / (data_bytes / MB))
             self.drop(topic, [contender for contender in contenders if contender in self.brokers])
-        print(f"  warm after {len(costs)} runs, Kafka's CPU ms/MB: {', '.join(map(number, costs))}", flush=True)
+        print(
+            f"  warm after {len(costs)} runs, Kafka's CPU (ms/MB, or ms): {', '.join(map(number, costs))}", flush=True
+        )
         self.book.warm_ups[what] = costs
 
     def attempt(self, what: str, act: Callable[[], Any]) -> Any:
