@@ -565,21 +565,27 @@ class PartitionLog:
 
     def close(self, now_ms: int) -> None:
         """Save and sync everything for a clean start, which does not read the records. Blocking: long."""
-        # With 10,000 partitions most logs are like this, and each sync takes a millisecond.
+        # With 10,000 partitions most logs are like this or blank, and each sync takes a millisecond.
         if self._is_as_loaded:
             self.abandon()
             return
         self._now_ms = now_ms
         store = self.segments.store
         self.segments.active.finish()
-        # If a power failure takes the files of a log that never had a record, it is created again as it was.
-        if self.log_end_offset == 0:
+        if self._is_blank:
             self.abandon()
             return
         # With a snapshot at the log end, a clean start replays no records.
         store.save(store.path(self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self._sync_everything()
         self.abandon()
+
+    @property
+    def _is_blank(self) -> bool:
+        """Whether a power failure could take all files of the log: without them it is created as it is now."""
+        # A checkpoint may still have epochs of records that were truncated.
+        path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+        return self.log_end_offset == 0 and not self.segments.store.disk.exists(path)
 
     @property
     def _is_as_loaded(self) -> bool:
@@ -625,7 +631,7 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
         log.first_dirty_offset = first_dirty_offset
         log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
         # Recovery rebuilt indexes, epochs and snapshots; synced here, they let the recovery point rise to the log end.
-        if not clean:
+        if not clean and not log._is_blank:
             log._sync_everything()
         return log
     except BaseException:

@@ -5,12 +5,16 @@ same state, and nothing has to be rolled back: a record that could not be append
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, Recorded, StoredOffset
 
 NO_PRODUCER = -1
+
+# `StoredOffset._make` without a Python frame: one commit may have thousands of records, replayed in one step.
+_as_stored = partial(tuple.__new__, StoredOffset)
 
 
 @dataclass(slots=True)
@@ -33,7 +37,8 @@ class Groups:
 def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER) -> None:
     """Change the recorded part as the record at `offset` says. `producer_id` if it belongs to a transaction."""
     # Also creates a group for a tombstone, whose offset an answer may depend on; `Loading.finish` removes such groups.
-    recorded = groups.get_or_create(record.group_id).recorded
+    group = groups.by_id.get(record.group_id)
+    recorded = (groups.get_or_create(record.group_id) if group is None else group).recorded
     # Whatever the producer id is: a transaction writes committed offsets only (TxnOffsetCommit).
     if not isinstance(record, OffsetRecord):
         recorded.metadata = record.metadata  # None: a tombstone
@@ -44,7 +49,7 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
         recorded.offsets.pop(record.topic_partition, None)
         recorded.forgotten_offset = offset
     else:
-        recorded.offsets[record.topic_partition] = StoredOffset(record.commit, offset)
+        recorded.offsets[record.topic_partition] = _as_stored((record.commit, offset))
 
 
 def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, offset: int, producer_id: int) -> None:
