@@ -219,6 +219,7 @@ class Logs:
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
+        await self._lower_recovery_points(directory)
         self.checkpoints.note_loaded(directory, prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT])
         # Deletions that the last process began. The delay begins again: the time of the rename is not stored.
         for name in found.deleted:
@@ -226,6 +227,20 @@ class Logs:
         seconds = trio.current_time() - started
         how = "loaded" if prepared.clean else "loaded and checked"
         logger.info("%s: %s %d logs in %.1f s", directory.path, how, len(directory.logs), seconds)
+
+    async def _lower_recovery_points(self, directory: LogDirectory) -> None:
+        """Write the recovery points if the file has one above the end of its log."""
+        # A truncation may have failed between the cut and its checkpoints. What is appended from now on is not synced,
+        # but below that recovery point the next start would trust it.
+        written = directory.written[RECOVERY_POINT_CHECKPOINT]
+        if all(log.recovery_point >= written.get(key, 0) for key, log in directory.logs.items()):
+            return
+        try:
+            await self.checkpoints.write(directory, RECOVERY_POINT_CHECKPOINT)
+        # The other directories go on, unless this one lacks a descriptor only: that ends the start.
+        except StorageError:
+            if directory.failure is None:
+                raise
 
     async def _load_logs(
         self,

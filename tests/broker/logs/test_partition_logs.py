@@ -277,6 +277,44 @@ async def test_after_a_crash_logs_are_checked_from_their_recovery_point(autojump
     assert again.logs.get(T0).log_end_offset == 5
 
 
+async def test_a_start_lowers_the_recovery_point_that_a_failed_truncation_left(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await scene.create(T0)
+    for _ in range(4):
+        scene.append(T0, 2)
+    await scene.flush(T0)
+    await scene.logs.checkpoints.write_everywhere(RECOVERY_POINT_CHECKPOINT)
+    scene.disk.fail_next("replace_file", path_part=RECOVERY_POINT_CHECKPOINT)
+    with pytest.raises(StorageError):
+        await scene.logs.truncation.truncate(scene.logs.get(T0), 4, lambda: None)
+    assert scene.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 8}
+    again = await Scene(scene.disk.crash_process(), directories="/d1").start()
+    # Before the first append: it would be below 8, not synced, and trusted after a crash.
+    assert again.logs.get(T0).log_end_offset == 4
+    assert again.checkpoint(RECOVERY_POINT_CHECKPOINT) == {T0: 4}
+
+
+@pytest.mark.parametrize("cause", ["EIO", "EMFILE"])
+async def test_a_recovery_point_that_cannot_be_lowered_fails_its_directory_or_the_start(autojump_clock, cause):
+    scene = await Scene(directories="/d1,/d2").start()
+    await scene.create(T0)
+    for _ in range(4):
+        scene.append(T0, 2)
+    await scene.flush(T0)
+    await scene.logs.checkpoints.write_everywhere(RECOVERY_POINT_CHECKPOINT)
+    log = scene.logs.get(T0)
+    home = log.directory.rpartition("/")[0]
+    log.truncate_to(4)
+    again = Scene(scene.disk.crash_process(), directories="/d1,/d2")
+    again.disk.fail_next("replace_file", cause, path_part=f"{home}/{RECOVERY_POINT_CHECKPOINT}")
+    if cause == "EMFILE":
+        with pytest.raises(ExceptionGroup):
+            await again.start()
+    else:
+        await again.start()
+        assert again.logs.offline_directories.keys() == {home}
+
+
 async def test_abandoning_is_a_crash(autojump_clock):
     scene = await Scene().start()
     await scene.create(T0)
