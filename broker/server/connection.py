@@ -515,10 +515,15 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
             return
         pieces[0] = memoryview(first)[sent_bytes:]
     # From here on the time depends on the client. `sending` lets the sweep close the connection as idle; the memory
-    # counts against ANSWER_BYTES_ALL.
+    # counts against ANSWER_BYTES_ALL, unless it is as little as that of a Fetch response beside its file slices.
     connection.sending = True
     connection.answer_began_at = connection.moved_at = connection.progress_at
-    connections.hold_answer(connection, sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)))
+    held_bytes = 0
+    for piece in pieces:
+        if not isinstance(piece, FileSlice):
+            held_bytes += len(piece)
+    if held_bytes > JOINED_BYTES_MAX:
+        connections.hold_answer(connection, held_bytes)
     pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:
@@ -528,7 +533,8 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
                 piece.release()
             else:
                 await connection.stream.send_all(piece)
-                connections.hold_answer(connection, connection.answer_bytes - len(piece))
+                if connection.answer_bytes:
+                    connections.hold_answer(connection, connection.answer_bytes - len(piece))
             del piece, pieces[-1]
     finally:
         # A slice that is never sent would keep the descriptor of its segment open.
