@@ -1,8 +1,7 @@
 """Run measurements and print their tables: `python -m bench [--quick] [--pairs N] [NAME …]`, everything without names.
 
 `kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three, `growth` for many
-connections, partitions and groups. A run of all of one
-kind, not quick, writes its page in `docs/`.
+connections, partitions and groups. A run of all of one kind, not quick, writes its page in `docs/`.
 """
 
 import argparse

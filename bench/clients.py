@@ -7,44 +7,37 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import cycle, islice, repeat
 
 TIMEOUT_SECONDS = 60.0
 RETRY_MS = 20
 
 
 def confluent_produce(bootstrap: str, topic: str, count: int, size: int) -> float:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": bootstrap})
-    value = b"x" * size
-    began = time.monotonic()
-    for _ in range(count):
-        while True:
-            try:
-                producer.produce(topic, value)
-                break
-            except BufferError:  # its queue is full: serve it
-                producer.poll(0.01)
-    if producer.flush(TIMEOUT_SECONDS):
-        raise RuntimeError("not everything was delivered")
-    return time.monotonic() - began
+    return send_all({"bootstrap.servers": bootstrap}, topic, repeat(None, count), size)
 
 
 def confluent_keys(bootstrap: str, topic: str, count: int, size: int) -> float:
     """Random keys, so each batch goes to another partition than the one before."""
+    rng = random.Random(1)
+    keys = [rng.randbytes(8) for _ in range(10_000)]
+    return send_all({"bootstrap.servers": bootstrap, "linger.ms": 5}, topic, islice(cycle(keys), count), size)
+
+
+def send_all(settings: dict[str, str | int], topic: str, keys: Iterable[bytes | None], size: int) -> float:
+    """Produce a record with each of these keys; the seconds until all are delivered."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-    rng, value = random.Random(1), b"x" * size
-    keys = [rng.randbytes(8) for _ in range(10_000)]
+    producer = Producer(settings)
+    value = b"x" * size
     began = time.monotonic()
-    for number in range(count):
+    for key in keys:
         while True:
             try:
-                producer.produce(topic, value, keys[number % len(keys)])
+                producer.produce(topic, value, key)
                 break
-            except BufferError:
+            except BufferError:  # its queue is full: serve it
                 producer.poll(0.01)
     if producer.flush(TIMEOUT_SECONDS):
         raise RuntimeError("not everything was delivered")

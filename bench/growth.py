@@ -162,13 +162,10 @@ def many_partitions(run: BrokerRun) -> None:
 def many(run: BrokerRun, contender: Contender, count: int) -> None:
     """One pair's half."""
 
-    def measured(name: str, target: float | None, act: Callable[[], float | None]) -> None:
-        began = time.monotonic()
-        began = act() or began
-        figure = time.monotonic() - began
-        tell(name, contender, figure, "s")
+    def note(name: str, target: float | None, seconds: float) -> None:
+        tell(name, contender, seconds, "s")
         line = run.book.line("Ten thousand partitions", name, "s", target=target, higher_is_better=False)
-        line.add(contender.name, figure)
+        line.add(contender.name, seconds)
 
     def create() -> None:
         for first in range(0, count, CREATED_AT_A_TIME):
@@ -176,41 +173,38 @@ def many(run: BrokerRun, contender: Contender, count: int) -> None:
         until_led()
 
     def until_led() -> None:
-        while (
-            sum(row.leader_id >= 0 for topic in metadata_of_all(contender.port).topics for row in topic.partitions)
-            < count
-        ):
+        while led_partitions(contender.port) < count:
             time.sleep(0.05)
 
-    def start() -> None:
-        contender.start()
-        until_led()
-
-    def started() -> float:
-        """When the start that succeeds begins: a killed Kafka does not start while its ZooKeeper session lasts."""
-        for _ in range(STARTS_MAX):
+    def start() -> float:
+        """Seconds of the start that succeeds: a killed Kafka does not start while its ZooKeeper session lasts."""
+        for left in reversed(range(STARTS_MAX)):
             began = time.monotonic()
             try:
                 contender.start()
                 break
             except RuntimeError:
+                if not left:
+                    raise
                 time.sleep(1)
         until_led()
-        return began
+        return time.monotonic() - began
 
-    measured("creation", 1.0, create)
-    asked = []
-    for _ in range(METADATA_ASKED):
-        began = time.monotonic()
-        metadata_of_all(contender.port)
-        asked.append((time.monotonic() - began) * 1000)
+    note("creation", 1.0, seconds_of(create))
     # With the time of the client's decoding, which is the same for both.
+    asked = [seconds_of(lambda: metadata_of_all(contender.port)) * 1000 for _ in range(METADATA_ASKED)]
     line = run.book.line("Ten thousand partitions", "Metadata of all topics", "ms", target=1.0, higher_is_better=False)
     line.add(contender.name, statistics.median(asked))
-    measured("clean stop", 1.0, contender.stop)
-    measured("start", None, start)
+    note("clean stop", 1.0, seconds_of(contender.stop))
+    note("start", None, start())
     contender.kill()
-    measured("start after SIGKILL", 0.3, started)
+    note("start after SIGKILL", 0.3, start())
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
 
 
 def led_partitions(port: int) -> int:
