@@ -70,7 +70,8 @@ class PackedTable:
             if place % CHUNK_ROWS == 0:
                 self._own.add(len(self._chunks))
                 self._chunks.append(bytearray())
-            self._own_chunk(place // CHUNK_ROWS).extend(bytes(self._row.size))
+            self._own_chunk(place // CHUNK_ROWS).extend(self._row.pack(key, *others))
+            return
         chunk = self._own_chunk(place // CHUNK_ROWS)
         self._row.pack_into(chunk, place % CHUNK_ROWS * self._row.size, key, *others)
 

@@ -320,7 +320,7 @@ class ProducerStates:
             producer_id
             for producer_id in (self.ids() if among is None else among)
             if (entry := self._entries.find(producer_id)) is not None
-            and _is_expired(*entry, now_ms, producer_id_expiration_ms)
+            and _is_expired(now_ms, producer_id_expiration_ms, *_EXPIRY.unpack_from(*entry))
         ]
         for producer_id in expired:
             self._entries.remove(producer_id)
@@ -347,7 +347,7 @@ class ProducerStates:
         self.clear()
         opened = []
         for producer in producers:
-            if _is_expired(_ENTRY.pack(*producer), 0, now_ms, producer_id_expiration_ms):
+            if _is_expired(now_ms, producer_id_expiration_ms, producer.last_timestamp, producer.first_offset):
                 continue
             self._entries.put(*producer)
             # A producer known by a marker alone has no batch that a retry could repeat.
@@ -370,10 +370,7 @@ def _continues(producer: Producer, epoch: int, first_sequence: int) -> bool:
     return first_sequence == last + 1 or (first_sequence == 0 and last == SEQUENCE_MAX)
 
 
-def _is_expired(table: bytes | bytearray, position: int, now_ms: int, producer_id_expiration_ms: int) -> bool:
-    last_timestamp: int
-    first_offset: int
-    last_timestamp, first_offset = _EXPIRY.unpack_from(table, position)
+def _is_expired(now_ms: int, producer_id_expiration_ms: int, last_timestamp: int, first_offset: int) -> bool:
     return first_offset == NO_OFFSET and now_ms - last_timestamp >= producer_id_expiration_ms
 
 

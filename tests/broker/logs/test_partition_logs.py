@@ -277,13 +277,18 @@ async def test_after_a_crash_logs_are_checked_from_their_recovery_point(autojump
     assert again.logs.get(T0).log_end_offset == 5
 
 
-async def test_a_start_lowers_the_recovery_point_that_a_failed_truncation_left(autojump_clock):
-    scene = await Scene(directories="/d1").start()
+async def create_synced(scene):
+    """T0 with four batches of two records, and its recovery point 8 in the checkpoint."""
     await scene.create(T0)
     for _ in range(4):
         scene.append(T0, 2)
     await scene.flush(T0)
     await scene.logs.checkpoints.write_everywhere(RECOVERY_POINT_CHECKPOINT)
+
+
+async def test_a_start_lowers_the_recovery_point_that_a_failed_truncation_left(autojump_clock):
+    scene = await Scene(directories="/d1").start()
+    await create_synced(scene)
     scene.disk.fail_next("replace_file", path_part=RECOVERY_POINT_CHECKPOINT)
     with pytest.raises(StorageError):
         await scene.logs.truncation.truncate(scene.logs.get(T0), 4, lambda: None)
@@ -297,11 +302,7 @@ async def test_a_start_lowers_the_recovery_point_that_a_failed_truncation_left(a
 @pytest.mark.parametrize("cause", ["EIO", "EMFILE"])
 async def test_a_recovery_point_that_cannot_be_lowered_fails_its_directory_or_the_start(autojump_clock, cause):
     scene = await Scene(directories="/d1,/d2").start()
-    await scene.create(T0)
-    for _ in range(4):
-        scene.append(T0, 2)
-    await scene.flush(T0)
-    await scene.logs.checkpoints.write_everywhere(RECOVERY_POINT_CHECKPOINT)
+    await create_synced(scene)
     log = scene.logs.get(T0)
     home = log.directory.rpartition("/")[0]
     log.truncate_to(4)
