@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.fetcher_pool import FetcherPool
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
+    from barnabas.broker.response_memory import ResponseMemory
     from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
@@ -55,6 +56,7 @@ class Broker:
     peers: "Peers"
     controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
+    responses: "ResponseMemory"
     cold_reads: trio.Semaphore  # limits the threads that wait for data outside the page cache
 
 

@@ -95,6 +95,8 @@ class Stream(Protocol):
     async def send_slice(self, piece: FileSlice) -> None:
         """Send a slice of a file. ConnectionLost also when the file ends before the slice does.
 
+        With checkpoints, but for a slice of at most SENDFILE_BYTES_MAX only while the network takes no more.
+
         StorageError when the disk cannot read it. After either error the connection must be closed: the frame's length
         was sent already, so the peer cannot find the next frame.
         """
@@ -217,7 +219,8 @@ class OsStream:
                 position += sent
                 self.sent_bytes += sent
                 # A fast client takes all of a large slice without a wait.
-                await trio.lowlevel.checkpoint()
+                if position < end:
+                    await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError) as error:
             # EIO of sendfile(2) concerns the file: no socket reports it. The caller takes the log directory offline.
             if getattr(error, "errno", None) == errno.EIO:

@@ -46,6 +46,7 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.producer_ids import ProducerIds
@@ -239,6 +240,7 @@ def _build(
         peers=peers,
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
+        responses=ResponseMemory(),
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
@@ -452,7 +454,7 @@ async def _serve_connections(
     task_status: TaskStatus,
 ) -> None:
     """Accept and serve connections until `stop` is set; then hand over leadership, and end within STOP_SECONDS."""
-    connections = Connections(broker.config)
+    connections = Connections(broker.config, broker.responses)
 
     def load() -> int:
         return len(connections) + len(broker.replicas) + broker.fetch_sessions.partition_count

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.config.live import topic_warnings
-from barnabas.broker.replication.waiting import resting
+from barnabas.broker.resting import resting
 from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions, create_partitions
 from barnabas.controller.admin.create_topics import (
     CreatedTopic,

@@ -51,7 +51,7 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartiti
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.replication.waiting import resting
+from barnabas.broker.resting import resting
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition, partition_for

@@ -4,6 +4,7 @@ A coordinator replays each record right after its append, and a new coordinator 
 same state, and nothing has to be rolled back: a record that could not be appended was not replayed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,7 +14,7 @@ from barnabas.broker.groups.state import Group, Recorded, StoredOffset
 
 NO_PRODUCER = -1
 
-# `StoredOffset._make` without a Python frame: one commit may have thousands of records, replayed in one step.
+# `StoredOffset._make` without a Python frame.
 _as_stored = partial(tuple.__new__, StoredOffset)
 
 
@@ -50,6 +51,17 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
         recorded.forgotten_offset = offset
     else:
         recorded.offsets[record.topic_partition] = _as_stored((record.commit, offset))
+
+
+def replay_all(groups: Groups, records: Sequence[GroupRecord], base_offset: int) -> None:
+    """As `replay` of each record, for the records of one decision: all are of one group and outside transactions."""
+    offsets = groups.get_or_create(records[0].group_id).recorded.offsets
+    for offset, record in enumerate(records, base_offset):
+        # The usual record, without a call: one commit may have thousands of them, which are replayed in one step.
+        if isinstance(record, OffsetRecord) and record.commit is not None:
+            offsets[record.topic_partition] = _as_stored((record.commit, offset))
+        else:
+            replay(groups, record, offset)
 
 
 def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, offset: int, producer_id: int) -> None:

@@ -35,7 +35,7 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.loading import Loading
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
 from barnabas.broker.groups.records import GroupRecord, MalformedRecord, encode_record
-from barnabas.broker.groups.replay import Groups, replay
+from barnabas.broker.groups.replay import Groups, replay_all
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState
 from barnabas.broker.groups.timers import Timers
@@ -282,8 +282,7 @@ class Shards:
         appended = shard.partition.append_as_leader(batch, Origin.COORDINATOR, acks)
         if isinstance(appended, ErrorCode):
             return Stored(appended)
-        for offset, record in enumerate(decision.records, appended.base_offset):
-            replay(shard.groups, record, offset)
+        replay_all(shard.groups, decision.records, appended.base_offset)
         return Stored(ErrorCode.NONE, appended.last_offset)
 
     async def make(self, records: Callable[[], RecordsAndTooLarge]) -> Made | None:

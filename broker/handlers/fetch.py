@@ -96,7 +96,9 @@ async def _answer(
         if plan.has_slices:
             await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
-            await plan.convert()
+            # The records are rewritten in memory, and a client that does not read them keeps them there.
+            async with broker.responses.room():
+                await plan.convert()
     except BaseException:
         # File slices hold segment files open until they are sent. A plan that fails or is cancelled sends none.
         plan.release()
@@ -165,9 +167,8 @@ async def _open(
     """
     sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
     named: Named = {}
-    for number, _ in enumerate(_naming(named, request, call.version), 1):
-        if number % PARTITIONS_AT_A_TIME == 0:
-            await trio.lowlevel.checkpoint()
+    for _ in _naming(named, request, call.version):
+        await trio.lowlevel.checkpoint()
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         # A full request replaces the session that it names, whether or not it asks for a new one.
         if request.session_id != NO_SESSION_ID:
@@ -339,17 +340,23 @@ def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
 
 
 def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[None]:
-    """Fill `named` from the request, one step per partition. Of a partition that is named twice the last entry counts.
+    """Fill `named` from the request, in steps of PARTITIONS_AT_A_TIME topics and partitions.
 
-    A topic without partitions is a step, too, so that the caller's checkpoints bound every request.
+    Of a partition that is named twice the last entry counts.
     """
+    left = PARTITIONS_AT_A_TIME
     for row in request.topics:
         topic = row.topic_id if version >= FETCH_TOPIC_ID_VERSION else row.topic
         of_topic = named.setdefault(topic, {})
+        left -= 1  # also for a topic without partitions
         for partition in row.partitions:
             of_topic[partition.partition] = _wanted(topic, partition)
-            yield
-        if not row.partitions:
+            left -= 1
+            if left <= 0:
+                left = PARTITIONS_AT_A_TIME
+                yield
+        if left <= 0:
+            left = PARTITIONS_AT_A_TIME
             yield
 
 

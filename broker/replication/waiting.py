@@ -8,12 +8,12 @@ neither a task or event for each, nor a new plan of all of them after each chang
 A registration holds for one change: `wake` removes it, and `take_dirty` renews it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
+
+from barnabas.broker.resting import resting
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice
@@ -28,30 +28,6 @@ class Watched(Protocol):
     """A thing that a request can wait for: a Partition, or the FutureReplica of one."""
 
     waiters: "dict[Waiter, None]"
-
-
-class Asker(Protocol):
-    """The connection whose request a task handles."""
-
-    rests: int  # how many waits of its requests are under way that may be cancelled without loss
-
-
-asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the running task; None: the broker's own task
-
-
-@contextmanager
-def resting() -> Iterator[None]:
-    """Within this block the request only waits, so it may be cancelled when its client has disconnected."""
-    # Outside such blocks a request is never cancelled for that: half of its changes could remain.
-    waiting = asker.get()
-    if waiting is None:
-        yield
-        return
-    waiting.rests += 1
-    try:
-        yield
-    finally:
-        waiting.rests -= 1
 
 
 class Waiter:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
-from barnabas.broker.net import ConnectionLost, Stream
+from barnabas.broker.net import SENDFILE_BYTES_MAX, ConnectionLost, Stream
 from barnabas.broker.pacing import TURN_SECONDS, calling_before_wait, pause_after
-from barnabas.broker.replication.waiting import DelayedResponse, Pieces, asker
+from barnabas.broker.replication.waiting import DelayedResponse, Pieces
+from barnabas.broker.response_memory import MOVED_BYTES, ResponseMemory, laggards
+from barnabas.broker.resting import asker
 from barnabas.broker.server.decoding import Charged, DecodedMemory
 from barnabas.broker.server.dispatch import answer_unsupported, respond
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses, is_pipelined
-from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, MOVED_BYTES, laggards
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
@@ -79,7 +80,7 @@ class Connection:
         self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
         self.api_key = NO_REQUEST  # of the latest request
-        self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`waiting.resting`)
+        self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
         self.sending = False  # a response is being sent: how long that takes depends on the client
         self.sent_bytes = 0  # the stream's count at the last sweep
         self.decoded_bytes = 0  # memory of the decoded request, if it is large
@@ -137,14 +138,14 @@ class Connections:
     them, the holder of the token, may read on above the limit.
     """
 
-    def __init__(self, config: "BrokerConfig") -> None:
+    def __init__(self, config: "BrokerConfig", responses: ResponseMemory) -> None:
         self.finishing = False
         self._config = config
+        self._responses = responses
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
         self._held_bytes = 0
         self.decoded = DecodedMemory()
-        self._answer_bytes = 0
         self._token_holder: Connection | None = None  # may read although memory is used up
         self._token_ends_at = 0.0  # from then on the first in the queue may take the token
         self._token_bytes = 0  # what the holder held when it got the token, or when it was renewed
@@ -223,9 +224,8 @@ class Connections:
         """Set how many bytes of its response this connection holds; above the limit laggards are closed."""
         # Releasing memory cannot exceed the limit, so it needs no look at all connections.
         is_more = answer_bytes > connection.answer_bytes
-        self._answer_bytes += answer_bytes - connection.answer_bytes
-        connection.answer_bytes = answer_bytes
-        if is_more and self._answer_bytes > ANSWER_BYTES_ALL:
+        self._responses.hold(connection, answer_bytes)
+        if is_more and self._responses.is_used_up:
             self._close_laggards()
 
     def _close_laggards(self) -> None:
@@ -305,7 +305,7 @@ class Connections:
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
             # A client becomes a laggard as time passes, also while no response is added to the memory.
-            if self._answer_bytes > ANSWER_BYTES_ALL:
+            if self._responses.is_used_up:
                 self._close_laggards()
 
     def _look_at(self, connection: Connection) -> None:
@@ -496,8 +496,7 @@ async def _answer_frame(
 
 
 async def _send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
-    """Send what is unsent, then the pieces, and free each as it is sent; file slices are released also when the
-    connection is lost."""
+    """Send what is unsent, then the pieces. They are freed, and file slices released, also after an error."""
     connection.progress_at = trio.current_time()
     if connection.unsent:
         small = _small(pieces)
@@ -524,15 +523,27 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
             held_bytes += len(piece)
     if held_bytes > JOINED_BYTES_MAX:
         connections.hold_answer(connection, held_bytes)
+    await _send_pieces(connections, connection, pieces)
+    # Not after an error: the connection ends, and until then the sweep may close it.
+    connection.sending = False
+
+
+async def _send_pieces(connections: Connections, connection: Connection, pieces: Pieces) -> None:
+    """Send each piece and free it; those that are not sent are freed, too."""
+    stream, pause_at_bytes = connection.stream, connection.stream.sent_bytes + SENDFILE_BYTES_MAX
     pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:
+            # A fast client takes many slices without a wait.
+            if stream.sent_bytes >= pause_at_bytes:
+                await trio.lowlevel.checkpoint()
+                pause_at_bytes = stream.sent_bytes + SENDFILE_BYTES_MAX
             piece = pieces[-1]
             if isinstance(piece, FileSlice):
-                await connection.stream.send_slice(piece)
+                await stream.send_slice(piece)
                 piece.release()
             else:
-                await connection.stream.send_all(piece)
+                await stream.send_all(piece)
                 if connection.answer_bytes:
                     connections.hold_answer(connection, connection.answer_bytes - len(piece))
             del piece, pieces[-1]
@@ -541,8 +552,6 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
         for left in pieces:
             if isinstance(left, FileSlice):
                 left.release()
-    # Not in `finally`: after an error the connection ends, and until then the sweep may close it.
-    connection.sending = False
 
 
 def _small(pieces: Pieces) -> bytes | bytearray | memoryview | None:

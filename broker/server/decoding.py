@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.freeing import take_apart
 from barnabas.broker.pacing import STEPS_AT_A_TIME, complete
-from barnabas.broker.replication.waiting import resting
+from barnabas.broker.resting import resting
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation

@@ -11,6 +11,7 @@ one place that catches `Exception` of a single request.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import NamedTuple, cast
 
@@ -43,12 +44,13 @@ from barnabas.broker.handlers import (
 from barnabas.broker.pacing import complete
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
-from barnabas.storage.disk import FileSlice, InThread
+from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
 from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
 from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_prefix
+from barnabas.wire.records import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -165,12 +167,11 @@ async def _respond_to(
     if isinstance(response, DelayedResponse):
         # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
         # Produce before.
-        in_thread = broker.world.in_request_thread
-        response.encode = partial(_encode_delayed, response, call, header.correlation_id, in_thread)
+        response.encode = partial(_encode_delayed, response, broker, call, header.correlation_id)
         return response
     if response is None:
         return []
-    return await _encode(call, header.correlation_id, response, broker.world.in_request_thread)
+    return await _encode(broker, call, header.correlation_id, response)
 
 
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
@@ -202,14 +203,14 @@ async def _decided(delayed: DelayedResponse) -> m.Message:
     return delayed.make()
 
 
-async def _encode_delayed(delayed: DelayedResponse, call: Call, correlation_id: int, in_thread: InThread) -> Pieces:
+async def _encode_delayed(delayed: DelayedResponse, broker: Broker, call: Call, correlation_id: int) -> Pieces:
     """The response with the outcomes decided up to now; the others get the error that `make` gives for a timeout."""
     # `_handle` has returned, so a bug in `make` gets no error response any more: the connection has to close.
     try:
         response = delayed.make()
     except Exception as error:
         raise _cut_off(call, error) from error
-    return await _encode(call, correlation_id, response, in_thread)
+    return await _encode(broker, call, correlation_id, response)
 
 
 async def _handle(
@@ -266,7 +267,7 @@ def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
     return _framed(API_VERSIONS_KEY, 0, unsupported.correlation_id, size_bytes, body)
 
 
-async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded, in_thread: InThread) -> Pieces:
+async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.Message | Encoded) -> Pieces:
     """The pieces of a response. ProtocolViolation when it cannot be encoded."""
     if isinstance(response, Encoded):
         size_bytes = sum(map(len, response.pieces))
@@ -278,16 +279,29 @@ async def _encode(call: Call, correlation_id: int, response: m.Message | Encoded
         if isinstance(begun, int):
             size_bytes = begun
         else:
-            # A cancelled connection would lose the response here, and its file slices would stay open. `_send`
-            # releases them.
-            with trio.CancelScope(shield=True):
-                size_bytes = await complete(begun, in_thread)
-                # A response encoded in several steps has many rows: the interpreter would free them in one step.
-                if call.api_key in NOT_KEPT_KEYS:
-                    await complete(take_apart(response), in_thread)
+            size_bytes = await _encode_on(broker, call, response, begun)
     except Exception as error:
         raise _cut_off(call, error) from error
     return _framed(call.api_key, call.version, correlation_id, size_bytes, body)
+
+
+async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:
+    """Complete the encoding of a response with many rows; its size in bytes."""
+    in_thread = broker.world.in_request_thread
+    # A Fetch limits the bytes that it holds itself, and followers must not wait for clients that do not read. And a
+    # wait that is cancelled would leave its file slices open.
+    room = nullcontext() if isinstance(response, m.FetchResponse) else broker.responses.room()
+    try:
+        async with room:
+            # Cancelled, the response would be lost, and its file slices stay open. `_send` releases them.
+            with trio.CancelScope(shield=True):
+                size_bytes = await complete(begun, in_thread)
+    finally:
+        # The interpreter would free many rows in one step.
+        if call.api_key in NOT_KEPT_KEYS:
+            with trio.CancelScope(shield=True):
+                await complete(take_apart(response), in_thread)
+    return size_bytes
 
 
 def _cut_off(call: Call, error: Exception) -> ProtocolViolation:

@@ -13,7 +13,8 @@ if it may read on, in `receive`.
 import trio
 
 from barnabas.broker.net import Stream
-from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched, resting
+from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched
+from barnabas.broker.resting import resting
 from barnabas.wire.apis import APIS
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key

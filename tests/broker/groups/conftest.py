@@ -28,7 +28,7 @@ from barnabas.broker.groups.events import (
     Waiting,
 )
 from barnabas.broker.groups.records import Commit, decode_record, encode_record
-from barnabas.broker.groups.replay import Groups, replay
+from barnabas.broker.groups.replay import Groups, replay, replay_all
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.replication.alter_partition import AlterPartition
@@ -95,9 +95,9 @@ class Scene:
         if self.append_error:
             self.follow(apply_refused(self.group, decision.intent, self.append_error, self.now_ms))
             return
-        for record in decision.records:
-            replay(self.groups, record, len(self.log))
-            self.log.append(encode_record(record))
+        if decision.records:
+            replay_all(self.groups, decision.records, len(self.log))
+            self.log += map(encode_record, decision.records)
         self.follow(apply_stored(self.group, decision.intent, len(self.log) - 1, self.now_ms))
 
     def reloaded(self):

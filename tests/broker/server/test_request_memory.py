@@ -2,15 +2,26 @@
 
 import struct
 import weakref
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import trio
 
+from barnabas.broker import response_memory
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.server import connection, decoding, dispatch, response_memory
+from barnabas.broker.net import SENDFILE_BYTES_MAX
+from barnabas.broker.response_memory import (
+    ANSWER_BYTES_ALL,
+    MAKING_MAX,
+    SLOW_SECONDS,
+    UNREAD_SECONDS,
+    ResponseMemory,
+    laggards,
+)
+from barnabas.broker.server import connection, decoding, dispatch
 from barnabas.broker.server.connection import STALLED_SECONDS, Connections
-from barnabas.broker.server.response_memory import ANSWER_BYTES_ALL, SLOW_SECONDS, UNREAD_SECONDS, laggards
+from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine, fetch_request
@@ -229,8 +240,7 @@ def large_answers(monkeypatch):
     route = dispatch.HANDLERS[16]._replace(handle=lambda *_: m.ListGroupsResponse(groups=rows))
     monkeypatch.setitem(dispatch.HANDLERS, 16, route)
     monkeypatch.setitem(dispatch._WAITS, 16, False)
-    for module in (response_memory, connection):
-        monkeypatch.setattr(module, "ANSWER_BYTES_ALL", 2_700_000)
+    monkeypatch.setattr(response_memory, "ANSWER_BYTES_ALL", 2_700_000)
 
 
 async def test_a_crowd_that_does_not_read_costs_itself_and_no_slow_reader(nursery, autojump_clock, large_answers):
@@ -273,7 +283,7 @@ async def test_a_large_answer_is_encoded_in_a_thread_though_its_question_is_smal
 
 async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clock):
     out, back, kept = Pipe(), Pipe(), []
-    connections = Connections(BrokerConfig({"log.dirs": "/data"}))
+    connections = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory())
     sending = await connections.admit(MemStream(back, out, "a client"), "PLAINTEXT")
     reader, pieces = MemStream(out, back, "the broker"), [bytes(1 << 16) for _ in range(10)]
     nursery.start_soon(connection._send, connections, sending, pieces)
@@ -282,6 +292,67 @@ async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clo
         kept.append((len(pieces), sending.answer_bytes))
         await reader.receive_some(1 << 16)
     assert kept == [(left, left << 16) for left in range(9, -1, -1)]
+
+
+class FastReader:
+    """A stream whose other side takes everything at once."""
+
+    peer_address, sent_bytes = "a client", 0
+
+    async def send_slice(self, piece):
+        self.sent_bytes += piece.size_bytes
+
+
+async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
+    connections, released, turns = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory()), [], []
+    file = SimpleNamespace(release=lambda: released.append(1))
+    sending = await connections.admit(FastReader(), "PLAINTEXT")
+
+    async def look():
+        while sending.stream.sent_bytes < 100 << 17:
+            turns.append(sending.stream.sent_bytes)
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        await trio.lowlevel.checkpoint()
+        await connection._send(connections, sending, [FileSlice(file, 0, 1 << 17) for _ in range(100)])
+    assert max(after - before for before, after in pairwise(turns)) <= 2 * SENDFILE_BYTES_MAX
+    assert len(released) == 100
+
+
+async def test_large_responses_are_made_a_few_at_a_time_and_while_memory_is_left(nursery, autojump_clock):
+    memory, holders, made = ResponseMemory(), [SimpleNamespace(answer_bytes=0) for _ in range(2)], []
+
+    async def make(number):
+        async with memory.room():
+            made.append(number)
+            await trio.sleep(1)
+
+    for number in range(MAKING_MAX + 1):
+        nursery.start_soon(make, number)
+    await trio.sleep(0.5)
+    assert len(made) == MAKING_MAX
+    memory.hold(holders[0], ANSWER_BYTES_ALL)
+    memory.hold(holders[1], 1)
+    await trio.sleep(100)
+    assert len(made) == MAKING_MAX, "the last one waits for memory"
+    memory.hold(holders[1], 0)
+    await trio.sleep(0.5)
+    assert len(made) == MAKING_MAX + 1
+
+
+async def test_a_response_that_waits_for_room_can_be_given_up(nursery, autojump_clock):
+    memory, holder = ResponseMemory(), SimpleNamespace(answer_bytes=0)
+    memory.hold(holder, ANSWER_BYTES_ALL + 1)
+    for _ in range(2 * MAKING_MAX):
+        with trio.move_on_after(1) as waited:
+            async with memory.room():
+                pass
+        assert waited.cancelled_caught
+    memory.hold(holder, 0)
+    async with memory.room():
+        pass
 
 
 async def test_memory_is_awaited_no_more_when_the_connection_that_waited_is_closed(autojump_clock):
