@@ -305,7 +305,7 @@ class FastReader:
 
 async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
     connections, released, turns = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory()), [], []
-    file = SimpleNamespace(release=lambda: released.append(1))
+    file = SimpleNamespace(retain=lambda: None, release=lambda: released.append(1))
     sending = await connections.admit(FastReader(), "PLAINTEXT")
 
     async def look():
