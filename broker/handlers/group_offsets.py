@@ -1,8 +1,9 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group.
 
 Behaviour: a commit for a partition that does not exist is refused for that partition alone; all other partitions of a
-    commit succeed or fail together, except for metadata that is too long. A partition without a committed offset is
-    fetched as offset -1 without an error. OffsetDelete works on groups without members; on consumer groups with members
+    commit succeed or fail together, except for metadata that is too long, and beyond STORED_AT_A_TIME partitions, where
+    Kafka refuses what does not fit into one batch. A partition without a committed offset is fetched as offset -1
+    without an error. OffsetDelete works on groups without members; on consumer groups with members
     for topics that no member subscribes to.
 Versions: version 0 of OffsetCommit and OffsetFetch keeps offsets in the metadata store, as clients of Kafka 0.8 did,
     and has no members; 1+ uses `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention
@@ -40,6 +41,7 @@ SEVERAL_GROUPS_VERSION = 8
 NO_RETENTION = -1
 NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
+STORED_AT_A_TIME = 2000  # offsets of a commit: they are appended and replayed in one step of the event loop
 COMMIT_COST, GROUP_COST = 2, 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read a commit, to find a group
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
@@ -82,13 +84,14 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
-        # One event for all partitions: membership and generation are checked once, and the offsets are stored together.
-        answer = await broker.groups.commit(request.group_id, _event(request, commits))
-        if answer.error:
-            async for key in paced(commits):
-                errors[key] = answer.error
-        async for key in paced(answer.too_large):
-            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        # As one event: membership and generation are checked once, and the offsets are stored together.
+        for some in portions(list(commits.items()), STORED_AT_A_TIME):
+            answer = await broker.groups.commit(request.group_id, _event(request, dict(some)))
+            if answer.error:
+                async for key, _ in paced(some):
+                    errors[key] = answer.error
+            async for key in paced(answer.too_large):
+                errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
     known = broker.metadata.topics
     # A topic without partitions is left out, unless it does not exist.
     topics: dict[str, list[CommitRow]] = {

@@ -7,8 +7,10 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
+from barnabas.broker.handlers import group_offsets
 from barnabas.broker.metadata import PartitionInfo
 from barnabas.broker.pacing import complete_inline
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.server.dispatch import answer
 from barnabas.controller.store.sqlitestore import IN_MEMORY, open_sqlite_store
 from barnabas.wire import messages as m
@@ -351,6 +353,32 @@ async def test_an_answer_about_many_offsets_takes_the_memory_of_its_bytes(house,
         complete_inline(m.encode_steps(response, 8, encoded))
     decoded = m.decode(type(response), 8, b"".join(encoded))
     assert [row.committed_offset for row in rows_of(decoded, 8)[:3501]] == [*range(2, 3502), -1]
+
+
+async def test_a_commit_of_many_partitions_is_stored_a_portion_at_a_time(house, autojump_clock, monkeypatch):
+    monkeypatch.setattr(group_offsets, "STORED_AT_A_TIME", 3)
+    house.know_topic("t", 5)
+    stored, append = [], Partition.append_as_leader
+
+    def counting(partition, batch, *rest):
+        stored.append(batch.header.record_count)
+        return append(partition, batch, *rest)
+
+    monkeypatch.setattr(Partition, "append_as_leader", counting)
+    (topic,) = (await house.ask(commit_of_many(5))).topics
+    assert [(row.partition_index, row.error_code) for row in topic.partitions] == [(n, 0) for n in range(5)]
+    assert stored == [3, 2]
+    assert [row.committed_offset for row in rows_of(await house.ask(fetch(8)), 8)] == [2, 3, 4, 5, 6]
+
+
+async def test_a_portion_that_cannot_be_stored_is_refused_alone(house, autojump_clock, monkeypatch):
+    monkeypatch.setattr(group_offsets, "STORED_AT_A_TIME", 3)
+    house.know_topic("t", 5)
+    results, append = [ErrorCode.NOT_ENOUGH_REPLICAS, None], Partition.append_as_leader
+    monkeypatch.setattr(Partition, "append_as_leader", lambda *all_of: results.pop(0) or append(*all_of))
+    (topic,) = (await house.ask(commit_of_many(5))).topics
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [row.error_code for row in topic.partitions] == [refused, refused, refused, 0, 0]
 
 
 async def test_a_group_without_name_may_keep_offsets(house, autojump_clock):
