@@ -16,7 +16,6 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from barnabas.storage.disk import FileSlice, HalfDone, StorageError
-from barnabas.storage.entries import find_entry
 from barnabas.storage.files import (
     DELETED,
     SEGMENT_SUFFIXES,
@@ -33,6 +32,7 @@ from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
+UNKNOWN_SIZE = -1
 HITS_REMEMBERED = 64  # positions; so many readers at different offsets of a log need no index lookup
 SEGMENTS_AT_A_TIME = 16  # per step of a search; for each it may open a time index and read its end
 SEARCH_ATTEMPTS_MAX = 20  # while segments change; one long change may take several attempts
@@ -74,7 +74,8 @@ class LogSegments:
         self.generation = 0
         self._row = segments
         self._deleted: deque[DeletedFiles] = deque()
-        self._hits: dict[int, tuple[Segment, int]] = {}  # offset -> position of its entry
+        # offset -> position and size in bytes of its entry; UNKNOWN_SIZE of an entry that did not exist yet
+        self._hits: dict[int, tuple[Segment, int, int]] = {}
         self.active = _last(segments)
 
     def __iter__(self) -> Iterator[Segment]:
@@ -109,35 +110,39 @@ class LogSegments:
             segment = self._row[self.number_of(offset)]
             return Read(None, segment.base_offset, segment.size_bytes)
         active = self.active
-        segment, position = self._hits.get(offset) or self._locate(offset)
+        segment, position, entry_bytes = self._hits.get(offset) or self._locate(offset)
         if end_offset < log_end_offset:
             end_position = self._end_position(segment, end_offset)
         else:
             end_position = segment.size_bytes
             # A reader at the log end asks next for the current log end offset, whose position is the end of the file.
             if segment is active:
-                self._remember(log_end_offset, active, end_position)
+                self._remember(log_end_offset, active, end_position, UNKNOWN_SIZE)
         size_bytes = end_position - position
         # A batch may be cut at the end: clients drop a partial batch, and the whole range is sent without looking into
         # it.
         if size_bytes > max_bytes:
-            size_bytes = self._first_fit(segment, position, size_bytes, max_bytes, at_least_one)
+            if entry_bytes == UNKNOWN_SIZE:
+                segment, position, entry_bytes = self._locate(offset)
+            # Not a part of the first entry (KIP-74): a client that gets only a part of it could not go on.
+            fitting_bytes = max_bytes if entry_bytes <= max_bytes else 0
+            size_bytes = max(fitting_bytes, entry_bytes) if at_least_one else fitting_bytes
         if size_bytes <= 0:
             return Read(None, segment.base_offset, position)
         # The slice retains the file: `OpenFiles` may drop it, or the segment be deleted, before the range is sent.
         file = active.file if segment is active else self.store.open_files.get(segment.path)
         return Read(FileSlice(file, position, size_bytes), segment.base_offset, position)
 
-    def _locate(self, offset: int) -> tuple[Segment, int]:
-        """Segment and position of the entry with `offset`, or of the next one if compaction removed it."""
+    def _locate(self, offset: int) -> tuple[Segment, int, int]:
+        """Segment, position and size of the entry with `offset`, or of the next one if compaction removed it."""
         # Compaction may have removed all entries from `offset` to the end of its segment: hence the loop.
         for number in range(self.number_of(offset), len(self._row)):
             segment = self._row[number]
             span = segment.find(offset, self.store.shared)
             if span is not None:
-                self._remember(offset, segment, span.position)
-                return segment, span.position
-        return self.active, self.active.size_bytes
+                self._remember(offset, segment, span.position, span.size_bytes)
+                return segment, span.position, span.size_bytes
+        return self.active, self.active.size_bytes, 0
 
     def _end_position(self, segment: Segment, end_offset: int) -> int:
         """The position in `segment` up to which all entries end below `end_offset`."""
@@ -150,25 +155,16 @@ class LogSegments:
         span = segment.find(end_offset, self.store.shared)
         if span is None:
             return segment.size_bytes
-        self._remember(end_offset, segment, span.position)
+        self._remember(end_offset, segment, span.position, span.size_bytes)
         return span.position
 
-    def _first_fit(self, segment: Segment, position: int, available: int, max_bytes: int, at_least_one: bool) -> int:
-        """How many bytes to send of more than `max_bytes`; 0 rather than a part of the first entry (KIP-74)."""
-        # The first entry alone is looked at: a client that gets only a part of it could not go on.
-        with self.store.shared(segment.path) as file:
-            first = find_entry(file, position, position + available, 0)
-        if first is None or first.size_bytes <= max_bytes:
-            return max_bytes
-        return first.size_bytes if at_least_one else 0
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+    def _remember(self, offset: int, segment: Segment, position: int, entry_bytes: int) -> None:
         # Entries do not move while the row stays as it is; `_changing` and `roll` clear the remembered positions.
         # The oldest one makes room: a reader that moves on does not ask for its old offset again.
         hits = self._hits
         if len(hits) >= HITS_REMEMBERED and offset not in hits:
             del hits[next(iter(hits))]
-        hits[offset] = (segment, position)
+        hits[offset] = (segment, position, entry_bytes)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""

@@ -78,16 +78,17 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that arrived; they are copied, so the caller may reuse the memory."""
-        size_bytes = len(data)
-        # The usual case: one whole frame and nothing else. It is copied once, without a detour through `_partial`.
-        if not self._arrived_bytes and size_bytes > LENGTH_BYTES:
-            (length,) = _LENGTH.unpack_from(data)
-            if length == size_bytes - LENGTH_BYTES and length <= self._max_bytes and self._violation is None:
-                self._frames.append(memoryview(bytearray(data))[LENGTH_BYTES:])
+        view, position, size_bytes = memoryview(data), 0, len(data)
+        # The usual case: whole frames. They are copied once, without a detour through `_partial`.
+        if not self._arrived_bytes and self._violation is None:
+            while size_bytes - position > LENGTH_BYTES:
+                (length,) = _LENGTH.unpack_from(data, position)
+                end = position + LENGTH_BYTES + length
+                if not 0 < length <= self._max_bytes or end > size_bytes:
+                    break
+                self._frames.append(memoryview(bytearray(view[position + LENGTH_BYTES : end])))
                 self._frames_bytes += length
-                return
-        view = memoryview(data)
-        position = 0
+                position = end
         # After a bad length the next frame boundary cannot be found: the rest of the stream is dropped.
         while position < size_bytes and self._violation is None:
             missing = self._target_bytes - self._arrived_bytes

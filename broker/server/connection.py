@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
-from barnabas.broker.net import SENDFILE_BYTES_MAX, ConnectionLost, Stream
+from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.pacing import TURN_SECONDS, calling_before_wait, pause_after
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.response_memory import MOVED_BYTES, ResponseMemory, laggards
@@ -39,6 +39,7 @@ TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
+SENT_AT_A_TIME_BYTES = 1 << 18  # between two checkpoints
 JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests
 
 
@@ -380,6 +381,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader, pipelined = FrameReader(broker.config.socket_request_max_bytes), connection.pipelined
+    delayed = pipelined.responses
     charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
@@ -388,7 +390,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             connection.progress_at = trio.current_time()
             # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
             # has bytes ready must not keep the loop.
-            is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not pipelined
+            is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not delayed
             data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
             if data is None:
                 if connection.unsent:
@@ -404,7 +406,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 connections.hold(connection, reader.pending_bytes)
                 await connections.room(connection)
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
-        while pipelined and (len(pipelined) >= PIPELINED_MAX or not is_pipelined(frame)):
+        while delayed and (len(delayed) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
         # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
         connection.busy = True
@@ -414,7 +416,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
-        if isinstance(answer, DelayedResponse) or (pipelined and answer):
+        if isinstance(answer, DelayedResponse) or (delayed and answer):
             pipelined.add(answer)
         elif answer:
             following = reader.peek()
@@ -423,7 +425,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 connection.unsent += small
             else:
                 await _send(connections, connection, answer)
-        connection.busy = bool(pipelined)
+        connection.busy = bool(delayed)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
         if trio.current_time() - turn_began > TURN_SECONDS:
@@ -439,7 +441,7 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
 
     Delayed responses are sent meanwhile, as they become ready.
     """
-    while connection.pipelined:
+    while connection.pipelined.responses:
         ready = await connection.pipelined.take_ready()
         if ready:
             await _send(connections, connection, ready)
@@ -458,7 +460,7 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
 async def _send_pipelined(connections: Connections, connection: Connection) -> None:
     if connection.unsent:
         await _send(connections, connection, [])
-    while connection.pipelined:
+    while connection.pipelined.responses:
         await _send_ready(connections, connection)
 
 
@@ -530,14 +532,14 @@ async def _send(connections: Connections, connection: Connection, pieces: Pieces
 
 async def _send_pieces(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send each piece and free it; those that are not sent are freed, too."""
-    stream, pause_at_bytes = connection.stream, connection.stream.sent_bytes + SENDFILE_BYTES_MAX
+    stream, pause_at_bytes = connection.stream, connection.stream.sent_bytes + SENT_AT_A_TIME_BYTES
     pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:
             # A fast client takes many slices without a wait.
             if stream.sent_bytes >= pause_at_bytes:
                 await trio.lowlevel.checkpoint()
-                pause_at_bytes = stream.sent_bytes + SENDFILE_BYTES_MAX
+                pause_at_bytes = stream.sent_bytes + SENT_AT_A_TIME_BYTES
             piece = pieces[-1]
             if isinstance(piece, FileSlice):
                 await stream.send_slice(piece)

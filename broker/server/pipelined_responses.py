@@ -27,21 +27,19 @@ class PipelinedResponses(Waiter):
     As a `Waiter` it is registered in every partition that one of them waits for.
     """
 
-    __slots__ = ("_receiving", "_responses", "_watched")
+    __slots__ = ("_receiving", "_watched", "responses")
 
     def __init__(self) -> None:
         super().__init__()
+        # For the connection to look at; only this object changes it.
         # A list, as it has few entries, and the first block of a deque would cost every idle connection memory.
-        self._responses: list[DelayedResponse | Pieces] = []
+        self.responses: list[DelayedResponse | Pieces] = []
         self._watched: dict[Watched, None] = {}
         self._receiving: trio.CancelScope | None = None
 
-    def __len__(self) -> int:
-        return len(self._responses)
-
     def add(self, response: DelayedResponse | Pieces) -> None:
         """Queue a response behind the others."""
-        self._responses.append(response)
+        self.responses.append(response)
         # A response that is ready waits for its turn alone, not for a partition.
         if isinstance(response, DelayedResponse):
             watched = response.decisions.watched
@@ -62,30 +60,30 @@ class PipelinedResponses(Waiter):
         """The pieces of the responses that can be sent now, from the oldest on; empty when the oldest must wait."""
         # All responses look, as their partitions overlap. Without a change there is nothing to look at.
         if self.take_dirty():
-            for response in self._responses:
+            for response in self.responses:
                 if isinstance(response, DelayedResponse):
                     response.decisions.look()
         pieces: Pieces = []
         # A later response that is ready stays behind the oldest: Kafka's clients match responses by their order.
-        while self._responses and self._deadline <= trio.current_time():
-            response = self._responses.pop(0)
+        while self.responses and self._deadline <= trio.current_time():
+            response = self.responses.pop(0)
             pieces += await response.encode() if isinstance(response, DelayedResponse) else response
         # The partitions of a sent response stay registered until none is left: they would have to be counted, for
         # several responses may watch the same one.
-        if not self._responses:
+        if not self.responses:
             self.abandon()
         return pieces
 
     def abandon(self) -> None:
         """Drop the responses and leave the partitions' waiters; also after the connection ended."""
-        self._responses.clear()
+        self.responses.clear()
         self.unregister(self._watched)
         self._watched.clear()
 
     @property
     def _deadline(self) -> float:
         """When the oldest response is sent at the latest, on trio's clock; in the past when it can be sent now."""
-        oldest = self._responses[0]
+        oldest = self.responses[0]
         if isinstance(oldest, DelayedResponse) and not oldest.decisions.are_made:
             return oldest.deadline
         return 0.0

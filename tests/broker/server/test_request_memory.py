@@ -10,7 +10,6 @@ import trio
 
 from barnabas.broker import response_memory
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import SENDFILE_BYTES_MAX
 from barnabas.broker.response_memory import (
     ANSWER_BYTES_ALL,
     MAKING_MAX,
@@ -20,7 +19,7 @@ from barnabas.broker.response_memory import (
     laggards,
 )
 from barnabas.broker.server import connection, decoding, dispatch
-from barnabas.broker.server.connection import STALLED_SECONDS, Connections
+from barnabas.broker.server.connection import SENT_AT_A_TIME_BYTES, STALLED_SECONDS, Connections
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
@@ -317,7 +316,7 @@ async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
         nursery.start_soon(look)
         await trio.lowlevel.checkpoint()
         await connection._send(connections, sending, [FileSlice(file, 0, 1 << 17) for _ in range(100)])
-    assert max(after - before for before, after in pairwise(turns)) <= 2 * SENDFILE_BYTES_MAX
+    assert max(after - before for before, after in pairwise(turns)) <= 2 * SENT_AT_A_TIME_BYTES
     assert len(released) == 100
 
 
