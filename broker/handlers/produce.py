@@ -48,6 +48,7 @@ PARTITION_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to refuse one
 LOOKED_AT_A_TIME = 200  # partitions, or topics without partitions, between two checkpoints; 3 µs each
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
+RECORD_ERRORS_VERSION = 8
 SMALLEST_ENTRY_BYTES = 14  # minimum of the length field of an entry, in any message format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10
@@ -77,8 +78,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     """
     asked, refused, message = await _look_through(call, request)
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
-    appends: list[AppendedUpTo] = []
-    appended_rows: list[tuple[str, Row]] = []
+    unacknowledged: list[tuple[str, Row, AppendedUpTo]] = []
     led_elsewhere: list[tuple[str, Row]] = []
     turn_began = trio.current_time()
     for topic, partitions in asked.items():
@@ -99,8 +99,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 continue
             appended = await _append(broker, call, request.acks, topic, data, row)
             if appended is not None:
-                appends.append(appended)
-                appended_rows.append((topic, row))
+                unacknowledged.append((topic, row, appended))
             elif row.error_code == NOT_LEADER:
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
@@ -115,22 +114,22 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             await complete(take_apart(response), broker.world.in_request_thread)
             raise
         return None
-    decisions = acknowledgements(appends, request.acks)
+    # acks=1, or partitions whose only in-sync replica is the leader: the answer need not be queued.
+    if not unacknowledged:
+        _name_leaders(broker, call, response, led_elsewhere)
+        return response
+    decisions = acknowledgements([appended for _, _, appended in unacknowledged], request.acks)
 
     def acknowledged() -> m.ProduceResponse:
-        for (topic, row), outcome in zip(appended_rows, decisions.decided, strict=True):
+        for (topic, row, _), outcome in zip(unacknowledged, decisions.decided, strict=True):
             # The offsets stay in the row whatever the outcome is, as in Kafka: the batch is in the local log.
             row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
             # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
             if outcome is NOT_LEADER:
                 led_elsewhere.append((topic, row))
-        if led_elsewhere and call.version >= CURRENT_LEADER_VERSION:
-            _name_leaders(broker, call, response, led_elsewhere)
+        _name_leaders(broker, call, response, led_elsewhere)
         return response
 
-    # acks=1, or a partition whose only in-sync replica is the leader: the answer need not be queued.
-    if decisions.look():
-        return acknowledged()
     return DelayedResponse(decisions, trio.current_time() + request.timeout_ms / 1000, acknowledged)
 
 
@@ -226,34 +225,44 @@ async def _append(
 ) -> AppendedUpTo | None:
     """Validate and append one partition's batch, and fill its row.
 
-    Returns what the acknowledgement waits for; None when the row has its final state (an error, or no message).
+    Returns what the acknowledgement waits for; None when the row has its final state.
+
+    The errors of the row are those of `_writable_partition`, `_checked_batch` and `Partition.append_as_leader`, and the
+    error of an earlier batch of the same producer that was refused.
     """
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
-    batch = await _checked_batch(broker, call, partition, data)
+    records, batch = data.records, None
+    # The usual batch is validated without a coroutine. None: it needs several steps, a rebuild, or the index of each
+    # invalid record.
+    if records is not None and call.version >= BATCH_FORMAT_2_VERSION:
+        batch = check_small(records, partition.config, broker.world.now_ms(), call.version)
+    if batch is None:
+        batch = await _checked_batch(broker, call, partition, records)
     # Kafka's order of checks: KafkaApis validates the request's form (`before_log`), ReplicaManager.appendRecords
     # validates acks, and the log validates the records.
     if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.before_log):
         row.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return None
     if isinstance(batch, RecordsRefused):
-        logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, batch.reason)
-        row.error_code = batch.code
-        # Kafka refuses these before it looks at the log, so that row has no log start offset.
-        if not batch.before_log:
-            _name_first_offset(partition, row)
-        if call.version >= 8:
-            row.error_message = batch.message
-            row.record_errors = [
-                m.ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in batch.record_errors
-            ]
+        _refuse_records(call, partition, batch, row)
         return None
     if batch is None:
         return None
-    appended = await _append_in_order(broker, partition, batch, acks)
+    refused_batches = broker.replicas.refused_batches
+    # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
+    # the same error, so that the client resends both in order (`replication/refused_batches.py`).
+    appended: Appended | ErrorCode | None = refused_batches.code_for(partition, batch.header)
+    if appended is None:
+        # Validation may have run in a thread while roles changed: this call checks role and epoch in the step that
+        # writes.
+        appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
+        if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            appended = await _find_original(broker, partition, batch)
+        # Also after a success: it ends the refusals that an earlier failure of this producer caused.
+        refused_batches.note(partition, batch.header, appended)
     if isinstance(appended, ErrorCode):
         row.error_code = appended
         _name_first_offset(partition, row)
@@ -262,28 +271,26 @@ async def _append(
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
     # No checkpoint since the append: `leading_since` is still that of the leadership in which the batch was appended.
-    return AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
+    up_to = AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
+    outcome = up_to.outcome(acks)
+    if outcome is None:
+        return up_to
+    row.error_code = outcome
+    return None
 
 
-async def _append_in_order(broker: Broker, partition: Partition, batch: "Batch", acks: int) -> "Appended | ErrorCode":
-    """Append the batch, or return where it was appended before.
-
-    Errors: those of `Partition.append_as_leader`, and the error of an earlier batch of the same producer that was
-    refused.
-    """
-    refused_batches = broker.replicas.refused_batches
-    # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
-    # the same error, so that the client resends both in order (`replication/refused_batches.py`).
-    too_early = refused_batches.code_for(partition, batch.header)
-    if too_early is not None:
-        return too_early
-    # Validation may have run in a thread while roles changed: this call checks role and epoch in the step that writes.
-    appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
-    if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-        appended = await _find_original(broker, partition, batch)
-    # Also after a success: it ends the refusals that an earlier failure of this producer caused.
-    refused_batches.note(partition, batch.header, appended)
-    return appended
+def _refuse_records(call: Call, partition: Partition, refused: RecordsRefused, row: Row) -> None:
+    logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, refused.reason)
+    row.error_code = refused.code
+    # Kafka refuses these before it looks at the log, so that row has no log start offset.
+    if not refused.before_log:
+        _name_first_offset(partition, row)
+    if call.version >= RECORD_ERRORS_VERSION:
+        row.error_message = refused.message
+        row.record_errors = [
+            m.ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in refused.record_errors
+        ]
 
 
 async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -> "Appended | ErrorCode":
@@ -331,24 +338,17 @@ def _writable_partition(broker: Broker, call: Call, topic: str, index: int) -> P
 
 
 async def _checked_batch(
-    broker: Broker, call: Call, partition: Partition, data: m.ProduceRequest.PartitionProduceData
+    broker: Broker, call: Call, partition: Partition, records: memoryview | None
 ) -> "Batch | RecordsRefused | None":
     """The validated batch, or why it is refused.
 
     None where a request of version 0-2 has no complete message: Kafka answers success with offset -1.
     """
-    records = data.records
     if records is None:
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", before_log=True)
-    now_ms = broker.world.now_ms()
-    rules, name = partition.config, partition.topic_partition
+    rules, now_ms, name = partition.config, broker.world.now_ms(), partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
         return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
-    # The usual batch is validated without the generator of `complete`. None: it needs several steps, a rebuild, or the
-    # index of each invalid record.
-    checked = check_small(records, rules, now_ms, call.version)
-    if checked is not None:
-        return checked
     return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)
 
 
@@ -370,6 +370,8 @@ def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
 
 def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
     """Set the current leader and its address beside NOT_LEADER_OR_FOLLOWER: it saves the client a Metadata request."""
+    if not rows or call.version < CURRENT_LEADER_VERSION:
+        return
     hints = LeaderHints(broker.replicas, broker.metadata, call.listener)
     for topic, row in rows:
         leader = hints.leader_of(topic, row.index)

@@ -571,12 +571,11 @@ class AppendedUpTo(NamedTuple):
     end_offset: int
     leading_since: int  # the epoch in which this broker became the leader that appended them
 
+    def outcome(self, required_acks: int) -> ErrorCode | None:
+        """The error code of the acknowledgement; None while it is open."""
+        return self.partition.outcome(self.end_offset, self.leading_since, required_acks)
+
 
 def acknowledgements(appends: Sequence[AppendedUpTo], required_acks: int) -> Decisions[ErrorCode]:
     """The error codes of several appends, in their order. Each is decided when its records are committed or lost."""
-
-    def outcome_of(index: int) -> ErrorCode | None:
-        partition, end_offset, leading_since = appends[index]
-        return partition.outcome(end_offset, leading_since, required_acks)
-
-    return Decisions([each.partition for each in appends], outcome_of)
+    return Decisions([each.partition for each in appends], lambda index: appends[index].outcome(required_acks))
