@@ -28,7 +28,8 @@ MESSAGE_FORMAT_1_VERSION = 2  # clients below it know message format 0 only
 RECORD_FORMAT_2_VERSION = 4  # clients below it know message formats 0 and 1 only
 ZSTD_VERSION = 10  # KIP-110
 FOLLOWERS_SERVE_VERSION = 11  # KIP-392
-INLINE_READ_BYTES_MAX = 1 << 15  # below this, read-and-join beats one more system call for sendfile
+# Below this, to read and join beats the system calls of a slice. Followers gain more: they read each response at once.
+INLINE_READ_BYTES_MAX, INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 15, 1 << 17
 # In one response: it stays in memory until the client has read it, and nothing else bounds the number of responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
 # In one response: each holds the descriptor of a sealed segment until it is sent. Active segments are open anyway.
@@ -74,6 +75,8 @@ class FetchPlan:
         self.left_over: dict[Wanted, None] = {}  # partitions with records to read and no room in the response
         self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
         self._inline_bytes = 0
+        is_follower = self.replica_id >= 0
+        self._inline_bytes_max = INLINE_READ_BYTES_MAX_OF_FOLLOWERS if is_follower else INLINE_READ_BYTES_MAX
         self.has_slices = False  # whether a row may carry a file slice
         self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
@@ -319,7 +322,7 @@ class FetchPlan:
     def _add_records(self, log: PartitionLog, wanted: Wanted, row: Row, piece: FileSlice) -> bool:
         """Let the row carry these records, as bytes or as the slice; False if no more slices fit the response."""
         size = piece.size_bytes
-        may_be_inline = size <= min(INLINE_READ_BYTES_MAX, INLINE_TOTAL_BYTES_MAX - self._inline_bytes)
+        may_be_inline = size <= min(self._inline_bytes_max, INLINE_TOTAL_BYTES_MAX - self._inline_bytes)
         try:
             data = piece.file.read_resident(piece.position, size) if may_be_inline else None
         except StorageError:

@@ -27,6 +27,7 @@ from barnabas.broker.replication.isr import (
     is_caught_up,
     may_join,
 )
+from barnabas.broker.replication.outstanding import Outstanding
 from barnabas.broker.replication.waiting import Decisions, Waiter, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog, Read
@@ -100,6 +101,7 @@ class Partition:
         "_fail",
         "_flusher",
         "_now_ms",
+        "_outstanding",
         "_watch",
         "asked_isr",
         "config",
@@ -154,6 +156,7 @@ class Partition:
         self.high_watermark = 0
         # A dict serves as an ordered set: the order of wake-ups must not depend on hashes, or no run is repeatable.
         self.waiters: dict[Waiter, None] = {}
+        self._outstanding = Outstanding()
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._flusher = flusher
@@ -183,6 +186,7 @@ class Partition:
             self.leader_epoch = role.leader_epoch
             # Followers may have truncated records since their fetches under the last epoch.
             self.followers = {}
+            self._outstanding.clear()
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
                 # The new leader's high watermark may be behind the last leader's. A follower may join the ISR only
@@ -370,9 +374,11 @@ class Partition:
             if log.flush_demanded:
                 self._flusher.want(log)
             # Without other in-sync replicas the records are committed at once.
-            self._advance_high_watermark()
+            committed = self._advance_high_watermark()
+            # Without followers nothing stays outstanding.
+            more_expected = self.followers and self._outstanding.appended(appended.last_offset + 1)
             if self.waiters:
-                wake(self)
+                wake(self, committed=committed, expected=self._outstanding if more_expected else None)
         return appended
 
     def outcome(self, end_offset: int, leading_since: int, required_acks: int) -> ErrorCode | None:
@@ -446,6 +452,7 @@ class Partition:
         # A transaction whose marker is committed no longer holds back the LSO. Followers drop it too, because they may
         # become leaders.
         log.producers.forget_committed(offset)
+        self._outstanding.committed(offset)
 
     # -- followers and the ISR (reference C.5, C.6)
 

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.replication.outstanding import Outstanding
 from barnabas.broker.resting import resting
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.messages import Message
+
+HOLD_SECONDS = 0.0005  # of a follower's Fetch, for more batches
+ACTING_MAX = 8  # waiters that act in the step of a change: each may send a response, in 40 µs
 
 Outcome = TypeVar("Outcome")
 Pieces = list["bytes | bytearray | memoryview | FileSlice"]  # of an encoded response
@@ -33,15 +37,24 @@ class Watched(Protocol):
 class Waiter:
     """One waiting request: the list of what changed, and a task to wake."""
 
-    __slots__ = ("_wake", "dirty", "sleeps_through_commits")
+    __slots__ = ("_held", "_scope", "_wake", "dirty", "sleeps_through_commits", "sleeps_through_growth")
 
-    def __init__(self, *, sleeps_through_commits: bool = False) -> None:
-        """With `sleeps_through_commits` a higher high watermark alone does not wake the task."""
-        # For followers, as in Kafka: the next response brings the high watermark anyway. A follower that is woken by
-        # each commit would fetch twice as often.
+    def __init__(self, *, sleeps_through_commits: bool = False, sleeps_through_growth: bool = False) -> None:
+        """With `sleeps_through_commits` a higher high watermark alone does not wake the task, with
+        `sleeps_through_growth` an append alone."""
+        # The first is for followers, as in Kafka: the next response brings the high watermark anyway. A follower that
+        # is woken by each commit would fetch twice as often. The second is for Produce responses: they wait for a
+        # commit.
         self.sleeps_through_commits = sleeps_through_commits
+        self.sleeps_through_growth = sleeps_through_growth
         self.dirty: dict[Watched, None] = {}
+        self._held: dict[Outstanding, None] = {}
         self._wake: trio.Event | None = None
+        self._scope: trio.CancelScope | None = None
+
+    def act_on(self, changed: Watched) -> None:
+        """As `touch`; a subclass may do at once what its task would do."""
+        self.touch(changed)
 
     def touch(self, changed: Watched) -> None:
         """Note that this partition changed, and wake the task if it waits."""
@@ -50,6 +63,14 @@ class Waiter:
         if self._wake is not None:
             self._wake.set()
             self._wake = None
+
+    def hold(self, changed: Watched, expected: Outstanding) -> None:
+        """Note that this partition changed. A waiting task sleeps on for HOLD_SECONDS, or until it is touched."""
+        self.dirty[changed] = None
+        if self._scope is not None:
+            if not self._held:
+                self._scope.deadline = min(self._scope.deadline, trio.current_time() + HOLD_SECONDS)
+            self._held[expected] = None
 
     def take_dirty(self) -> list[Watched]:
         """The partitions that changed since the last call, in that order. The waiter is registered with them again."""
@@ -66,11 +87,18 @@ class Waiter:
         if self.dirty:
             return True
         wake = self._wake = trio.Event()
-        with trio.move_on_at(deadline), resting():
+        with trio.move_on_at(deadline) as scope, resting():
+            self._scope = scope
             await wake.wait()
         # Another request of the same fetch session may wait now, with an event of its own.
         if self._wake is wake:
             self._wake = None
+        if self._scope is scope:
+            self._scope = None
+            if not wake.is_set():
+                for each in self._held:
+                    each.too_few_came()
+            self._held.clear()
         return bool(self.dirty)
 
     def register(self, partitions: Iterable[Watched]) -> None:
@@ -86,20 +114,33 @@ class Waiter:
             self.dirty.pop(partition, None)
 
 
-def wake(changed: Watched, *, log_grew: bool = True) -> None:
-    """Touch and unregister all waiters of this partition. `log_grew=False`: only the high watermark rose."""
+def wake(
+    changed: Watched, *, log_grew: bool = True, committed: bool = True, expected: Outstanding | None = None
+) -> None:
+    """Touch and unregister all waiters of this partition; those that the change does not concern stay.
+
+    `log_grew=False`: only the high watermark rose. `committed=False`: the log grew and nothing else changed; then
+    followers' Fetches are held back for more batches, if those are `expected`.
+    """
     waiters = changed.waiters
     if not waiters:
         return
     # A new dict, because the loop puts some waiters back while it iterates over the old one.
     changed.waiters = {}
-    for waiter in waiters:
-        if log_grew or not waiter.sleeps_through_commits:
-            waiter.touch(changed)
-        # The task sleeps on. The waiter stays registered, because the next append must wake the task.
-        else:
-            waiter.dirty[changed] = None
+    for number, waiter in enumerate(waiters):
+        if not committed and waiter.sleeps_through_growth:
             changed.waiters[waiter] = None
+        elif not log_grew and waiter.sleeps_through_commits:
+            waiter.dirty[changed] = None
+            # The next append must wake the task.
+            changed.waiters[waiter] = None
+        elif expected is not None and waiter.sleeps_through_commits:
+            waiter.hold(changed, expected)
+            changed.waiters[waiter] = None
+        elif number < ACTING_MAX:
+            waiter.act_on(changed)
+        else:
+            waiter.touch(changed)
 
 
 class Decisions(Generic[Outcome]):
@@ -155,13 +196,15 @@ class DelayedResponse:
     """A response that waits for outcomes after its request has made all its changes.
 
     So its connection may begin the next request (`server/pipelined_responses.py`). `make` builds the response from
-    `decisions`, at the latest at `deadline` (trio's clock). `encode` encodes it and is set by `server/dispatch.py`.
+    `decisions`, at the latest at `deadline` (trio's clock). `encode` encodes it; `encode_now` does so without waiting,
+    or returns None. `server/dispatch.py` sets both.
     """
 
-    __slots__ = ("deadline", "decisions", "encode", "make")
+    __slots__ = ("deadline", "decisions", "encode", "encode_now", "make")
 
     def __init__(self, decisions: "Decisions[ErrorCode]", deadline: float, make: "Callable[[], Message]") -> None:
         self.decisions = decisions
         self.deadline = deadline
         self.make = make
         self.encode: Callable[[], Awaitable[Pieces]]
+        self.encode_now: Callable[[], Pieces | None]

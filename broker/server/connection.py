@@ -77,7 +77,7 @@ class Connection:
         self.progress_at = trio.current_time()
         self.held_bytes = 0
         self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
-        self.pipelined = PipelinedResponses()
+        self.pipelined = PipelinedResponses(stream)
         self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
         self.api_key = NO_REQUEST  # of the latest request
@@ -446,7 +446,7 @@ async def _receive(connections: Connections, connection: Connection, max_bytes: 
         if ready:
             await _send(connections, connection, ready)
         else:
-            data = await connection.pipelined.receive(connection.stream, max_bytes)
+            data = await connection.pipelined.receive(max_bytes)
             if data is not None:
                 return data
     # `finish` cancels connections that are not busy. Between this check and `busy = False` no other task runs, so a

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 # Of a request that is refused on the event loop. A row has at least two bytes, so this bounds the rows of the response.
 REFUSED_INLINE_BYTES_MAX = 1 << 11
 # Smaller pieces are joined up to this size: few system calls, little to copy, and memory is freed as pieces are sent.
-PIECE_BYTES = 1 << 15
+PIECE_BYTES = 1 << 17
 
 Handler = Callable[..., "m.Message | Awaitable[m.Message | Encoded | DelayedResponse | None] | None"]
 Refusal = Callable[..., "m.Message | None"]
@@ -168,6 +168,7 @@ async def _respond_to(
         # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
         # Produce before.
         response.encode = partial(_encode_delayed, response, broker, call, header.correlation_id)
+        response.encode_now = partial(_encode_now, response, call, header.correlation_id)
         return response
     if response is None:
         return []
@@ -211,6 +212,17 @@ async def _encode_delayed(delayed: DelayedResponse, broker: Broker, call: Call, 
     except Exception as error:
         raise _cut_off(call, error) from error
     return await _encode(broker, call, correlation_id, response)
+
+
+def _encode_now(delayed: DelayedResponse, call: Call, correlation_id: int) -> Pieces | None:
+    """As `_encode_delayed`, of a response that takes one step; None of others."""
+    body: Pieces = []
+    try:
+        begun = m.encode_steps(delayed.make(), call.version, body)
+    # A bug. This is another request's step: `_encode_delayed`, in the connection's task, will find and report it.
+    except Exception:
+        return None
+    return _framed(call.api_key, call.version, correlation_id, begun, body) if isinstance(begun, int) else None
 
 
 async def _handle(

@@ -12,9 +12,10 @@ if it may read on, in `receive`.
 
 import trio
 
-from barnabas.broker.net import Stream
+from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched
 from barnabas.broker.resting import resting
+from barnabas.storage.disk import FileSlice
 from barnabas.wire.apis import APIS
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key
@@ -27,10 +28,11 @@ class PipelinedResponses(Waiter):
     As a `Waiter` it is registered in every partition that one of them waits for.
     """
 
-    __slots__ = ("_receiving", "_watched", "responses")
+    __slots__ = ("_receiving", "_stream", "_watched", "responses")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(sleeps_through_growth=True)
+        self._stream = stream
         # For the connection to look at; only this object changes it.
         # A list, as it has few entries, and the first block of a deque would cost every idle connection memory.
         self.responses: list[DelayedResponse | Pieces] = []
@@ -56,13 +58,60 @@ class PipelinedResponses(Waiter):
         if self._receiving is not None:
             self._receiving.cancel()
 
-    async def take_ready(self) -> Pieces:
-        """The pieces of the responses that can be sent now, from the oldest on; empty when the oldest must wait."""
+    def act_on(self, changed: Watched) -> None:
+        """Send what became ready, if the task only receives."""
+        if self._receiving is None:
+            self.touch(changed)
+            return
+        self.dirty[changed] = None
+        if not self._send_ready(self._receiving):
+            self._receiving.cancel()
+
+    def _send_ready(self, receiving: trio.CancelScope) -> bool:
+        """Send the responses that can be sent, in the step that made them ready; whether the task may go on receiving.
+
+        To wake the task first would delay the acknowledgement of a commit by about 100 µs.
+        """
+        self._look()
+        pieces: Pieces = []
+        ready = 0
+        for response in self.responses:
+            if not isinstance(response, DelayedResponse):
+                pieces += response
+            elif not response.decisions.are_made:
+                break
+            elif (encoded := response.encode_now()) is None:
+                return False
+            else:
+                pieces += encoded
+            ready += 1
+        if not ready:
+            return True
+        data = b"".join(piece for piece in pieces if not isinstance(piece, FileSlice))
+        try:
+            sent_bytes = self._stream.send_now(data)
+        except ConnectionLost:
+            return False  # the task's own send reports it
+        del self.responses[:ready]
+        if sent_bytes < len(data):
+            self.responses.insert(0, [memoryview(data)[sent_bytes:]])
+            return False
+        if not self.responses:
+            self.abandon()
+            return False  # the connection is idle now, which its task has to know
+        receiving.deadline = self._deadline
+        return True
+
+    def _look(self) -> None:
         # All responses look, as their partitions overlap. Without a change there is nothing to look at.
         if self.take_dirty():
             for response in self.responses:
                 if isinstance(response, DelayedResponse):
                     response.decisions.look()
+
+    async def take_ready(self) -> Pieces:
+        """The pieces of the responses that can be sent now, from the oldest on; empty when the oldest must wait."""
+        self._look()
         pieces: Pieces = []
         # A later response that is ready stays behind the oldest: Kafka's clients match responses by their order.
         while self.responses and self._deadline <= trio.current_time():
@@ -92,15 +141,15 @@ class PipelinedResponses(Waiter):
         """Return when a partition changed or the oldest response timed out; `take_ready` says what can be sent."""
         await self.wait(self._deadline)
 
-    async def receive(self, stream: Stream, max_bytes: int) -> bytes | None:
-        """What has arrived at the stream; None when `take_ready` may have something before that."""
+    async def receive(self, max_bytes: int) -> bytes | None:
+        """What has arrived; None when `take_ready` may have something before that."""
         # Cancelled by `touch`, and at the deadline of the oldest response.
         with trio.CancelScope(deadline=self._deadline) as receiving:
             self._receiving = receiving
             try:
                 # The delayed requests have made their changes, so the connection may be closed if the client has gone.
                 with resting():
-                    return await stream.receive_some(max_bytes)
+                    return await self._stream.receive_some(max_bytes)
             finally:
                 self._receiving = None
         return None

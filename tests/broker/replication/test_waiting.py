@@ -2,7 +2,8 @@
 
 import trio
 
-from barnabas.broker.replication.waiting import Waiter, wake
+from barnabas.broker.replication.outstanding import OUTSTANDING_MAX, Outstanding
+from barnabas.broker.replication.waiting import HOLD_SECONDS, Waiter, wake
 
 
 class Place:
@@ -97,3 +98,90 @@ async def test_a_follower_sleeps_through_commits_and_finds_them_when_it_wakes(au
         assert await waiter.wait(trio.current_time() + 3)
     assert trio.current_time() == 3
     assert waiter.take_dirty() == [place]
+
+
+async def test_a_held_back_fetch_waits_for_more_but_not_long(autojump_clock: object) -> None:
+    place, waiter, expected = Place(), Waiter(sleeps_through_commits=True), expecting(2)
+    waiter.register([place])
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _() -> None:
+            await trio.sleep(1)
+            assert expected.appended(3)
+            wake(place, committed=False, expected=expected)
+
+        assert await waiter.wait(trio.current_time() + 3)
+    assert trio.current_time() == 1 + HOLD_SECONDS
+    assert waiter.take_dirty() == [place]
+
+
+async def test_a_held_back_fetch_leaves_when_the_expected_batch_comes(autojump_clock: object) -> None:
+    place, waiter, expected = Place(), Waiter(sleeps_through_commits=True), expecting(2)
+    waiter.register([place])
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _() -> None:
+            await trio.sleep(1)
+            assert expected.appended(3)
+            wake(place, committed=False, expected=expected)
+            await trio.sleep(HOLD_SECONDS / 2)
+            assert not expected.appended(4)
+            wake(place, committed=False)
+
+        assert await waiter.wait(trio.current_time() + 3)
+    assert trio.current_time() == 1 + HOLD_SECONDS / 2
+
+
+async def test_a_hold_ends_with_any_other_change(autojump_clock: object) -> None:
+    place, other, waiter, expected = Place(), Place(), Waiter(sleeps_through_commits=True), expecting(2)
+    waiter.register([place, other])
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _() -> None:
+            await trio.sleep(1)
+            wake(place, committed=False, expected=expected)
+            wake(other)
+
+        assert await waiter.wait(trio.current_time() + 3)
+    assert trio.current_time() == 1
+    assert waiter.take_dirty() == [place, other]
+
+
+def expecting(count: int) -> Outstanding:
+    """So many batches were outstanding lately, and are committed."""
+    expected = Outstanding()
+    for end_offset in range(1, count + 1):
+        expected.appended(end_offset)
+    expected.committed(count)
+    return expected
+
+
+def test_the_batches_of_a_producer_that_waits_for_each_are_never_held_back() -> None:
+    outstanding = Outstanding()
+    for end_offset in range(1, 100):
+        assert not outstanding.appended(end_offset)
+        outstanding.committed(end_offset)
+
+
+def test_more_are_expected_until_as_many_are_outstanding_as_lately() -> None:
+    outstanding = expecting(5)
+    assert [outstanding.appended(end_offset) for end_offset in range(6, 12)] == [True] * 4 + [False] * 2
+    outstanding.committed(11)
+    assert [outstanding.appended(end_offset) for end_offset in range(12, 18)] == [True] * 5 + [False]
+
+
+def test_fewer_are_expected_after_too_few_came() -> None:
+    outstanding = expecting(5)
+    for _ in range(10):
+        outstanding.too_few_came()
+    assert not outstanding.appended(6)
+
+
+def test_without_any_commit_the_count_stays_small() -> None:
+    outstanding = Outstanding()
+    assert not any(outstanding.appended(end_offset) for end_offset in range(10_000))
+    outstanding.committed(10_000)
+    assert [outstanding.appended(10_001 + n) for n in range(OUTSTANDING_MAX)][-2:] == [True, False]

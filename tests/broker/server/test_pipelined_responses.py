@@ -5,12 +5,14 @@ The leader is a whole broker; its one follower is a client of the test, which fe
 
 import math
 
+import pytest
 import trio
 
-from barnabas.broker.replication.waiting import Decisions, DelayedResponse, wake
+from barnabas.broker.replication.waiting import ACTING_MAX, Decisions, DelayedResponse, wake
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine, fetch_request, list_offsets_request, produce_request
+from tests.broker.memnet import PIPE_BYTES, MemStream, Pipe
 
 FOLLOWER = 2
 LATEST = -1
@@ -174,18 +176,107 @@ class Watched:
         self.waiters = {}
 
 
-async def test_what_is_committed_before_a_response_is_queued_is_not_missed(autojump_clock):
-    partition, outcomes = Watched(), [None]
-    decisions = Decisions([partition], outcomes.__getitem__)
-    assert not decisions.look(), "the handler looks; then its large request is freed in steps"
-    outcomes[0] = ErrorCode.NONE
+class Acknowledgement:
+    """A delayed response about one partition, and the stream that it leaves by."""
+
+    def __init__(self, partition, text, outcome=None):
+        self.outcome = outcome
+        self.response = DelayedResponse(Decisions([partition], lambda _: self.outcome), math.inf, lambda: None)
+        self.response.encode = self.encode
+        self.response.encode_now = lambda: [text]
+        self.text = text
+
+    async def encode(self):
+        return [self.text]
+
+
+@pytest.fixture
+def out():
+    return Pipe()
+
+
+@pytest.fixture
+def queued(out):
+    return PipelinedResponses(MemStream(Pipe(), out, "a client"))
+
+
+async def test_what_is_committed_before_a_response_is_queued_is_not_missed(queued, autojump_clock):
+    partition = Watched()
+    late = Acknowledgement(partition, b"response")
+    assert not late.response.decisions.look(), "the handler looks; then its large request is freed in steps"
+    late.outcome = ErrorCode.NONE
     wake(partition)
-
-    async def encode():
-        return [b"response"]
-
-    response = DelayedResponse(decisions, math.inf, lambda: None)
-    response.encode = encode
-    queued = PipelinedResponses()
-    queued.add(response)
+    queued.add(late.response)
     assert await queued.take_ready() == [b"response"]
+
+
+async def test_a_response_leaves_in_the_step_of_its_commit_while_others_wait(queued, out, nursery, autojump_clock):
+    partition = Watched()
+    first, second, third = (Acknowledgement(partition, text) for text in (b"1", b"2", b"3"))
+    for each in (first, second, third):
+        queued.add(each.response)
+    received = []
+
+    async def receive():
+        received.append(await queued.receive(100))
+
+    nursery.start_soon(receive)
+    await trio.testing.wait_all_tasks_blocked()
+    first.outcome = second.outcome = ErrorCode.NONE
+    wake(partition, log_grew=False)
+    assert out.data == b"12"
+    await trio.testing.wait_all_tasks_blocked()
+    assert received == [], "the third one still waits"
+    third.outcome = ErrorCode.NONE
+    wake(partition, log_grew=False)
+    assert out.data == b"123"
+    await trio.testing.wait_all_tasks_blocked()
+    assert received == [None]
+    assert not partition.waiters
+
+
+async def test_what_the_network_does_not_take_in_that_step_leaves_later(queued, out, nursery, autojump_clock):
+    partition = Watched()
+    large = Acknowledgement(partition, bytes(PIPE_BYTES + 5))
+    queued.add(large.response)
+    nursery.start_soon(queued.receive, 100)
+    await trio.testing.wait_all_tasks_blocked()
+    large.outcome = ErrorCode.NONE
+    wake(partition)
+    assert len(out.data) == PIPE_BYTES
+    assert [bytes(piece) for piece in await queued.take_ready()] == [bytes(5)]
+
+
+async def test_a_connection_that_is_lost_learns_it_from_its_own_send(queued, out, nursery, autojump_clock):
+    partition = Watched()
+    lost = Acknowledgement(partition, b"response")
+    queued.add(lost.response)
+    nursery.start_soon(queued.receive, 100)
+    await trio.testing.wait_all_tasks_blocked()
+    out.abandoned, lost.outcome = True, ErrorCode.NONE
+    wake(partition)
+    assert await queued.take_ready() == [b"response"]
+
+
+async def test_of_many_connections_a_few_are_answered_in_the_step_of_a_commit(nursery, autojump_clock):
+    partition, pipes, all_of = Watched(), [], []
+    for number in range(2 * ACTING_MAX):
+        pipes.append(Pipe())
+        queued = PipelinedResponses(MemStream(Pipe(), pipes[-1], f"client {number}"))
+        all_of.append(Acknowledgement(partition, b"response"))
+        queued.add(all_of[-1].response)
+        nursery.start_soon(queued.receive, 100)
+    await trio.testing.wait_all_tasks_blocked()
+    for each in all_of:
+        each.outcome = ErrorCode.NONE
+    wake(partition)
+    assert sum(pipe.data == b"response" for pipe in pipes) == ACTING_MAX
+
+
+async def test_an_append_of_others_wakes_no_connection_that_waits_for_a_commit(queued, nursery, autojump_clock):
+    partition = Watched()
+    waiting = Acknowledgement(partition, b"response")
+    queued.add(waiting.response)
+    wake(partition, committed=False)
+    assert not queued.dirty
+    assert partition.waiters == {queued: None}, "and it hears of the commit"
