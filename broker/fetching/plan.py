@@ -38,6 +38,8 @@ SEALED_SLICES_MAX = 64
 # or message may be larger). Kafka converts up to the requested bytes.
 CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
+# Asked ahead: as much as was read. Less than the smallest is no long read; more than the largest may wait for the disk.
+AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 1 << 16, 1 << 20
 NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -123,6 +125,7 @@ class FetchPlan:
                     # Bounded: cold reads must leave worker threads for writes, flushes and the store.
                     async with self.broker.cold_reads:
                         await self.broker.world.in_thread(_read_through, piece)
+                _ask_ahead(piece)
             except StorageError as error:
                 self._take_back(wanted)
                 self._fail(wanted, self.partitions[wanted].fail_storage(error))
@@ -408,6 +411,14 @@ def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
     row = failed_row(wanted, code)
     row.aborted_transactions, row.records = [], None
     return row
+
+
+def _ask_ahead(piece: FileSlice) -> None:
+    """Start reading what a consumer that goes on needs next, if the page cache lacks it."""
+    # The next Fetch then finds its data, and needs neither a thread nor a copy of the data to wait for the disk.
+    position, size_bytes = piece.position + piece.size_bytes, min(piece.size_bytes, AHEAD_BYTES_MAX)
+    if size_bytes >= AHEAD_BYTES_MIN and not piece.file.resident(position, size_bytes):
+        piece.file.will_need(position, size_bytes)
 
 
 def _read_through(piece: FileSlice) -> None:

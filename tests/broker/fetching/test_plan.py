@@ -4,6 +4,7 @@ import pytest
 
 from barnabas.broker.fetching.plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTES_MAX, FetchPlan
 from barnabas.storage.disk import FileSlice
+from barnabas.storage.memdisk import MemFile
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_fetch import with_records
 from tests.broker.handlers.test_fetch_in_sessions import Session
@@ -53,6 +54,29 @@ async def test_an_old_reader_is_converted_so_much_at_a_time(nursery, autojump_cl
     ((_, row),) = fetched(await client.ask(asked, 3))
     assert [len(value) for value in values_in(row)] == [900_000] * 2
     assert carried[0][0].size_bytes <= CONVERTED_BYTES_MAX
+
+
+# -- data that the page cache lacks
+
+
+@pytest.fixture
+def asked_ahead(monkeypatch) -> list[tuple[int, int]]:
+    """Nothing is in the page cache but what is read; what is asked for beyond that."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(MemFile, "resident", lambda file, position, size_bytes: position >= len(file.read(0, 1 << 24)))
+    monkeypatch.setattr(MemFile, "will_need", lambda file, position, size_bytes: asked.append((position, size_bytes)))
+    return asked
+
+
+async def test_a_long_read_asks_for_what_follows_it(nursery, autojump_clock, carried, asked_ahead):
+    _, client, _ = await with_records(nursery, 8, size=100_000)
+    await client.ask(fetch_request([("t", 0, 0)], max_wait_ms=0, partition_max_bytes=300_000), 12)
+    (read,) = carried[0]
+    assert (read.position + read.size_bytes, read.size_bytes) in asked_ahead
+    asked_ahead.clear()
+    await client.ask(fetch_request([("t", 0, 6)], max_wait_ms=0), 12)
+    ((last,),) = carried[1:]
+    assert all(position <= last.position for position, _ in asked_ahead), "nothing follows the end of the log"
 
 
 # -- whose records they are
