@@ -16,6 +16,8 @@ from compat_tests.clients.client import HERE
 from compat_tests.clients.pytest_suite import BOOTSTRAP, test_name
 from compat_tests.clients.verdict import read_allowed
 
+GROUP_TOPIC = "__consumer_offsets"
+
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -42,6 +44,18 @@ def await_leader(admin: AdminClient, partition: TopicPartition) -> None:
             asked.result(30)
             return
         time.sleep(0.02)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def led_groups(admin: AdminClient) -> None:
+    """The topic of the groups is there, and led: librdkafka reports NOT_COORDINATOR, which it gets until then."""
+    while True:
+        with contextlib.suppress(KafkaException):
+            admin.describe_consumer_groups(["none"])["none"].result(30)  # the first question makes the topic
+            break
+        time.sleep(0.02)
+    for number in admin.list_topics(GROUP_TOPIC, timeout=30).topics[GROUP_TOPIC].partitions:
+        await_leader(admin, TopicPartition(GROUP_TOPIC, number))
 
 
 @pytest.fixture
