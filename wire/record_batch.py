@@ -15,7 +15,8 @@ All formats have offset, length and magic at the same places, so `walk_entries` 
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
@@ -186,9 +187,14 @@ def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> I
 
 def checksum(batch: bytes | bytearray | memoryview) -> int:
     """The CRC-32C of this format 2 batch, computed from its bytes."""
+    return _crc32c()(memoryview(batch)[CHECKSUM_START:])
+
+
+@cache
+def _crc32c() -> Callable[[memoryview], int]:
     from crc32c import crc32c  # it takes 10 ms to import, which a broker without old logs does not need to start
 
-    return crc32c(memoryview(batch)[CHECKSUM_START:])
+    return crc32c
 
 
 def is_intact(entry: bytes | bytearray | memoryview) -> bool:
