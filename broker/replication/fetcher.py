@@ -470,6 +470,9 @@ class Fetcher:
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
         """Truncate these logs concurrently, each to where it diverges from the leader's."""
+        # Nearly always there is none, and a nursery costs a turn of the scheduler.
+        if not parted:
+            return
         # Truncations that end while a directory's checkpoints are being written share the next write. Thousands of
         # partitions may lose their leader together.
         async with trio.open_nursery() as nursery:
