@@ -38,8 +38,7 @@ class Groups:
 def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER) -> None:
     """Change the recorded part as the record at `offset` says. `producer_id` if it belongs to a transaction."""
     # Also creates a group for a tombstone, whose offset an answer may depend on; `Loading.finish` removes such groups.
-    group = groups.by_id.get(record.group_id)
-    recorded = (groups.get_or_create(record.group_id) if group is None else group).recorded
+    recorded = groups.get_or_create(record.group_id).recorded
     # Whatever the producer id is: a transaction writes committed offsets only (TxnOffsetCommit).
     if not isinstance(record, OffsetRecord):
         recorded.metadata = record.metadata  # None: a tombstone

@@ -3,8 +3,8 @@
 Behaviour: a commit for a partition that does not exist is refused for that partition alone; all other partitions of a
     commit succeed or fail together, except for metadata that is too long, and beyond STORED_AT_A_TIME partitions, where
     Kafka refuses what does not fit into one batch. A partition without a committed offset is fetched as offset -1
-    without an error. OffsetDelete works on groups without members; on consumer groups with members
-    for topics that no member subscribes to.
+    without an error. OffsetDelete works on groups without members; on consumer groups with members for topics that no
+    member subscribes to.
 Versions: version 0 of OffsetCommit and OffsetFetch keeps offsets in the metadata store, as clients of Kafka 0.8 did,
     and has no members; 1+ uses `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention
     time; 6+ leader epochs; 7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's
