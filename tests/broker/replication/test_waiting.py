@@ -1,5 +1,7 @@
 """A waiter is woken once for many changes, also for changes that came before it waited."""
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 from barnabas.broker.replication.outstanding import OUTSTANDING_MAX, Outstanding
@@ -80,6 +82,13 @@ def test_a_commit_leaves_a_follower_registered_for_the_next_records() -> None:
     assert place.waiters == {}
 
 
+async def waits_beside(story: Callable[[], Awaitable[None]], waiter: Waiter) -> bool:
+    """Whether something is dirty after a wait of at most three seconds, while the story runs."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(story)
+        return await waiter.wait(trio.current_time() + 3)
+
+
 async def wake_after(seconds: float, place: Place) -> None:
     await trio.sleep(seconds)
     wake(place)
@@ -88,14 +97,12 @@ async def wake_after(seconds: float, place: Place) -> None:
 async def test_a_follower_sleeps_through_commits_and_finds_them_when_it_wakes(autojump_clock: object) -> None:
     place, waiter = Place(), Waiter(sleeps_through_commits=True)
     waiter.register([place])
-    async with trio.open_nursery() as nursery:
 
-        @nursery.start_soon
-        async def _() -> None:
-            await trio.sleep(1)
-            wake(place, log_grew=False)
+    async def story() -> None:
+        await trio.sleep(1)
+        wake(place, log_grew=False)
 
-        assert await waiter.wait(trio.current_time() + 3)
+    assert await waits_beside(story, waiter)
     assert trio.current_time() == 3
     assert waiter.take_dirty() == [place]
 
@@ -103,15 +110,13 @@ async def test_a_follower_sleeps_through_commits_and_finds_them_when_it_wakes(au
 async def test_a_held_back_fetch_waits_for_more_but_not_long(autojump_clock: object) -> None:
     place, waiter, expected = Place(), Waiter(sleeps_through_commits=True), expecting(2)
     waiter.register([place])
-    async with trio.open_nursery() as nursery:
 
-        @nursery.start_soon
-        async def _() -> None:
-            await trio.sleep(1)
-            assert expected.appended(3)
-            wake(place, committed=False, expected=expected)
+    async def story() -> None:
+        await trio.sleep(1)
+        assert expected.appended(3)
+        wake(place, committed=False, expected=expected)
 
-        assert await waiter.wait(trio.current_time() + 3)
+    assert await waits_beside(story, waiter)
     assert trio.current_time() == 1 + HOLD_SECONDS
     assert waiter.take_dirty() == [place]
 
@@ -119,33 +124,29 @@ async def test_a_held_back_fetch_waits_for_more_but_not_long(autojump_clock: obj
 async def test_a_held_back_fetch_leaves_when_the_expected_batch_comes(autojump_clock: object) -> None:
     place, waiter, expected = Place(), Waiter(sleeps_through_commits=True), expecting(2)
     waiter.register([place])
-    async with trio.open_nursery() as nursery:
 
-        @nursery.start_soon
-        async def _() -> None:
-            await trio.sleep(1)
-            assert expected.appended(3)
-            wake(place, committed=False, expected=expected)
-            await trio.sleep(HOLD_SECONDS / 2)
-            assert not expected.appended(4)
-            wake(place, committed=False)
+    async def story() -> None:
+        await trio.sleep(1)
+        assert expected.appended(3)
+        wake(place, committed=False, expected=expected)
+        await trio.sleep(HOLD_SECONDS / 2)
+        assert not expected.appended(4)
+        wake(place, committed=False)
 
-        assert await waiter.wait(trio.current_time() + 3)
+    assert await waits_beside(story, waiter)
     assert trio.current_time() == 1 + HOLD_SECONDS / 2
 
 
 async def test_a_hold_ends_with_any_other_change(autojump_clock: object) -> None:
     place, other, waiter, expected = Place(), Place(), Waiter(sleeps_through_commits=True), expecting(2)
     waiter.register([place, other])
-    async with trio.open_nursery() as nursery:
 
-        @nursery.start_soon
-        async def _() -> None:
-            await trio.sleep(1)
-            wake(place, committed=False, expected=expected)
-            wake(other)
+    async def story() -> None:
+        await trio.sleep(1)
+        wake(place, committed=False, expected=expected)
+        wake(other)
 
-        assert await waiter.wait(trio.current_time() + 3)
+    assert await waits_beside(story, waiter)
     assert trio.current_time() == 1
     assert waiter.take_dirty() == [place, other]
 
