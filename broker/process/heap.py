@@ -5,7 +5,7 @@ A collection of the oldest generation visits every object that is not frozen, wh
 every five minutes. Long-lived objects are frozen (`gc.freeze`) from time to time, so the collector skips them.
 
 After large requests the C library keeps the freed memory. `malloc_trim` (glibc only) returns it to the system whenever
-the size of the process has changed.
+the size of the process has changed, and after each full collection.
 """
 
 import ctypes
@@ -75,10 +75,17 @@ async def keep_small(load: Callable[[], int]) -> None:
                 frozen_at = load()
             # Also when the process has become smaller: then more of what it had in use may be free.
             if abs(resident_bytes() - trimmed_at_bytes) > TRIM_CHANGED_BYTES:
-                # In a thread: it takes some milliseconds, without the GIL.
-                await trio.to_thread.run_sync(trim_heap)
-                trimmed_at_bytes = resident_bytes()
+                trimmed_at_bytes = await _trimmed()
         gc.collect()
+        # What was freed inside the heap since the last trim has not changed the size of the process.
+        trimmed_at_bytes = await _trimmed()
+
+
+async def _trimmed() -> int:
+    """The resident memory after `trim_heap`."""
+    # In a thread: it takes some milliseconds, without the GIL.
+    await trio.to_thread.run_sync(trim_heap)
+    return resident_bytes()
 
 
 def trim_heap() -> None:

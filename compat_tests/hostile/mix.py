@@ -27,7 +27,7 @@ CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 HOSTILE_THREADS = 4
 KEPT_MAX = 50  # sockets that stay open, of those that read nothing or send half a frame
 WARM_UP_SECONDS = 300.0  # until the allocator has had to hold several large requests at once
-RETURN_SECONDS = 180.0  # fetch sessions that are not used end after two minutes
+RETURN_SECONDS = 330.0  # a broker collects its garbage and returns free memory at least every five minutes
 RETURN_BYTES = 20 * MIB
 
 

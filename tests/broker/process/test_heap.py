@@ -44,6 +44,18 @@ async def test_free_memory_is_given_back_when_the_process_has_changed(nursery, a
     assert trimmed == [resident]
 
 
+async def test_free_memory_is_given_back_after_a_full_collection(nursery, autojump_clock, monkeypatch):
+    done = []
+    monkeypatch.setattr(heap, "trim_heap", lambda: done.append("trimmed"))
+    monkeypatch.setattr(heap, "resident_bytes", lambda: 100 << 20)
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
+    nursery.start_soon(heap.keep_small, lambda: 0)
+    with trio.fail_after(10 * heap.LOOKS_A_COLLECTION * heap.LOOK_SECONDS):
+        while len(done) < 2:  # it runs in a thread, for which the clock does not wait
+            await trio.sleep(heap.LOOK_SECONDS)
+    assert done[:2] == ["collected", "trimmed"]
+
+
 def test_memory_is_given_back():
     kept = [bytes(1000) for _ in range(100_000)]
     grown = heap.resident_bytes()
