@@ -42,7 +42,13 @@ __all__ = [
 
 # The files of `schemas/`: those of the APIs; request and response headers; and what clients and coordinators store
 # inside other messages and records.
-FAMILIES = (*dict.fromkeys(api.family for api in APIS.values()), "headers", "group_records", "consumer_protocol")
+FAMILIES = (
+    *dict.fromkeys(api.family for api in APIS.values()),
+    "headers",
+    "group_records",
+    "transaction_records",
+    "consumer_protocol",
+)
 
 
 @cache

@@ -17,7 +17,6 @@ from barnabas.wire.apis import (
 )
 from tests.wire.kafka_apis import KAFKA_APIS, KAFKA_NAMES, KRAFT_ONLY, LEFT_OUT, REFERENCE
 
-TRANSACTIONS = {24, 25, 26, 27, 28}  # the only other ones that may be left out
 SERVED = [api for api in APIS.values() if api.served]
 
 
@@ -68,9 +67,8 @@ def test_request_and_response_classes_are_those_of_the_messages_module() -> None
     assert response_class(APIS[1]) is m.FetchResponse
 
 
-def test_what_kafka_serves_is_served_but_for_transactions() -> None:
-    unserved = APIS.keys() - {api.key for api in SERVED}
-    assert LEFT_OUT <= unserved <= LEFT_OUT | TRANSACTIONS
+def test_what_kafka_serves_is_served() -> None:
+    assert APIS.keys() - {api.key for api in SERVED} == LEFT_OUT
 
 
 def test_produce_is_advertised_from_version_0_for_old_librdkafka_probes_exactly_that() -> None:

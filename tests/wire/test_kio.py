@@ -25,8 +25,15 @@ STRINGS = ("", "a", "topic-1", "Sordini \u010d \U0001f4ef", "s" * 126, "s" * 127
 BLOBS = (b"", b"\x00", bytes(range(256)))
 SEEDS = range(4)
 
-# kio knows the protocol of Kafka: no API that Kafka does not have, and not what the coordinator writes into its topics.
-UNKNOWN = {"OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"}
+# kio knows the protocol of Kafka: no API that Kafka does not have, and not what coordinators write into their topics.
+UNKNOWN = {
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "TransactionLogKey",
+    "TransactionLogValue",
+}
 COMPARED = sorted(
     name
     for name, schema in m.schemas().items()

@@ -154,6 +154,33 @@ def test_group_records_have_the_bytes_that_kafka_writes(message: m.Message, vers
     assert m.encode(m.decode(type(message), version, bytes.fromhex(expected)), version).hex() == expected
 
 
+# Written by Apache Kafka 3.9.1's transaction coordinator; "ab" stands for the two times.
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (m.TransactionLogKey(transactional_id="id"), "00026964"),
+        (
+            m.TransactionLogValue(
+                producer_id=5, producer_epoch=0, transaction_timeout_ms=60_000, transaction_status=0,
+                transaction_partitions=None, transaction_last_update_timestamp_ms=0xAB,
+                transaction_start_timestamp_ms=-1,
+            ),
+            "0000000000000005 0000 0000ea60 00 ffffffff 00000000000000ab ffffffffffffffff",
+        ),
+        (
+            m.TransactionLogValue(
+                producer_id=5, producer_epoch=0, transaction_timeout_ms=60_000, transaction_status=1,
+                transaction_partitions=[m.TransactionLogValue.PartitionsSchema(topic="a", partition_ids=[0])],
+                transaction_last_update_timestamp_ms=0xAB, transaction_start_timestamp_ms=0xAB,
+            ),
+            "0000000000000005 0000 0000ea60 01 00000001 0001 61 00000001 00000000 00000000000000ab 00000000000000ab",
+        ),
+    ],
+)  # fmt: skip
+def test_transaction_records_have_the_bytes_that_kafka_writes(message: m.Message, expected: str) -> None:
+    assert m.encode(message, 0).hex() == expected.replace(" ", "")
+
+
 # --- What is malformed is refused ---
 
 

@@ -1,0 +1,60 @@
+"""The entry of the pure part: one event in, one decision out.
+
+    decide(known, event, now_ms, pending=...)   what follows from an event; `known` is None for an unknown id
+
+The shell stores the record of the decision and replays it (`replay.py`), in the same step. A record that cannot be
+stored changes nothing: the request gets `NOT_STORED` of the error.
+"""
+
+from barnabas.broker.transactions.adding import decide_adding, decide_verifying
+from barnabas.broker.transactions.ending import decide_completion, decide_end, decide_timeout, decide_unused
+from barnabas.broker.transactions.events import (
+    NOTHING,
+    AddPartitions,
+    Decision,
+    EndTransaction,
+    Event,
+    InitProducer,
+    MarkersWritten,
+    TimeoutPassed,
+    Unused,
+    VerifyPartitions,
+)
+from barnabas.broker.transactions.producing import decide_init
+from barnabas.broker.transactions.state import TransactionalId
+from barnabas.wire.errors import ErrorCode
+
+# The error of a failed append -> the error for clients, as in Kafka's TransactionStateManager. Others stay the same.
+NOT_STORED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def decide(known: TransactionalId | None, event: Event, now_ms: int, *, pending: bool) -> Decision:
+    """What follows from `event`; changes nothing. `pending`: the newest record of the id is not committed."""
+    match event:
+        case AddPartitions():
+            return decide_adding(known, event, now_ms, pending=pending)
+        case EndTransaction():
+            return decide_end(known, event, now_ms, pending=pending)
+        case VerifyPartitions():
+            return decide_verifying(known, event)
+        case InitProducer():
+            return decide_init(known, event, now_ms, pending=pending)
+    # The others come from the coordinator itself; the id may have been removed since.
+    if known is None:
+        return NOTHING
+    match event:
+        case MarkersWritten():
+            return decide_completion(known, now_ms)
+        case TimeoutPassed():
+            return decide_timeout(known, now_ms, pending=pending)
+        case Unused():
+            return decide_unused(known, event, now_ms, pending=pending)

@@ -1,0 +1,41 @@
+"""The transactional ids of one coordinator partition, and `replay`: the only way in which their recorded part changes
+(pure).
+
+A coordinator replays each record right after its append, and a new coordinator replays the whole log. So both have the
+same state, and nothing has to be rolled back: a record that could not be appended was not replayed.
+"""
+
+from dataclasses import dataclass, field
+
+from barnabas.broker.transactions.records import TransactionRecord
+from barnabas.broker.transactions.state import PREPARED, TransactionalId
+from barnabas.wire.sentinels import NO_OFFSET
+
+
+@dataclass(slots=True)
+class TransactionalIds:
+    """The ids by name, and those among them whose markers are being written."""
+
+    by_name: dict[str, TransactionalId] = field(default_factory=dict)
+    # In Prepare*, oldest record first: a record is acted on when it is committed, in this order.
+    prepared: dict[str, TransactionalId] = field(default_factory=dict)
+    forgotten_offset: int = NO_OFFSET  # of the newest tombstone; that an id is unknown rests on it
+
+
+def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> None:
+    """Change the recorded part as the record at `offset` says."""
+    name, recorded = record
+    # Taken out even if the new state is Prepare*, too: the order of the entries is that of the records.
+    ids.prepared.pop(name, None)
+    if recorded is None:
+        ids.by_name.pop(name, None)
+        ids.forgotten_offset = offset
+        return
+    known = ids.by_name.get(name)
+    if known is None:
+        known = ids.by_name[name] = TransactionalId(name, recorded)
+    known.recorded, known.offset = recorded, offset
+    known.unmarked = {}
+    if recorded.status in PREPARED:
+        known.unmarked = dict(recorded.partitions)
+        ids.prepared[name] = known

@@ -1,0 +1,139 @@
+"""The state of one transactional id (pure), and the transitions of its states (reference transactions, T.4; KIP-98).
+
+A producer with a transactional id writes to many partitions in one transaction, which is committed or aborted as a
+whole. The coordinator stores each step as a record of `__transaction_state`; the last record of an id is its state:
+
+    Empty            the id has a producer id and epoch; nothing was written since
+    Ongoing          a transaction is open: its partitions are known, and its result is not
+    PrepareCommit    the decision. The markers are being written to the partitions; nothing can change the result
+    PrepareAbort     the same, for an abort
+    CompleteCommit   each partition has its marker
+    CompleteAbort    the same, for an abort
+
+    event \\ state     none         Empty          Ongoing                  Prepare*    Complete*
+    InitProducer      new id: 0    epoch + 1      epoch + 1, PrepareAbort  51          epoch + 1, Empty
+    AddPartitions     49           Ongoing        Ongoing, with more       51          Ongoing, new start
+    EndTransaction    49           48             Prepare*                 51, or 48   NONE, or 48
+    timeout           -            -              epoch + 1, PrepareAbort  -           -
+    all markers sent  -            -              -                        Complete*   -
+    long unused       -            tombstone      -                        -           tombstone
+
+(48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 51 CONCURRENT_TRANSACTIONS.) `producing.py`, `adding.py` and
+`ending.py` have the rows.
+
+An id is *pending* while its newest record is not committed, that is, below the high watermark. A request that would
+change the id meanwhile gets CONCURRENT_TRANSACTIONS, which clients retry.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
+from barnabas.wire.topics import TopicPartition
+
+NO_PRODUCER_EPOCH = -1
+NO_TIME = -1
+# The largest epoch is an int16. A client is given one below at most: the fence of that one needs a higher epoch.
+EPOCH_MAX = (1 << 15) - 1
+EXHAUSTED_EPOCH = EPOCH_MAX - 1  # from it on, InitProducerId gives a new producer id
+
+Partitions = Mapping[TopicPartition, None]  # a value: never changed in place
+
+
+class Status(IntEnum):
+    """The states, by their numbers in the records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+
+# Kafka's names. It keeps ids in the last two states for moments, without a record; filters may name them.
+STATUS_NAMES = {
+    Status.EMPTY: "Empty",
+    Status.ONGOING: "Ongoing",
+    Status.PREPARE_COMMIT: "PrepareCommit",
+    Status.PREPARE_ABORT: "PrepareAbort",
+    Status.COMPLETE_COMMIT: "CompleteCommit",
+    Status.COMPLETE_ABORT: "CompleteAbort",
+}
+UNSTORED_STATUS_NAMES = ("Dead", "PrepareEpochFence")
+
+PREPARED = (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
+# Between transactions: the id may get another epoch, begin a transaction, or be removed.
+AT_REST = (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
+
+VALID_PREVIOUS_STATES: Mapping[Status, tuple[Status, ...]] = {
+    Status.EMPTY: AT_REST,
+    Status.ONGOING: (Status.ONGOING, *AT_REST),
+    Status.PREPARE_COMMIT: (Status.ONGOING,),
+    Status.PREPARE_ABORT: (Status.ONGOING,),
+    Status.COMPLETE_COMMIT: (Status.PREPARE_COMMIT,),
+    Status.COMPLETE_ABORT: (Status.PREPARE_ABORT,),
+}
+
+
+class Recorded(NamedTuple):
+    """What a record says about an id. Times are the wall clock in ms."""
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int  # of the transaction
+    status: Status
+    partitions: Partitions
+    last_update_ms: int  # when this state was entered
+    start_ms: int = NO_TIME  # of the transaction
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether the decision is to commit; only in Prepare* and Complete*."""
+        return self.status in (Status.PREPARE_COMMIT, Status.COMPLETE_COMMIT)
+
+    def entering(self, status: Status, now_ms: int) -> "Recorded":
+        """The same in another state. Raises InvariantBroken if the table does not allow it."""
+        if self.status not in VALID_PREVIOUS_STATES[status]:
+            raise InvariantBroken(f"a transaction cannot go from {self.status.name} to {status.name}")
+        return self._replace(status=status, last_update_ms=now_ms)
+
+
+class Producer(NamedTuple):
+    """A producer id and epoch."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+NO_PRODUCER = Producer()
+
+
+class TransactionalId:
+    """A transactional id: what its newest record says, and what only this coordinator knows.
+
+    `recorded` changes by replay alone (`replay.py`). The rest is lost when another broker becomes the coordinator.
+    """
+
+    __slots__ = ("connection", "name", "offset", "previous", "recorded", "unmarked")
+
+    def __init__(self, name: str, recorded: Recorded, offset: int = NO_OFFSET) -> None:
+        self.name = name
+        self.recorded = recorded
+        self.offset = offset  # of the newest record
+        # The producer that the last InitProducerId named and replaced: it may repeat that request (KIP-360).
+        self.previous = NO_PRODUCER
+        # In Prepare*: the partitions that have not confirmed their marker to this coordinator.
+        self.unmarked: dict[TopicPartition, None] = {}
+        self.connection = 0  # the latest connection that used this producer id and epoch (`connections.py`)
+
+    def __repr__(self) -> str:
+        known = self.recorded
+        return f"<TransactionalId {self.name} {known.status.name} {known.producer_id}/{known.producer_epoch}>"
+
+    @property
+    def producer(self) -> Producer:
+        """The owner of the id."""
+        return Producer(self.recorded.producer_id, self.recorded.producer_epoch)
