@@ -198,5 +198,9 @@ class PeerLost(Exception):
     """The other broker is gone, or did not answer in time."""
 
 
+class PeerTooOld(PeerLost):
+    """The other broker serves only versions that cannot express the request."""
+
+
 class InvariantBroken(Exception):
     """The broker's own state contradicts itself: a bug. The request, partition or task that it belongs to must stop."""

@@ -34,7 +34,7 @@ from barnabas.storage.disk import InThread
 from barnabas.wire import asking
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, inter_broker_versions
-from barnabas.wire.errors import PeerLost, ProtocolViolation
+from barnabas.wire.errors import PeerLost, PeerTooOld, ProtocolViolation
 from barnabas.wire.frame import FrameReader
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,9 @@ class SelfPeer:
         self._config = config
         self._answer = answer
 
-    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
+    async def ask(
+        self, request: m.Message, deadline_ms: float, version_max: int | None = None, version_min: int = 0
+    ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         key = asking.key_of(request)
         # The same versions as between brokers: what a version cannot express must not work on a single node alone.
@@ -112,10 +114,13 @@ class RemotePeer:
         self._is_closed = False
         self._failures = 0  # failed attempts to connect in a row
 
-    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
+    async def ask(
+        self, request: m.Message, deadline_ms: float, version_max: int | None = None, version_min: int = 0
+    ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`, the wait for earlier requests included.
 
-        The request has the version that `versions` gives, or `version_max` if that is lower.
+        The request has the version that `versions` gives, or `version_max` if that is lower. PeerTooOld when that is
+        below `version_min`.
         """
         with trio.move_on_after(deadline_ms / 1000):
             # `acquire` is always a checkpoint. Nearly always the lock is free, and this saves one.
@@ -124,7 +129,7 @@ class RemotePeer:
             except trio.WouldBlock:
                 await self._turn.acquire()
             try:
-                return await self._ask(request, version_max)
+                return await self._ask(request, version_max, version_min)
             except ConnectionLost as error:
                 raise PeerLost(f"{type(request).__name__}: {error}") from error
             except ProtocolViolation as violation:
@@ -146,7 +151,7 @@ class RemotePeer:
         """Whether a connection is open."""
         return self._connection is not None
 
-    async def _ask(self, request: m.Message, version_max: int | None) -> m.Message:
+    async def _ask(self, request: m.Message, version_max: int | None, version_min: int) -> m.Message:
         is_answered = False
         connection = self._connection
         # A request on a connection that the peer has closed as idle would be lost, and its outcome unknown.
@@ -154,8 +159,12 @@ class RemotePeer:
             self._disconnect()
         try:
             connection = self._connection or await self._connect()
-            response = await connection.ask(request, version_max)
+            response = await connection.ask(request, version_max, version_min)
             is_answered = True
+        # Nothing was sent, so the connection is as good as before.
+        except PeerTooOld:
+            is_answered = True
+            raise
         finally:
             # Also when the caller is cancelled: the late response would be taken for that of the next request.
             if not is_answered:
@@ -217,13 +226,15 @@ class _Connection:
         self._reader = FrameReader(response_bytes_max)
         self._correlation_id = -1
 
-    async def ask(self, request: m.Message, version_max: int | None) -> m.Message:
+    async def ask(self, request: m.Message, version_max: int | None, version_min: int) -> m.Message:
         key = asking.key_of(request)
         version = self.versions.get(key)
         # The peer serves no version of the API that this broker knows, as a broker of another release may.
         if version is None:
             raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
         version = version if version_max is None else min(version, version_max)
+        if version < version_min:
+            raise PeerTooOld(f"{APIS[key].name} {version} is the highest version of the peer")
         frame, question = await self._exchange(request, version)
         return asking.read_response(frame, question)
 
@@ -297,6 +308,16 @@ class Peers:
             return self.myself
         where = partial(self._metadata.endpoint, broker_id, self._config.control_plane_listener)
         return self._remote(where, client_id, None)
+
+    def broker(self, broker_id: int, client_id: str, *, negotiates: bool = False) -> "RemotePeer | SelfPeer":
+        """A broker at its address for brokers, or this broker itself: for what coordinators and leaders ask each other.
+
+        With `negotiates` the versions are not those of `inter.broker.protocol.version`.
+        """
+        if broker_id == self._broker_id:
+            return self.myself
+        where = partial(self._metadata.endpoint, broker_id, self._config.inter_broker_listener)
+        return self._remote(where, client_id, None if negotiates else self._versions)
 
     def close(self) -> None:
         """Close all peers, when the broker stops."""

@@ -7,18 +7,21 @@ same state, and nothing has to be rolled back: a record that could not be append
 
 from dataclasses import dataclass, field
 
+from barnabas.broker.transactions.overdue import Overdue
 from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.state import PREPARED, TransactionalId
+from barnabas.broker.transactions.state import PREPARED, Status, TransactionalId
 from barnabas.wire.sentinels import NO_OFFSET
 
 
 @dataclass(slots=True)
 class TransactionalIds:
-    """The ids by name, and those among them whose markers are being written."""
+    """The ids by name, and those among them with a decision on which nobody has acted yet."""
 
     by_name: dict[str, TransactionalId] = field(default_factory=dict)
-    # In Prepare*, oldest record first: a record is acted on when it is committed, in this order.
-    prepared: dict[str, TransactionalId] = field(default_factory=dict)
+    # In Prepare*, oldest record first: that is the order in which the records are committed. Whoever sends the markers
+    # takes the ids out; a coordinator that loads the log finds all of them here.
+    decided: dict[str, TransactionalId] = field(default_factory=dict)
+    overdue: Overdue = field(default_factory=Overdue)
     forgotten_offset: int = NO_OFFSET  # of the newest tombstone; that an id is unknown rests on it
 
 
@@ -26,7 +29,7 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
     """Change the recorded part as the record at `offset` says."""
     name, recorded = record
     # Taken out even if the new state is Prepare*, too: the order of the entries is that of the records.
-    ids.prepared.pop(name, None)
+    ids.decided.pop(name, None)
     if recorded is None:
         ids.by_name.pop(name, None)
         ids.forgotten_offset = offset
@@ -36,6 +39,8 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
         known = ids.by_name[name] = TransactionalId(name, recorded)
     known.recorded, known.offset = recorded, offset
     known.unmarked = {}
-    if recorded.status in PREPARED:
+    if recorded.status is Status.ONGOING:
+        ids.overdue.watch(known)
+    elif recorded.status in PREPARED:
         known.unmarked = dict(recorded.partitions)
-        ids.prepared[name] = known
+        ids.decided[name] = known

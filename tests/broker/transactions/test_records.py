@@ -56,10 +56,11 @@ def test_partitions_are_grouped_by_topic():
 
 
 def test_the_value_of_a_broker_with_a_newer_transaction_version_is_read():
+    partitions = [m.TransactionLogValue.PartitionsSchema(topic="a", partition_ids=[0])]
     stored = m.TransactionLogValue(
         producer_id=5, previous_producer_id=4, next_producer_id=6, producer_epoch=1, transaction_timeout_ms=9,
-        transaction_status=2, transaction_partitions=[m.TransactionLogValue.PartitionsSchema(topic="a", partition_ids=[0])],
-        transaction_last_update_timestamp_ms=7, transaction_start_timestamp_ms=8, client_transaction_version=2,
+        transaction_status=2, transaction_partitions=partitions, transaction_last_update_timestamp_ms=7,
+        transaction_start_timestamp_ms=8, client_transaction_version=2,
     )  # fmt: skip
     key, _ = encode_record(TransactionRecord("id", None))
     decoded = decode_record(key, b"\x00\x01" + m.encode(stored, 1))
@@ -112,15 +113,15 @@ def test_a_decision_owes_a_marker_to_each_partition_until_the_transaction_is_com
     ids, decided = TransactionalIds(), ONGOING._replace(status=status)
     replay(ids, TransactionRecord("id", decided), 3)
     assert list(ids.by_name["id"].unmarked) == [A0]
-    assert list(ids.prepared) == ["id"]
+    assert list(ids.decided) == ["id"]
     ids.by_name["id"].unmarked.clear()
     assert ids.by_name["id"].recorded.partitions == {A0: None}, "the recorded part stays as it is"
     replay(ids, TransactionRecord("id", decided._replace(status=Status.COMPLETE_COMMIT, partitions={})), 4)
-    assert ids.prepared == {}
+    assert ids.decided == {}
 
 
 def test_decisions_are_listed_in_the_order_of_their_records():
     ids = TransactionalIds()
     for offset, name in enumerate(("x", "y", "x")):
         replay(ids, TransactionRecord(name, ONGOING._replace(status=Status.PREPARE_ABORT)), offset)
-    assert list(ids.prepared) == ["y", "x"]
+    assert list(ids.decided) == ["y", "x"]

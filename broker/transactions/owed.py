@@ -1,0 +1,157 @@
+"""Which markers are owed to whom, and what an answer to them means (pure; reference transactions, T.11).
+
+A committed decision owes a marker to each partition of its transaction: a `Debt`. Markers are sent to the partitions'
+leaders, everything that is owed to a broker in one request. A partition has its marker when its leader says so; until
+then the marker is sent again, for ever: the decision cannot be reversed, and readers wait behind the open transaction.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.broker.transactions.state import PREPARED, TransactionalId
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, error_of
+from barnabas.wire.topics import TopicPartition
+
+# The topic cannot hold transactions, so there is nothing to end.
+WITHOUT_MARKER = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
+# Another coordinator or another producer has written there since. It may be that this broker is about to resign.
+FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+SENT_AT_A_TIME = 5000  # partitions in one request
+
+Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+MarkerTopic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
+
+
+class Debt:
+    """The markers of one decision. `coordinator_epoch()` is None when this broker may not send them any more."""
+
+    __slots__ = ("attempts", "coordinator_epoch", "known", "offset", "was_reported")
+
+    def __init__(self, known: TransactionalId, coordinator_epoch: Callable[[], int | None]) -> None:
+        self.known = known
+        self.offset = known.offset
+        self.coordinator_epoch = coordinator_epoch
+        self.attempts = 0  # failed ones, for the pause before the next
+        self.was_reported = False  # that a partition refuses the marker for good
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the decision is still the newest record of the id, and this broker its coordinator."""
+        known = self.known
+        return (
+            known.offset == self.offset and known.recorded.status in PREPARED and self.coordinator_epoch() is not None
+        )
+
+
+Partitions = dict[TopicPartition, None]
+Taken = list[tuple[Debt, Sequence[TopicPartition]]]
+
+
+class Settled(NamedTuple):
+    """What follows from an answer, or from none: partitions to try again soon, those to try later, debts without any."""
+
+    again: dict[Debt, Partitions]
+    later: dict[Debt, Partitions]
+    paid: list[Debt]
+
+
+class Owed:
+    """The markers that wait to be sent, by destination."""
+
+    def __init__(self) -> None:
+        self._by_broker: dict[int, dict[Debt, Partitions]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_broker)
+
+    def is_owed(self, broker_id: int) -> bool:
+        """Whether markers wait for this broker."""
+        return broker_id in self._by_broker
+
+    def add(
+        self, debt: Debt, partitions: Iterable[TopicPartition], leader_of: Callable[[TopicPartition], int | None]
+    ) -> tuple[set[int], Partitions]:
+        """Queue markers for the leaders of these partitions: (the destinations, the partitions without a leader)."""
+        destinations: set[int] = set()
+        homeless: Partitions = {}
+        for each in partitions:
+            leader = leader_of(each)
+            if leader is None:
+                homeless[each] = None
+            else:
+                destinations.add(leader)
+                self._by_broker.setdefault(leader, {}).setdefault(debt, {})[each] = None
+        return destinations, homeless
+
+    def take(self, broker_id: int) -> Taken:
+        """The next markers for this broker, of at most SENT_AT_A_TIME partitions."""
+        waiting = self._by_broker.get(broker_id, {})
+        taken: Taken = []
+        left = SENT_AT_A_TIME
+        while waiting and left > 0:
+            debt, partitions = next(iter(waiting.items()))
+            del waiting[debt]
+            # It was paid or dropped since: another coordinator sends the markers now.
+            if not debt.is_open:
+                continue
+            some = list(partitions)
+            if len(some) > left:
+                waiting[debt] = dict.fromkeys(some[left:])
+                some = some[:left]
+            taken.append((debt, some))
+            left -= len(some)
+        if not waiting:
+            self._by_broker.pop(broker_id, None)
+        return taken
+
+
+def request_of(taken: Taken) -> m.WriteTxnMarkersRequest:
+    """One marker for each debt: an id has one decision at a time, so no producer id is there twice."""
+    markers = []
+    for debt, partitions in taken:
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        recorded, coordinator_epoch = debt.known.recorded, debt.coordinator_epoch()
+        markers.append(
+            Marker(
+                producer_id=recorded.producer_id,
+                producer_epoch=recorded.producer_epoch,
+                transaction_result=recorded.is_commit,
+                topics=[MarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+                coordinator_epoch=-1 if coordinator_epoch is None else coordinator_epoch,
+            )
+        )
+    return m.WriteTxnMarkersRequest(markers=markers)
+
+
+def errors_of(response: m.WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, ErrorCode]]:
+    """The error code of each partition, by producer id."""
+    errors: dict[int, dict[TopicPartition, ErrorCode]] = {}
+    for marker in response.markers:
+        of_producer = errors.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for row in topic.partitions:
+                of_producer[TopicPartition(topic.name, row.partition_index)] = error_of(row.error_code)
+    return errors
+
+
+def settle(taken: Taken, errors: Mapping[int, Mapping[TopicPartition, ErrorCode]]) -> Settled:
+    """Take the confirmed partitions off `unmarked`. What the answer does not name is tried again."""
+    settled = Settled({}, {}, [])
+    for debt, partitions in taken:
+        # The answer is to an older decision, or this broker has resigned: the partitions are others' business.
+        if not debt.is_open:
+            continue
+        of_producer = errors.get(debt.known.recorded.producer_id, {})
+        for each in partitions:
+            error = of_producer.get(each, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not error or error in WITHOUT_MARKER:
+                debt.known.unmarked.pop(each, None)
+            else:
+                bucket = settled.later if error in FENCED else settled.again
+                bucket.setdefault(debt, {})[each] = None
+        if not debt.known.unmarked:
+            settled.paid.append(debt)
+    return settled

@@ -1,0 +1,152 @@
+"""Sends the markers of decided transactions to the leaders of their partitions (shell; reference transactions, T.11).
+
+Sending is a consequence of a committed decision, so the first sending, a repetition, and a new coordinator that has
+loaded the log take the same way: `owe` with a `Debt`. A partition without a leader, and one whose leader did not
+confirm, is looked up again after a pause.
+"""
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import trio
+
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.peers.peer import RemotePeer, SelfPeer
+from barnabas.broker.peers.senders import Senders
+from barnabas.broker.transactions.owed import Debt, Owed, Partitions, Taken, errors_of, request_of, settle
+from barnabas.wire import messages as m
+from barnabas.wire.errors import InvariantBroken, PeerLost
+from barnabas.wire.topics import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # before a marker is sent again; doubles with each attempt
+FENCED_PAUSE_SECONDS = (
+    10.0  # where a partition refuses the marker: only an administrator, or a new leader, changes that
+)
+
+
+class MarkerSender:
+    """The markers that this broker owes. `paid(debt)` is called when each partition has confirmed its marker."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        open_peer: Callable[[int], RemotePeer | SelfPeer],
+        timeout_ms: Callable[[], int],
+        paid: Callable[[Debt], None],
+    ) -> None:
+        self._metadata = metadata
+        self._open_peer = open_peer
+        self._timeout_ms = timeout_ms
+        self._paid = paid
+        self._peers: dict[int, RemotePeer | SelfPeer] = {}
+        self._owed = Owed()
+        self._senders = Senders("markers of transactions", self._send_next)
+        self._later: list[tuple[float, int, Debt, Partitions]] = []  # a heap, by trio's clock
+        self._numbers = count()  # orders entries of the same time, as debts cannot be compared
+        self._later_wanted = trio.Event()
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send markers, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._senders.run)
+            nursery.start_soon(self._begin_again)
+            task_status.started()
+
+    def owe(self, debt: Debt) -> None:
+        """Send the markers of this debt."""
+        if debt.known.unmarked:
+            self._queue(debt, list(debt.known.unmarked))
+        else:
+            self._paid(debt)
+
+    def try_later(self, debt: Debt, partitions: Iterable[TopicPartition] = (), *, fenced: bool = False) -> None:
+        """Send these markers again after a pause; without partitions, only report again that the debt is paid."""
+        pause = FENCED_PAUSE_SECONDS if fenced else min(PAUSE_SECONDS * 2**debt.attempts, PAUSE_SECONDS_MAX)
+        debt.attempts = min(debt.attempts + 1, 10)
+        at = trio.current_time() + pause
+        heapq.heappush(self._later, (at, next(self._numbers), debt, dict.fromkeys(partitions)))
+        self._later_wanted.set()
+
+    def _queue(self, debt: Debt, partitions: Iterable[TopicPartition]) -> None:
+        destinations, homeless = self._owed.add(debt, partitions, self._leader_of)
+        for broker_id in destinations:
+            self._senders.wake(broker_id)
+        homeless = {each: None for each in homeless if not self._drop_if_deleted(debt, each)}
+        if homeless:
+            self.try_later(debt, homeless)
+        elif not debt.known.unmarked:
+            self._paid(debt)
+
+    def _leader_of(self, partition: TopicPartition) -> int | None:
+        return self._metadata.leader_of(*partition)
+
+    def _drop_if_deleted(self, debt: Debt, partition: TopicPartition) -> bool:
+        """Whether the partition does not exist any more, so that it needs no marker."""
+        # After a start the picture of the cluster comes in pieces, and what is missing in it may exist. Kafka takes it
+        # for deleted, and its readers wait for ever.
+        if not self._metadata.is_complete.is_set() or self._metadata.partition(*partition) is not None:
+            return False
+        logger.info("%s is deleted: it gets no marker of transaction %r", partition, debt.known.name)
+        debt.known.unmarked.pop(partition, None)
+        return True
+
+    async def _send_next(self, broker_id: int) -> bool:
+        taken = self._owed.take(broker_id)
+        if not taken:
+            return self._owed.is_owed(broker_id)
+        is_settled = False
+        try:
+            is_settled = await self._send(broker_id, taken)
+        finally:
+            # No answer, or a bug: nothing may be lost. Leaders are looked up again, as another broker may lead now.
+            if not is_settled:
+                for debt, partitions in taken:
+                    self.try_later(debt, partitions)
+        return True
+
+    async def _send(self, broker_id: int, taken: Taken) -> bool:
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            peer = self._peers[broker_id] = self._open_peer(broker_id)
+        try:
+            response = await peer.ask(request_of(taken), self._timeout_ms())
+        except PeerLost as lost:
+            logger.info("no answer to markers from broker %d: %s", broker_id, lost)
+            return False
+        if not isinstance(response, m.WriteTxnMarkersResponse):
+            raise InvariantBroken(f"{response!r} answers WriteTxnMarkers")
+        settled = settle(taken, errors_of(response))
+        for debt, partitions in settled.again.items():
+            self.try_later(debt, partitions)
+        for debt, partitions in settled.later.items():
+            self._report(debt, partitions)
+            self.try_later(debt, partitions, fenced=True)
+        for debt in settled.paid:
+            self._paid(debt)
+        return True
+
+    def _report(self, debt: Debt, partitions: Partitions) -> None:
+        # Once, for an operator: the id stays as it is until somebody ends the transaction in those partitions.
+        if not debt.was_reported:
+            debt.was_reported = True
+            named = ", ".join(map(str, list(partitions)[:10]))
+            logger.error("transaction %r cannot be completed: its markers are refused by %s", debt.known.name, named)
+
+    async def _begin_again(self) -> None:
+        while True:
+            self._later_wanted = trio.Event()
+            at = self._later[0][0] if self._later else float("inf")
+            with trio.move_on_at(at):
+                await self._later_wanted.wait()
+            while self._later and self._later[0][0] <= trio.current_time():
+                _, _, debt, partitions = heapq.heappop(self._later)
+                if not debt.is_open:
+                    continue
+                if partitions:
+                    self._queue(debt, [each for each in partitions if each in debt.known.unmarked])
+                elif not debt.known.unmarked:
+                    self._paid(debt)

@@ -1,0 +1,180 @@
+"""Verification: before a partition leader lets a producer begin a transaction, it asks the transaction coordinator
+whether the transaction has the partition (KIP-890; reference transactions, T.12).
+
+Without it, a Produce that arrives after the end of its transaction would open one that nobody ever ends: the partition's
+LSO would stay there for ever, and with it every reader of committed records.
+
+Questions about the same producer are shared while they wait. One request at a time is under way to a coordinator; the
+next one carries everything that was asked meanwhile.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import trio
+
+from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.peers.peer import RemotePeer, SelfPeer
+from barnabas.broker.peers.senders import Senders
+from barnabas.broker.resting import resting
+from barnabas.broker.transactions.state import Producer
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, PeerTooOld, error_of
+from barnabas.wire.topics import TopicPartition, partition_for
+
+logger = logging.getLogger(__name__)
+
+VERIFYING_VERSION = 4  # of AddPartitionsToTxn
+
+Errors = dict[TopicPartition, ErrorCode]
+Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+Topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+
+
+class _Question:
+    """What is asked about one producer; several requests may wait for the answer."""
+
+    __slots__ = ("answered", "errors", "partitions", "producer")
+
+    def __init__(self, producer: Producer) -> None:
+        self.producer = producer
+        self.partitions: dict[TopicPartition, None] = {}
+        self.errors: Errors = {}
+        self.answered = trio.Event()
+
+    def answer(self, errors: Errors) -> None:
+        self.errors = errors
+        self.answered.set()
+
+    def answer_all(self, error: ErrorCode) -> None:
+        self.answer(dict.fromkeys(self.partitions, error))
+
+
+class Verification:
+    """The questions of this broker to all coordinators. `open_peer(broker_id)` connects, or gives this broker itself."""
+
+    def __init__(
+        self,
+        metadata: ClusterMetadata,
+        open_peer: Callable[[int], RemotePeer | SelfPeer],
+        timeout_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._open_peer = open_peer
+        self._timeout_ms = timeout_ms
+        self._peers: dict[int, RemotePeer | SelfPeer] = {}
+        self._waiting: dict[int, dict[str, _Question]] = {}  # coordinator -> transactional id
+        self._senders = Senders("questions about transactions", self._ask_waiting)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask, until cancelled."""
+        await self._senders.run(task_status)
+
+    async def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> Errors:
+        """NONE for each partition that belongs to the transaction, or the error as the coordinator gives it.
+
+        Also: COORDINATOR_NOT_AVAILABLE, NETWORK_EXCEPTION, INVALID_PRODUCER_EPOCH (a higher epoch asks, too).
+        """
+        asked = list(partitions)
+        coordinator = self._coordinator_of(transactional_id)
+        if coordinator is None:
+            return dict.fromkeys(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        question = self._question_for(coordinator, transactional_id, producer)
+        if question is None:
+            return dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_EPOCH)
+        question.partitions.update(dict.fromkeys(asked))
+        self._senders.wake(coordinator)
+        with resting():
+            await question.answered.wait()
+        return {each: question.errors.get(each, ErrorCode.NETWORK_EXCEPTION) for each in asked}
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        topic = self._metadata.topics.get(TRANSACTION_TOPIC)
+        if topic is None:
+            return None
+        return self._metadata.leader_of(TRANSACTION_TOPIC, partition_for(transactional_id, len(topic.partitions)))
+
+    def _question_for(self, coordinator: int, transactional_id: str, producer: Producer) -> _Question | None:
+        """The question that waits, or a new one; None where one of a higher epoch waits."""
+        waiting = self._waiting.setdefault(coordinator, {})
+        question = waiting.get(transactional_id)
+        # The response has one row for each id, so one epoch of it can be asked about at a time.
+        if question is not None and question.producer != producer:
+            if question.producer.producer_epoch > producer.producer_epoch:
+                return None
+            question.answer_all(ErrorCode.INVALID_PRODUCER_EPOCH)
+            question = None
+        if question is None:
+            question = waiting[transactional_id] = _Question(producer)
+        return question
+
+    async def _ask_waiting(self, coordinator: int) -> bool:
+        questions = self._waiting.pop(coordinator, {})
+        if not questions:
+            return False
+        try:
+            await self._ask(coordinator, questions)
+        finally:
+            # Also after a bug or a cancellation: a request that waits for ever would hold its connection.
+            for question in questions.values():
+                if not question.answered.is_set():
+                    question.answer_all(ErrorCode.NETWORK_EXCEPTION)
+        return True
+
+    async def _ask(self, coordinator: int, questions: dict[str, _Question]) -> None:
+        peer = self._peers.get(coordinator)
+        if peer is None:
+            peer = self._peers[coordinator] = self._open_peer(coordinator)
+        request = m.AddPartitionsToTxnRequest(transactions=[_row(name, each) for name, each in questions.items()])
+        try:
+            response = await peer.ask(request, self._timeout_ms(), version_min=VERIFYING_VERSION)
+        # As in Kafka: an older coordinator cannot be asked, so its transactions are not verified.
+        except PeerTooOld:
+            for question in questions.values():
+                question.answer_all(ErrorCode.NONE)
+            return
+        except PeerLost as lost:
+            logger.info("no answer about transactions from broker %d: %s", coordinator, lost)
+            return
+        if not isinstance(response, m.AddPartitionsToTxnResponse):
+            raise InvariantBroken(f"{response!r} answers AddPartitionsToTxn")
+        if response.error_code:
+            code = error_of(response.error_code)
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                code = ErrorCode.INVALID_TXN_STATE
+            for question in questions.values():
+                question.answer_all(code)
+            return
+        for result in response.results_by_transaction:
+            asked = questions.get(result.transactional_id)
+            if asked is not None:
+                asked.answer(
+                    {
+                        TopicPartition(topic.name, row.partition_index): error_of(row.partition_error_code)
+                        for topic in result.topic_results
+                        for row in topic.results_by_partition
+                    }
+                )
+
+
+def _row(name: str, question: _Question) -> Transaction:
+    topics: dict[str, list[int]] = {}
+    for topic, index in question.partitions:
+        topics.setdefault(topic, []).append(index)
+    return Transaction(
+        transactional_id=name,
+        producer_id=question.producer.producer_id,
+        producer_epoch=question.producer.producer_epoch,
+        verify_only=True,
+        topics=[Topic(name=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )
+
+
+def code_for(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """What a producer hears, or the group coordinator, for an error of the verification."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
