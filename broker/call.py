@@ -60,6 +60,16 @@ class Broker:
     cold_reads: trio.Semaphore  # limits the threads that wait for data outside the page cache
 
 
+class Connection(Protocol):
+    """The connection of a request (`server.connection.Connection`)."""
+
+    @property
+    def number(self) -> int: ...
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed it."""
+        ...
+
+
 @dataclass(slots=True)
 class Call:
     """The caller of one request; made by the connection, or by `dispatch.answer_own` for a request of this broker."""
@@ -70,6 +80,16 @@ class Call:
     principal: str
     client_address: str
     listener: str
+    connection: "Connection | None" = None  # None for a request of this broker itself
+
+    @property
+    def connection_number(self) -> int:
+        """Rises with each connection that this broker accepts."""
+        return 0 if self.connection is None else self.connection.number
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed the connection. A system call."""
+        return self.connection is not None and self.connection.has_hung_up()
 
     def authorize(self, operation: str, resource_type: str, resource_name: str = "") -> bool:
         """Whether this caller may do `operation` on the resource. Handlers call it wherever Kafka authorizes."""

@@ -169,7 +169,7 @@ def castles(side):
 
 def route(sources: Sources, row: str = ROUTE) -> None:
     name = "broker/server/dispatch.py"
-    sources.insert(name, "    67: Route(txn.allocate_producer_ids),", f"\n    {row}")
+    sources.insert(name, "    67: Route(producers.allocate_producer_ids),", f"\n    {row}")
     sources.insert(name, "from barnabas.broker.handlers import (\n    acls,", "\n    castle,")
 
 

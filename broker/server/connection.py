@@ -58,6 +58,7 @@ class Connection:
         "listener",
         "moved_at",
         "moved_bytes",
+        "number",
         "pipelined",
         "progress_at",
         "rests",
@@ -69,8 +70,9 @@ class Connection:
         "waiting",
     )
 
-    def __init__(self, stream: Stream, listener: str) -> None:
+    def __init__(self, stream: Stream, listener: str, number: int) -> None:
         self.stream = stream
+        self.number = number  # in the order in which they are accepted
         self.listener = listener
         self.address = stream.peer_address
         self.scope = trio.CancelScope()
@@ -112,6 +114,10 @@ class Connection:
         # Most long polls end sooner; the system call that detects a hang-up is spent on the others only.
         return self.rests > 0 and self.progress_at < now - SWEEP_SECONDS
 
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed the connection. A system call."""
+        return self.stream.has_hung_up()
+
     @property
     def is_at_work(self) -> bool:
         """Whether its request is being handled. That ends without the client, so the sweep does not close it."""
@@ -145,6 +151,7 @@ class Connections:
         self._responses = responses
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
+        self._accepted = 0
         self._held_bytes = 0
         self.decoded = DecodedMemory()
         self._token_holder: Connection | None = None  # may read although memory is used up
@@ -170,7 +177,8 @@ class Connections:
             await self._slot.wait()
         if full:
             return None
-        connection = Connection(stream, listener)
+        self._accepted += 1
+        connection = Connection(stream, listener, self._accepted)
         self._open[connection] = None
         self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
         return connection
@@ -493,6 +501,7 @@ async def _answer_frame(
         principal=ANONYMOUS,
         client_address=connection.address,
         listener=connection.listener,
+        connection=connection,
     )
     return await respond(broker, call, header, frame, charged)
 

@@ -31,6 +31,7 @@ from barnabas.broker.handlers import (
     metadata,
     offsets,
     produce,
+    producers,
     quotas,
     reassignments,
     replication,
@@ -38,7 +39,7 @@ from barnabas.broker.handlers import (
     scram,
     tokens,
     topics,
-    txn,
+    transactions,
     versions,
 )
 from barnabas.broker.pacing import complete
@@ -96,7 +97,7 @@ HANDLERS: dict[int, Route] = {
     19: Route(topics.create_topics, topics.refuse_create_topics),
     20: Route(topics.delete_topics, topics.refuse_delete_topics),
     21: Route(offsets.delete_records, offsets.refuse_delete_records),
-    22: Route(txn.init_producer_id, txn.refuse_init_producer_id),
+    22: Route(producers.init_producer_id, producers.refuse_init_producer_id),
     23: Route(offsets.offset_for_leader_epoch, offsets.refuse_offset_for_leader_epoch),
     29: Route(acls.describe_acls),
     30: Route(acls.create_acls, acls.refuse_create_acls),
@@ -124,10 +125,10 @@ HANDLERS: dict[int, Route] = {
     56: Route(replication.alter_partition),
     57: Route(cluster.update_features),
     60: Route(cluster.describe_cluster),
-    61: Route(txn.describe_producers, txn.refuse_describe_producers),
-    65: Route(txn.describe_transactions, txn.refuse_describe_transactions),
-    66: Route(txn.list_transactions),
-    67: Route(txn.allocate_producer_ids),
+    61: Route(producers.describe_producers, producers.refuse_describe_producers),
+    65: Route(transactions.describe_transactions, transactions.refuse_describe_transactions),
+    66: Route(transactions.list_transactions),
+    67: Route(producers.allocate_producer_ids),
 }
 
 # A key in one table alone would be announced by ApiVersions and fail, or be served and never announced.

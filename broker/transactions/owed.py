@@ -1,4 +1,4 @@
-"""Which markers are owed to whom, and what an answer to them means (pure; reference transactions, T.11).
+"""Which markers are owed to whom, and what an answer to them means (reference transactions, T.11).
 
 A committed decision owes a marker to each partition of its transaction: a `Debt`. Markers are sent to the partitions'
 leaders, everything that is owed to a broker in one request. A partition has its marker when its leader says so; until
@@ -8,6 +8,8 @@ then the marker is sent again, for ever: the decision cannot be reversed, and re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas.broker.shards.shard import Shard
+from barnabas.broker.transactions.replay import TransactionalIds
 from barnabas.broker.transactions.state import PREPARED, TransactionalId
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_of
@@ -24,24 +26,29 @@ MarkerTopic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
 
 
 class Debt:
-    """The markers of one decision. `coordinator_epoch()` is None when this broker may not send them any more."""
+    """The markers of one decision."""
 
-    __slots__ = ("attempts", "coordinator_epoch", "known", "offset", "was_reported")
+    __slots__ = ("attempts", "known", "offset", "shard", "was_reported")
 
-    def __init__(self, known: TransactionalId, coordinator_epoch: Callable[[], int | None]) -> None:
+    def __init__(self, shard: Shard[TransactionalIds], known: TransactionalId) -> None:
+        self.shard = shard
         self.known = known
         self.offset = known.offset
-        self.coordinator_epoch = coordinator_epoch
         self.attempts = 0  # failed ones, for the pause before the next
         self.was_reported = False  # that a partition refuses the marker for good
 
     @property
     def is_open(self) -> bool:
-        """Whether the decision is still the newest record of the id, and this broker its coordinator."""
-        known = self.known
-        return (
-            known.offset == self.offset and known.recorded.status in PREPARED and self.coordinator_epoch() is not None
-        )
+        """Whether this broker is still the coordinator, and the decision the newest record of the id."""
+        shard, known = self.shard, self.known
+        if shard.refusal or not shard.partition.is_leader:
+            return False
+        return known.offset == self.offset and known.recorded.status in PREPARED
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """It rises with each coordinator of the id. Partitions refuse markers with a lower one than they have seen."""
+        return self.shard.partition.leader_epoch
 
 
 Partitions = dict[TopicPartition, None]
@@ -49,7 +56,7 @@ Taken = list[tuple[Debt, Sequence[TopicPartition]]]
 
 
 class Settled(NamedTuple):
-    """What follows from an answer, or from none: partitions to try again soon, those to try later, debts without any."""
+    """What follows from an answer: partitions to try again soon, those to try later, and debts without any left."""
 
     again: dict[Debt, Partitions]
     later: dict[Debt, Partitions]
@@ -113,14 +120,14 @@ def request_of(taken: Taken) -> m.WriteTxnMarkersRequest:
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
-        recorded, coordinator_epoch = debt.known.recorded, debt.coordinator_epoch()
+        recorded = debt.known.recorded
         markers.append(
             Marker(
                 producer_id=recorded.producer_id,
                 producer_epoch=recorded.producer_epoch,
                 transaction_result=recorded.is_commit,
                 topics=[MarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-                coordinator_epoch=-1 if coordinator_epoch is None else coordinator_epoch,
+                coordinator_epoch=debt.coordinator_epoch,
             )
         )
     return m.WriteTxnMarkersRequest(markers=markers)

@@ -4,9 +4,9 @@ A key and a value begin with an int16, the version of their schema. The key is t
 tombstone. Value version 1, which a broker of a KRaft cluster writes, is read; version 0 is written.
 """
 
-import struct
 from typing import NamedTuple
 
+from barnabas.broker.shards.records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 from barnabas.broker.transactions.state import Partitions, Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
@@ -16,8 +16,6 @@ KEY_VERSION = 0  # for ever: log compaction compares the bytes of keys
 VALUE_VERSION = 0
 TEXT_BYTES_MAX = (1 << 15) - 1  # of the int16 length of a string
 
-_VERSION = struct.Struct(">h")
-
 
 class TransactionRecord(NamedTuple):
     """The newest state of a transactional id; `recorded` None: a tombstone."""
@@ -26,17 +24,12 @@ class TransactionRecord(NamedTuple):
     recorded: Recorded | None
 
 
-class MalformedRecord(Exception):
-    """A key or value that cannot be decoded."""
-
-
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value. Raises ValueError if a string is longer than TEXT_BYTES_MAX in UTF-8."""
     key, recorded = m.TransactionLogKey(transactional_id=record.name), record.recorded
     if len(record.name.encode()) > TEXT_BYTES_MAX:
         raise ValueError(f"a transactional id of {len(record.name)} characters is too long for a record")
-    value = None if recorded is None else _VERSION.pack(VALUE_VERSION) + m.encode(_value_of(recorded), VALUE_VERSION)
-    return _VERSION.pack(KEY_VERSION) + m.encode(key, KEY_VERSION), value
+    return versioned(key, KEY_VERSION), None if recorded is None else versioned(_value_of(recorded), VALUE_VERSION)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
@@ -44,9 +37,9 @@ def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord |
     if key is None:
         raise MalformedRecord("a record without key")
     try:
-        if _version_of(key) != KEY_VERSION:
+        if version_of(key) != KEY_VERSION:
             return None
-        name = m.decode(m.TransactionLogKey, KEY_VERSION, key, _VERSION.size).transactional_id
+        name = m.decode(m.TransactionLogKey, KEY_VERSION, key, VERSION_BYTES).transactional_id
         return TransactionRecord(name, None if value is None else _decode_value(value))
     except ProtocolViolation as violation:
         raise MalformedRecord(f"key {key!r}: {violation}") from violation
@@ -70,11 +63,8 @@ def _value_of(recorded: Recorded) -> m.TransactionLogValue:
 
 
 def _decode_value(value: bytes) -> Recorded:
-    version = _version_of(value)
-    # A version of a later Kafka may mean anything, so the log cannot be loaded.
-    if not m.TransactionLogValue.MIN_VERSION <= version <= m.TransactionLogValue.MAX_VERSION:
-        raise MalformedRecord(f"TransactionLogValue has no version {version}")
-    stored = m.decode(m.TransactionLogValue, version, value, _VERSION.size)
+    version = supported_version(m.TransactionLogValue, value)
+    stored = m.decode(m.TransactionLogValue, version, value, VERSION_BYTES)
     partitions: Partitions = {
         TopicPartition(each.topic, index): None
         for each in stored.transaction_partitions or ()
@@ -93,10 +83,3 @@ def _decode_value(value: bytes) -> Recorded:
         last_update_ms=stored.transaction_last_update_timestamp_ms,
         start_ms=stored.transaction_start_timestamp_ms,
     )
-
-
-def _version_of(data: bytes) -> int:
-    if len(data) < _VERSION.size:
-        raise MalformedRecord(f"{data!r} is too short for a version")
-    version: int = _VERSION.unpack_from(data)[0]
-    return version

@@ -28,13 +28,16 @@ FENCED_PAUSE_SECONDS = (
 )
 
 
+OpenPeer = Callable[[int], RemotePeer | SelfPeer]
+
+
 class MarkerSender:
     """The markers that this broker owes. `paid(debt)` is called when each partition has confirmed its marker."""
 
     def __init__(
         self,
         metadata: ClusterMetadata,
-        open_peer: Callable[[int], RemotePeer | SelfPeer],
+        open_peer: OpenPeer,
         timeout_ms: Callable[[], int],
         paid: Callable[[Debt], None],
     ) -> None:

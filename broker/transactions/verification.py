@@ -1,8 +1,8 @@
 """Verification: before a partition leader lets a producer begin a transaction, it asks the transaction coordinator
 whether the transaction has the partition (KIP-890; reference transactions, T.12).
 
-Without it, a Produce that arrives after the end of its transaction would open one that nobody ever ends: the partition's
-LSO would stay there for ever, and with it every reader of committed records.
+Without it, a Produce that arrives after the end of its transaction would open one that nobody ever ends. The LSO of the
+partition would stay there for ever, and every reader of committed records would wait for it.
 
 Questions about the same producer are shared while they wait. One request at a time is under way to a coordinator; the
 next one carries everything that was asked meanwhile.
@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
-from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.peers.peer import RemotePeer, SelfPeer
 from barnabas.broker.peers.senders import Senders
 from barnabas.broker.resting import resting
 from barnabas.broker.transactions.state import Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, PeerTooOld, error_of
-from barnabas.wire.topics import TopicPartition, partition_for
+from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +50,18 @@ class _Question:
 
 
 class Verification:
-    """The questions of this broker to all coordinators. `open_peer(broker_id)` connects, or gives this broker itself."""
+    """The questions of this broker to all coordinators.
+
+    `coordinator_of(transactional_id)` is the broker to ask, `open_peer(broker_id)` the connection to it.
+    """
 
     def __init__(
         self,
-        metadata: ClusterMetadata,
+        coordinator_of: Callable[[str], int | None],
         open_peer: Callable[[int], RemotePeer | SelfPeer],
         timeout_ms: Callable[[], int],
     ) -> None:
-        self._metadata = metadata
+        self._coordinator_of = coordinator_of
         self._open_peer = open_peer
         self._timeout_ms = timeout_ms
         self._peers: dict[int, RemotePeer | SelfPeer] = {}
@@ -88,12 +89,6 @@ class Verification:
         with resting():
             await question.answered.wait()
         return {each: question.errors.get(each, ErrorCode.NETWORK_EXCEPTION) for each in asked}
-
-    def _coordinator_of(self, transactional_id: str) -> int | None:
-        topic = self._metadata.topics.get(TRANSACTION_TOPIC)
-        if topic is None:
-            return None
-        return self._metadata.leader_of(TRANSACTION_TOPIC, partition_for(transactional_id, len(topic.partitions)))
 
     def _question_for(self, coordinator: int, transactional_id: str, producer: Producer) -> _Question | None:
         """The question that waits, or a new one; None where one of a higher epoch waits."""

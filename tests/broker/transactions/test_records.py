@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.transactions.records import MalformedRecord, TransactionRecord, decode_record, encode_record
+from barnabas.broker.shards.records import MalformedRecord
+from barnabas.broker.transactions.records import TransactionRecord, decode_record, encode_record
 from barnabas.broker.transactions.replay import TransactionalIds, replay
 from barnabas.broker.transactions.state import NO_TIME, PREPARED, Producer, Recorded, Status
 from barnabas.wire import messages as m

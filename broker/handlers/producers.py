@@ -1,47 +1,30 @@
-"""Producer ids (InitProducerId, AllocateProducerIds), producer states of partitions (DescribeProducers), and admin
-requests about transactions (DescribeTransactions, ListTransactions).
+"""Producers: their ids (InitProducerId, AllocateProducerIds) and their states in partitions (DescribeProducers).
 
-Producer ids: an idempotent producer gets a new id with epoch 0 from this broker's block. The controller hands out
-    blocks of 1000 ids (reference E.5).
+InitProducerId: a producer without a transactional id gets a new producer id with epoch 0 from this broker's block. The
+    controller hands out blocks of 1000 ids (reference E.5). With a transactional id the transaction coordinator
+    (`broker/transactions/`) gives the id's producer id with the next epoch, and aborts what its former owner left open.
 DescribeProducers: every replica here, leader or follower, answers its producer states: last sequence number, last
     timestamp, and start of the open transaction. A producer that has not written for `producer.id.expiration.ms` is
     removed from them.
-Transactions: there is no transaction coordinator, so the answers are those of an Apache Kafka that has seen no
-    transactional id. ListTransactions has no transactions, and names the state filters that Kafka does not know.
-Versions: InitProducerId 0-5, AllocateProducerIds 0, DescribeProducers 0, DescribeTransactions 0, ListTransactions 0-1.
-Not done: transactional ids.
+Versions: InitProducerId 0-5; before 4 a fenced producer gets INVALID_PRODUCER_EPOCH. AllocateProducerIds 0,
+    DescribeProducers 0.
 """
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
 from barnabas.broker.rows import Rows
-from barnabas.storage.producers import Producer
+from barnabas.broker.transactions.events import InitProducer
+from barnabas.broker.transactions.state import NO_PRODUCER, NO_PRODUCER_EPOCH, Producer
+from barnabas.storage.producers import Producer as ProducerState
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
-from barnabas.wire.topics import partition_for, why_invalid_topic_name
+from barnabas.wire.topics import why_invalid_topic_name
 
-NO_PRODUCER_EPOCH = -1
 PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition
-ID_COST = 5  # the same, for a transactional id
+FENCED_VERSION = 4  # of InitProducerId: from this version on clients know PRODUCER_FENCED
 
-# Kafka's names of transaction states, which the filter of ListTransactions uses (KIP-664).
-TRANSACTION_STATES = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
-
-DescribedTransaction = m.DescribeTransactionsResponse.TransactionState
 ProducersRow = m.DescribeProducersResponse.PartitionResponse
 
 
@@ -49,25 +32,40 @@ ProducersRow = m.DescribeProducersResponse.PartitionResponse
 
 
 async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
-    """A new producer id with epoch 0 for an idempotent producer.
+    """A producer id and epoch, in the order of Kafka's checks (reference transactions, T.6).
 
-    Raises Refuse: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, the errors of a request for the next block of ids; for
-    a transactional id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (empty) or UNSUPPORTED_VERSION.
+    Raises Refuse: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
+    INVALID_TRANSACTION_TIMEOUT, the errors of the coordinator, and of a request for the next block of ids.
     """
-    # UNSUPPORTED_VERSION is fatal for a transactional producer; a coordinator error would be retried until its timeout.
-    if request.transactional_id is not None:
-        if request.transactional_id == "":
-            raise Refuse(ErrorCode.INVALID_REQUEST)
-        if not call.authorize("Write", "TransactionalId", request.transactional_id):
-            raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        raise Refuse(ErrorCode.UNSUPPORTED_VERSION)
-    if not call.authorize("IdempotentWrite", "Cluster"):
+    name = request.transactional_id
+    if name is not None and not call.authorize("Write", "TransactionalId", name):
+        raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if name is None and not call.authorize("IdempotentWrite", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # KIP-360: a client sends its current id and epoch, or neither. Without a transactional id Kafka ignores both and
-    # assigns a new id.
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+    # KIP-360: a client sends its current id and epoch, or neither.
+    expected = Producer(request.producer_id, request.producer_epoch)
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
         raise Refuse(ErrorCode.INVALID_REQUEST)
-    # From this broker's own block, because clients send this request to any broker.
+    if name is None:
+        return await _without_transactions(broker)
+    if name == "":
+        raise Refuse(ErrorCode.INVALID_REQUEST)
+    if not 0 < request.transaction_timeout_ms <= broker.config.transaction_max_timeout_ms:
+        raise Refuse(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    event = InitProducer(request.transaction_timeout_ms, None if expected == NO_PRODUCER else expected)
+    answer = await broker.transactions.init_producer(name, event, call.connection_number)
+    if answer.error is ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
+        raise Refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if answer.error:
+        raise Refuse(answer.error)
+    return m.InitProducerIdResponse(
+        producer_id=answer.producer.producer_id, producer_epoch=answer.producer.producer_epoch
+    )
+
+
+async def _without_transactions(broker: Broker) -> m.InitProducerIdResponse:
+    # From this broker's own block, because clients send this request to any broker. Kafka ignores the current id and
+    # epoch and assigns a new id.
     producer_id = await broker.producer_ids.next_id()
     # The client repeats the request on this error, as while a coordinator loads.
     if producer_id is None:
@@ -166,7 +164,7 @@ def _describe_producers(broker: Broker, topic: str, index: int) -> ProducersRow:
 
 
 def _describe_producer(entry: tuple[int, ...]) -> m.DescribeProducersResponse.ProducerState:
-    producer = Producer(*entry)
+    producer = ProducerState(*entry)
     first_offset = producer.transaction_first_offset
     return m.DescribeProducersResponse.ProducerState(
         producer_id=producer.producer_id,
@@ -176,48 +174,3 @@ def _describe_producer(entry: tuple[int, ...]) -> m.DescribeProducersResponse.Pr
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=NO_OFFSET if first_offset is None else first_offset,
     )
-
-
-# -- transactions, for administrators
-
-
-async def describe_transactions(
-    broker: Broker, call: Call, request: m.DescribeTransactionsRequest
-) -> m.DescribeTransactionsResponse:
-    """The state of each transactional id, in the order and as often as requested: always an error (KIP-664)."""
-    rows = [
-        DescribedTransaction(transactional_id=name, error_code=_why_not_described(broker, call, name))
-        async for name in paced(request.transactional_ids, ID_COST)
-    ]
-    return m.DescribeTransactionsResponse(transaction_states=rows)
-
-
-def _why_not_described(broker: Broker, call: Call, transactional_id: str) -> ErrorCode:
-    if not call.authorize("Describe", "TransactionalId", transactional_id):
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if transactional_id == "":
-        return ErrorCode.INVALID_REQUEST
-    # As in Kafka, this request does not create the topic.
-    topic = broker.metadata.topics.get(TRANSACTION_TOPIC)
-    if topic is None:
-        return ErrorCode.NOT_COORDINATOR
-    # The coordinator would be the leader of the id's partition. It knows no id; any other broker redirects the client.
-    leader = broker.metadata.leader_of(TRANSACTION_TOPIC, partition_for(transactional_id, len(topic.partitions)))
-    return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if leader == broker.broker_id else ErrorCode.NOT_COORDINATOR
-
-
-async def list_transactions(
-    broker: Broker, call: Call, request: m.ListTransactionsRequest
-) -> m.ListTransactionsResponse:
-    """No transactions; the state filters that Kafka does not know are named in the response."""
-    # A dict instead of a set: each unknown state once, in the order of the request.
-    unknown = {state: None async for state in paced(request.state_filters) if state not in TRANSACTION_STATES}
-    return m.ListTransactionsResponse(unknown_state_filters=list(unknown))
-
-
-def refuse_describe_transactions(
-    request: m.DescribeTransactionsRequest, version: int, code: ErrorCode
-) -> m.DescribeTransactionsResponse:
-    """The same error for every transactional id."""
-    rows = [DescribedTransaction(transactional_id=name, error_code=code) for name in request.transactional_ids]
-    return m.DescribeTransactionsResponse(transaction_states=rows)
