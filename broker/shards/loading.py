@@ -1,18 +1,17 @@
-"""Loading a coordinator partition: its log is read and replayed (shell, because it reads the log).
+"""Loading a shard: its log is read and replayed (shell, because it reads the log).
 
-Runs in a worker thread, on groups that are not served yet. Kafka's GroupMetadataManager.loadGroupsAndOffsets.
+Runs in a worker thread, on a state that is not served yet. Kafka's GroupMetadataManager.loadGroupsAndOffsets and
+TransactionStateManager.loadTransactionMetadata.
 """
 
-import logging
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from barnabas.broker.groups.records import MalformedRecord, decode_record
-from barnabas.broker.groups.replay import NO_PRODUCER, Groups, replay, replay_marker
-from barnabas.broker.groups.state import forget
+from barnabas.broker.shards.records import MalformedRecord
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.record_sift import note_values
 from barnabas.wire.records import (
+    ABORT,
     COMMIT,
     CorruptRecords,
     is_intact,
@@ -21,29 +20,47 @@ from barnabas.wire.records import (
     read_records,
     walk_entries,
 )
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice
 
-logger = logging.getLogger(__name__)
-
+Made_co = TypeVar("Made_co", covariant=True)  # the state that a loader makes
+State = TypeVar("State")
 
 _offset_of = itemgetter(1)  # of (key, offset, value)
 
 
-class Loading:
-    """The load of one log into `groups`: the slices in order, then `finish`."""
+class Loader(Protocol[Made_co]):
+    """Makes the state of one log from its records, which `Loading` gives it in the order in which they count."""
 
-    def __init__(self, groups: Groups) -> None:
-        self._groups = groups
-        # Key -> offset and value of its last record, not replayed yet. Of millions of commits in a log almost all are
-        # superseded, so only the last record of each key is decoded. This is what the log will be after compaction.
+    @property
+    def needs_all_records(self) -> bool:
+        """Whether records count now even if a later one with the same key follows."""
+
+    def replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
+        """A record; `producer_id` is NO_PRODUCER_ID unless it belongs to a transaction. Raises MalformedRecord."""
+
+    def replay_marker(self, producer_id: int, offset: int, *, committed: bool) -> None:
+        """The marker at `offset` that ends the producer's transaction: COMMIT (`committed`) or ABORT."""
+
+    def finish(self) -> Made_co:
+        """The whole log is read: the state."""
+
+
+class Loading(Generic[State]):
+    """The load of one log: the slices in order, then `finish`."""
+
+    def __init__(self, loader: Loader[State]) -> None:
+        self._loader = loader
+        # Key -> offset and value of its last record, not replayed yet. Of millions of records in a log almost all are
+        # superseded, so only the last one of each key is decoded. This is what the log will be after compaction.
         self._newest: dict[bytes, tuple[int, bytes | None]] = {}
 
     def load_slice(self, piece: "FileSlice", from_offset: int) -> int:
         """Read a slice of the log that holds `from_offset`. Returns the offset of the next slice. Releases `piece`.
 
-        Raises StorageError, CorruptRecords or MalformedRecord: then no group of this log may be served.
+        Raises StorageError, CorruptRecords or MalformedRecord: then nothing of this log may be served.
         """
         try:
             data = piece.read()
@@ -66,7 +83,7 @@ class Loading:
         for position, entry in walk_entries(data):
             # Messages of the formats before Kafka 0.11, which `note_values` does not read. They are rare by now.
             if entry.magic < BATCH_MAGIC:
-                self._replay_one_by_one(data, position, NO_PRODUCER)
+                self._replay_one_by_one(data, position, NO_PRODUCER_ID)
                 next_offset = entry.offset + 1
                 continue
             header = read_batch_header(data, position)
@@ -75,6 +92,8 @@ class Loading:
                 self._replay_markers(data, position, header.producer_id)
             elif header.is_transactional:
                 self._replay_one_by_one(data, position, header.producer_id)
+            elif self._loader.needs_all_records:
+                self._replay_one_by_one(data, position, NO_PRODUCER_ID)
             # `read_records` checks the checksum in the other branches, `note_values` does not.
             elif not is_intact(memoryview(data)[position : position + entry.size_bytes]):
                 raise CorruptRecords(f"the checksum of the batch at offset {entry.offset} is wrong")
@@ -83,39 +102,29 @@ class Loading:
             next_offset = header.last_offset + 1
         return next_offset
 
-    def finish(self) -> None:
-        """The whole log is read: replay what is left, and derive the volatile part of each group."""
+    def finish(self) -> State:
+        """The whole log is read: replay what is left. Returns the state."""
         self._replay_kept()
-        # Groups of which the log has only tombstones do not exist.
-        by_id = self._groups.by_id
-        for group_id in [group_id for group_id, group in by_id.items() if group.recorded.is_blank]:
-            del by_id[group_id]
-        for group in by_id.values():
-            forget(group)
+        return self._loader.finish()
 
     def _replay_kept(self) -> None:
-        # By offset, because `metadata_offset` and `forgotten_offset` are those of the last record that is replayed.
+        # By offset, because a state may keep the offset of the last record of a kind.
         kept = sorted(((key, *found) for key, found in self._newest.items()), key=_offset_of)
         self._newest.clear()
         for key, offset, value in kept:
-            self._replay(key, value, offset, NO_PRODUCER)
+            self._loader.replay(key, value, offset, NO_PRODUCER_ID)
 
     def _replay_one_by_one(self, data: bytes, position: int, producer_id: int) -> None:
         # What is collected is older, and must not overwrite these records later.
         self._replay_kept()
         for record in read_records(data, position):
-            self._replay(record.key, record.value, record.offset, producer_id)
+            self._loader.replay(record.key, record.value, record.offset, producer_id)
 
     def _replay_markers(self, data: bytes, position: int, producer_id: int) -> None:
         self._replay_kept()
+        # None in a batch that compaction has emptied: it ends no transaction.
         for record in read_records(data, position):
             marker, _ = read_control_record(record)
-            replay_marker(self._groups, producer_id, committed=marker == COMMIT)
-
-    def _replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
-        decoded = decode_record(key, value)
-        # Records of the newer group protocol (KIP-848), as Kafka ignores them here.
-        if decoded is None:
-            logger.warning("passed over a record at offset %d of a kind that is not served", offset)
-        else:
-            replay(self._groups, decoded, offset, producer_id)
+            # Other types end no transaction.
+            if marker in (COMMIT, ABORT):
+                self._loader.replay_marker(producer_id, record.offset, committed=marker == COMMIT)
