@@ -20,6 +20,7 @@ ROOMS = {
         ["fetching"],
         ["call"],
         ["groups", "transactions"],
+        ["shards"],
         ["cluster"],
         ["replication"],
         ["logs", "peers"],

@@ -47,11 +47,12 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.forgetting import deletion_records
 from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_records, offsets_view, rests_on
-from barnabas.broker.groups.ports import GroupConfig, GroupWorld, OffsetsPartition
-from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, Shard, Shards
+from barnabas.broker.groups.ports import GroupConfig, GroupWorld
+from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, GroupShard, GroupShards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.resting import resting
+from barnabas.broker.shards.ports import ShardPartition
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition, partition_for
@@ -71,12 +72,13 @@ class GroupCoordinator:
     def __init__(self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata") -> None:
         self._config = config
         self._metadata = metadata
-        self._shards = Shards(world, config)
+        self._groups = GroupShards(world, config)
+        self._shards = self._groups.shards
         self._partition_count = 0  # the group topic has at least so many; 0 if unknown
 
     # -- leadership
 
-    def on_elected(self, partition: OffsetsPartition) -> None:
+    def on_elected(self, partition: ShardPartition) -> None:
         """This broker leads the partition in `partition.leader_epoch`: load its groups, unless it led it before."""
         self._shards.on_elected(partition)
 
@@ -93,11 +95,11 @@ class GroupCoordinator:
         # A group topic that is created again may have another number of partitions.
         if any(each.topic == GROUP_TOPIC for each in deleted):
             self._partition_count = 0
-        self._shards.on_partitions_deleted(deleted)
+        self._groups.on_partitions_deleted(deleted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire their timers and remove expired offsets, until cancelled."""
-        await self._shards.run(task_status)
+        await self._groups.run(task_status)
 
     def expect_partitions(self, count: int) -> None:
         """Set the number of partitions of the group topic, as read from the store at the start; 0 if there is none."""
@@ -122,16 +124,16 @@ class GroupCoordinator:
         shortest, longest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not shortest <= join.session_timeout_ms <= longest:
             return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id)
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None:
             if join.member_id != "":
                 return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
             # The group itself would stay, if its first member is refused, until offsets are checked for their expiry.
-            if not self._shards.room_bytes:
+            if not self._groups.room_bytes:
                 return JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            group = self._shards.create(shard, group_id)
-        self._shards.happen(shard, group, join._replace(room_bytes=self._shards.room_bytes))
+            group = self._groups.create(shard, group_id)
+        self._groups.happen(shard, group, join._replace(room_bytes=self._groups.room_bytes))
         answer = await self._answer(shard, group, join.waiting)
         # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
         not_stored = await self._hold(shard, group, join.waiting, answer.member_id)
@@ -146,16 +148,16 @@ class GroupCoordinator:
             return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
         if isinstance(shard, ErrorCode):
             return SyncAnswer(shard)
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
-        self._shards.happen(shard, group, sync)
+        self._groups.happen(shard, group, sync)
         answer = await self._answer(shard, group, sync.waiting)
         not_stored = await self._hold(shard, group, sync.waiting, sync.member_id)
         if not not_stored:
             return answer
         # The group is Stable in memory, but this member does not get its assignment: all members must join again.
-        self._shards.happen_unasked(shard, group, AssignmentNotReplicated(sync.generation))
+        self._groups.happen_unasked(shard, group, AssignmentNotReplicated(sync.generation))
         return SyncAnswer(GROUP_NOT_STORED.get(not_stored, not_stored))
 
     def heartbeat(self, group_id: str, heartbeat: Heartbeat) -> ErrorCode:
@@ -166,10 +168,10 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if isinstance(shard, ErrorCode):
             return shard
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self._shards.happen(shard, group, heartbeat)
+        self._groups.happen(shard, group, heartbeat)
         return _given(heartbeat.waiting)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveAnswer:
@@ -192,11 +194,11 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return LeaveAnswer(shard)
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         # As in Kafka an error of the members and not of the request.
         if group is None:
             return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
-        self._shards.happen(shard, group, leave)
+        self._groups.happen(shard, group, leave)
         return _given(leave.waiting)
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
@@ -204,17 +206,17 @@ class GroupCoordinator:
         # Before the group is looked up: leadership and members may change while the thread runs.
         if len(commit.offsets) > RECORDS_INLINE_MAX:
             limit = self._config.offset_metadata_max_bytes
-            commit.made = await self._shards.make(lambda: commit_records(group_id, commit.offsets, limit))
+            commit.made = await self._groups.make(lambda: commit_records(group_id, commit.offsets, limit))
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             if commit.generation >= 0:
                 return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
             # A simple commit, of a consumer that uses the group for its offsets only.
-            group = self._shards.create(shard, group_id)
-        self._shards.happen(shard, group, commit)
+            group = self._groups.create(shard, group_id)
+        self._groups.happen(shard, group, commit)
         answer = _given(commit.waiting)
         # The commit stays in the log even if it is not replicated in time, so it may take effect after an error.
         not_stored = await self._committed(shard, commit.waiting.after_offset)
@@ -232,7 +234,7 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return NO_OFFSETS
         # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
@@ -257,7 +259,7 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return UNKNOWN_GROUP
         description = describe(group)
@@ -278,7 +280,7 @@ class GroupCoordinator:
                 continue
             after_offset = NO_OFFSET
             # A copy, because groups come and go at the checkpoints.
-            async for group in paced(list(shard.groups.by_id.values()), GROUP_COST):
+            async for group in paced(list(shard.state.by_id.values()), GROUP_COST):
                 if not wanted or group.state.value.lower() in wanted:
                     listed.append(overview(group))
                     after_offset = max(after_offset, shown_after_offset(group))
@@ -292,11 +294,11 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         waiting = delete.waiting
-        self._shards.happen(shard, group, delete)
+        self._groups.happen(shard, group, delete)
         answer = _given(waiting)
         # Kafka does not wait here. Without the wait a fail-over could bring a group back after its deletion succeeded.
         not_stored = await self._committed(shard, waiting.after_offset)
@@ -322,12 +324,12 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return DeletionAnswer(shard, {})
-        group = shard.groups.by_id.get(group_id)
+        group = shard.state.by_id.get(group_id)
         if group is None:
             return DeletionAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {})
         waiting: Waiting[DeletionAnswer] = Waiting()
         # No checkpoint since the look-up: `happen` must not get a group that has been removed.
-        self._shards.happen(shard, group, DeleteOffsets(waiting, partitions))
+        self._groups.happen(shard, group, DeleteOffsets(waiting, partitions))
         answer = _given(waiting)
         # Tombstones of earlier portions stay. A client that retries the whole request deletes the rest.
         not_stored = await self._committed(shard, waiting.after_offset)
@@ -336,28 +338,23 @@ class GroupCoordinator:
     async def _made_for_deletion(self, group_id: str) -> Made | None:
         """The tombstones of a large group, encoded in a thread; None for a small or unknown group."""
         shard = self._shard_for(group_id, may_be_blank=True)
-        group = None if isinstance(shard, ErrorCode) else shard.groups.by_id.get(group_id)
+        group = None if isinstance(shard, ErrorCode) else shard.state.by_id.get(group_id)
         if group is None or len(group.recorded.offsets) <= RECORDS_INLINE_MAX:
             return None
         # Listed here, as the group may change while the thread runs. Then the step encodes the tombstones again.
         records = deletion_records(group)
-        return await self._shards.make(lambda: (records, frozenset()))
+        return await self._groups.make(lambda: (records, frozenset()))
 
     # -- finding and waiting
 
-    def _shard_for(self, group_id: str, *, may_be_blank: bool) -> Shard | ErrorCode:
+    def _shard_for(self, group_id: str, *, may_be_blank: bool) -> GroupShard | ErrorCode:
         """The shard that serves this group, or the error for the client."""
         # As in Kafka, old clients may keep offsets under an empty group id. Such a group can be described and deleted.
         if group_id == "" and not may_be_blank:
             return ErrorCode.INVALID_GROUP_ID
-        shard = self._shards.get(self.partition_of(group_id))
-        if shard is None:
-            return ErrorCode.NOT_COORDINATOR
-        if shard.refusal:
-            self._shards.hurry(shard)
-        return shard.refusal or shard
+        return self._shards.find(self.partition_of(group_id))
 
-    async def _answer(self, shard: Shard, group: Group, waiting: Waiting[Answer]) -> Answer:
+    async def _answer(self, shard: GroupShard, group: Group, waiting: Waiting[Answer]) -> Answer:
         """Sleep until the request is answered. If the task is cancelled, the request is removed from the group."""
         if waiting.answer is None:
             woken = trio.Event()
@@ -368,48 +365,32 @@ class GroupCoordinator:
             # Cancelled: the client has disconnected. The request must not count as one of a member that has joined.
             finally:
                 if waiting.answer is None:
-                    self._shards.happen_unasked(shard, group, Forgotten(waiting))
+                    self._groups.happen_unasked(shard, group, Forgotten(waiting))
         return _given(waiting)
 
-    async def _hold(self, shard: Shard, group: Group, waiting: Waiting[Answer], member_id: str) -> ErrorCode:
+    async def _hold(self, shard: GroupShard, group: Group, waiting: Waiting[Answer], member_id: str) -> ErrorCode:
         """Wait until the record that the answer depends on is committed; then restart the member's session."""
         if waiting.after_offset == NO_OFFSET:
             return ErrorCode.NONE
         outcome = await self._committed(shard, waiting.after_offset)
         if not outcome:
-            self._shards.happen_unasked(shard, group, Answered(member_id))
+            self._groups.happen_unasked(shard, group, Answered(member_id))
         return outcome
 
-    async def _committed(self, shard: Shard, after_offset: int) -> ErrorCode:
+    async def _committed(self, shard: GroupShard, after_offset: int) -> ErrorCode:
         """Wait until the record at `after_offset` is committed: NONE, or the error of `await_high_watermark`.
 
         At most `offsets.commit.timeout.ms`; not at all unless `offsets.commit.required.acks` is -1.
         """
-        if after_offset == NO_OFFSET or self._config.offsets_commit_required_acks != ACKS_ALL:
+        if self._config.offsets_commit_required_acks != ACKS_ALL:
             return ErrorCode.NONE
-        deadline = trio.current_time() + self._config.offsets_commit_timeout_ms / 1000
-        while True:
-            outcome = await shard.partition.await_high_watermark(after_offset + 1, deadline)
-            if outcome is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not self._shards.still_leads(shard):
-                return outcome
-            # While this shard is in use, the record is in the log and can still be committed.
+        return await self._shards.await_committed(shard, after_offset, self._config.offsets_commit_timeout_ms)
 
-    async def _readable(self, shard: Shard, after_offset: int) -> ErrorCode:
-        """Wait until the record at `after_offset` is committed, for an answer that only reads.
-
-        NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
-        of the leader.
-        """
-        # The usual case, without a waiter.
-        if shard.partition.high_watermark > after_offset:
+    async def _readable(self, shard: GroupShard, after_offset: int) -> ErrorCode:
+        """As `_committed`, for an answer that only reads: an error is one that clients retry."""
+        if self._config.offsets_commit_required_acks != ACKS_ALL:
             return ErrorCode.NONE
-        outcome = await self._committed(shard, after_offset)
-        # NOT_ENOUGH_REPLICAS_AFTER_APPEND: the record is committed, which is enough for a reader.
-        if outcome in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            return ErrorCode.NONE
-        if outcome is ErrorCode.REQUEST_TIMED_OUT:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NOT_COORDINATOR
+        return await self._shards.await_readable(shard, after_offset, self._config.offsets_commit_timeout_ms)
 
 
 def _named(wanted: Wanted) -> list[TopicPartition]:

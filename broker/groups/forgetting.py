@@ -144,7 +144,7 @@ def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: in
 
 def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
     """The tombstones are replayed: the group becomes Dead if nothing is left of it."""
-    # Only now: if the append failed, the group must stay. `Shards._follow` removes a Dead group.
+    # Only now: if the append failed, the group must stay. `GroupShards._follow` removes a Dead group.
     if dies:
         apply_transition(group, GroupState.DEAD, now_ms)
 

@@ -13,6 +13,7 @@ mode: keys 1 and 2, values 3, and value 1 for an offset with an expiration time 
 import struct
 from typing import NamedTuple
 
+from barnabas.broker.shards.records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
@@ -76,10 +77,6 @@ class GroupMetadataRecord(NamedTuple):
 GroupRecord = OffsetRecord | GroupMetadataRecord
 
 
-class MalformedRecord(Exception):
-    """A key or value that cannot be decoded."""
-
-
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value. Raises ValueError if a string is longer than TEXT_BYTES_MAX in UTF-8."""
     if isinstance(record, OffsetRecord):
@@ -89,8 +86,8 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
         return key, None if commit is None else _encode_commit(commit)
     # Once per generation and not once per partition, so the schema's encoder is fast enough.
     return (
-        _versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
-        None if record.metadata is None else _versioned(record.metadata, GROUP_VALUE_VERSION),
+        versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
+        None if record.metadata is None else versioned(record.metadata, GROUP_VALUE_VERSION),
     )
 
 
@@ -103,13 +100,13 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     if usual is not None:
         return usual
     try:
-        kind = _version_of(key)
+        kind = version_of(key)
         # A negative kind is no version of the schema, either: MalformedRecord.
         if kind <= OFFSET_KEY_VERSION:
-            asked = m.decode(m.OffsetCommitKey, kind, key, _VERSION.size)
+            asked = m.decode(m.OffsetCommitKey, kind, key, VERSION_BYTES)
             return OffsetRecord(asked.group, TopicPartition(asked.topic, asked.partition), _decode_commit(value))
         if kind == GROUP_KEY_VERSION:
-            group_id = m.decode(m.GroupMetadataKey, kind, key, _VERSION.size).group
+            group_id = m.decode(m.GroupMetadataKey, kind, key, VERSION_BYTES).group
             return GroupMetadataRecord(group_id, _decode_metadata(value))
     except ProtocolViolation as violation:
         raise MalformedRecord(f"key {key!r}: {violation}") from violation
@@ -159,7 +156,7 @@ def _encode_commit(commit: Commit) -> bytes:
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    # Checked before `pack`, whose struct.error would count as a mistake of ours and reload the shard. `Shards._store`
+    # Checked before `pack`, whose struct.error would count as a mistake of ours and reload the shard. `Shards.store`
     # answers a ValueError to the client that sent the text.
     if len(data) > TEXT_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes are too many for a string of a record")
@@ -169,38 +166,19 @@ def _text(text: str) -> bytes:
 def _decode_commit(value: bytes | None) -> Commit | None:
     if value is None:
         return None
-    version = _supported(m.OffsetCommitValue, value)
+    version = supported_version(m.OffsetCommitValue, value)
     # A version that lacks a field gets the schema's default, -1 for the leader epoch and for the expiration time.
-    stored = m.decode(m.OffsetCommitValue, version, value, _VERSION.size)
+    stored = m.decode(m.OffsetCommitValue, version, value, VERSION_BYTES)
     return Commit(stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, stored.expire_timestamp)
 
 
 def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
     if value is None:
         return None
-    version = _supported(GroupMetadata, value)
-    metadata = m.decode(GroupMetadata, version, value, _VERSION.size)
+    version = supported_version(GroupMetadata, value)
+    metadata = m.decode(GroupMetadata, version, value, VERSION_BYTES)
     # As in Kafka, where the session timeout was the limit of a rebalance before KIP-62.
     if version == FIRST_GROUP_VALUE_VERSION:
         for member in metadata.members:
             member.rebalance_timeout = member.session_timeout
     return metadata
-
-
-def _supported(kind: type[m.OffsetCommitValue] | type[GroupMetadata], value: bytes) -> int:
-    version = _version_of(value)
-    # A version of a later Kafka may mean anything, so the log cannot be loaded.
-    if not kind.MIN_VERSION <= version <= kind.MAX_VERSION:
-        raise MalformedRecord(f"{kind.__name__} has no version {version}")
-    return version
-
-
-def _versioned(message: m.Message, version: int) -> bytes:
-    return _VERSION.pack(version) + m.encode(message, version)
-
-
-def _version_of(data: bytes) -> int:
-    if len(data) < _VERSION.size:
-        raise MalformedRecord(f"{data!r} is too short for a version")
-    version: int = _VERSION.unpack_from(data)[0]
-    return version

@@ -11,8 +11,7 @@ from functools import partial
 from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, Recorded, StoredOffset
-
-NO_PRODUCER = -1
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 
 # `StoredOffset._make` without a Python frame.
 _as_stored = partial(tuple.__new__, StoredOffset)
@@ -35,15 +34,16 @@ class Groups:
         return group
 
 
-def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER) -> None:
+def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
     """Change the recorded part as the record at `offset` says. `producer_id` if it belongs to a transaction."""
-    # Also creates a group for a tombstone, whose offset an answer may depend on; `Loading.finish` removes such groups.
+    # Also creates a group for a tombstone, whose offset an answer may depend on; `GroupLoader.finish` removes such
+    # groups.
     recorded = groups.get_or_create(record.group_id).recorded
     # Whatever the producer id is: a transaction writes committed offsets only (TxnOffsetCommit).
     if not isinstance(record, OffsetRecord):
         recorded.metadata = record.metadata  # None: a tombstone
         recorded.metadata_offset = offset
-    elif producer_id != NO_PRODUCER:
+    elif producer_id != NO_PRODUCER_ID:
         _replay_pending(groups, recorded, record, offset, producer_id)
     elif record.commit is None:
         recorded.offsets.pop(record.topic_partition, None)

@@ -83,7 +83,7 @@ async def described(house):
 
 
 def group_of(house):
-    (group,) = (shard.groups.by_id["g"] for shard in house.groups._shards)
+    (group,) = (shard.state.by_id["g"] for shard in house.groups._shards)
     return group
 
 
@@ -145,7 +145,7 @@ async def test_members_of_all_groups_together_have_a_limit_of_memory(house, auto
 async def test_without_memory_no_group_is_created_for_a_first_member(house, autojump_clock, monkeypatch):
     monkeypatch.setattr("barnabas.broker.groups.shards.HELD_BYTES_MAX", 0)
     assert (await house.ask(join())).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [shard.groups.by_id for shard in house.groups._shards] == [{}]
+    assert [shard.state.by_id for shard in house.groups._shards] == [{}]
 
 
 async def test_an_empty_group_waits_for_the_initial_delay_in_virtual_time(house, autojump_clock):
@@ -431,14 +431,14 @@ async def test_one_that_waits_is_answered_even_when_leadership_comes_back_at_onc
 async def test_groups_that_are_gone_leave_no_timers_behind(open_house, autojump_clock):
     house = await open_house(settings={"offsets.retention.check.interval.ms": "20000"})
     joined = await alone_in_group(house)
-    timers = house.groups._shards._timers
+    timers = house.groups._groups._timers
     assert len(timers._owners) == 1
     await house.ask(leave(joined.member_id))
     await trio.sleep(20)
-    assert len(timers._owners) == len(house.groups._shards._shard_of) == 0
+    assert len(timers._owners) == len(house.groups._groups._shard_of) == 0
     await alone_in_group(house)
     house.resign()
-    assert len(timers._owners) == len(house.groups._shards._shard_of) == 0
+    assert len(timers._owners) == len(house.groups._groups._shard_of) == 0
 
 
 async def test_a_disk_that_fails_takes_the_groups_away(open_house, autojump_clock):

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.groups.loading import Loading
+from barnabas.broker.groups.loader import GroupLoader
 from barnabas.broker.groups.records import Commit, GroupMetadata, GroupMetadataRecord, OffsetRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay, replay_marker
+from barnabas.broker.shards.loading import Loading
 from barnabas.wire.records import ABORT, COMMIT, TRANSACTIONAL, CorruptRecords, build_batch, build_control_batch
 from barnabas.wire.topics import TopicPartition
 
@@ -45,7 +46,7 @@ def marker(kind, base_offset):
 
 def load(groups, *slices):
     """Load these slices of a log; what each of them says of where to go on."""
-    loading = Loading(groups)
+    loading = Loading(GroupLoader(groups))
     ends = [loading.load_batches(data) for data in slices]
     loading.finish()
     return ends
