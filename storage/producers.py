@@ -376,7 +376,7 @@ class ProducerStates:
     def expire(self, now_ms: int, producer_id_expiration_ms: int, among: Iterable[int] | None = None) -> int:
         """Remove the producers without an open transaction that wrote nothing for `producer_id_expiration_ms`.
 
-        Old verifications are forgotten, too. Returns how many producers. With `among` only these ids are checked; they may be unknown by now.
+        Returns how many. With `among` only these ids are checked; they may be unknown. Verifications expire, too.
         """
         # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
         # transaction, whose first offset holds the LSO back until the marker comes.

@@ -1,10 +1,10 @@
 """Which transactional batches their coordinator has verified (pure): KIP-890, reference transactions.md, T.12 and T.21.
 
-A Produce that is delayed past the end of its transaction would open another one, which nobody ever ends. So a leader asks
-the transaction coordinator before it lets a producer begin a transaction in a partition. Between the question and the
-append the world may change; a *guard* shows whether it has:
+A Produce that is delayed past the end of its transaction would open another one, which nobody ever ends. So a leader
+asks the transaction coordinator before it lets a producer begin a transaction in a partition. Between the question and
+the append the state may change; a *guard* shows whether it has:
 
-    guard = begin(...)          an entry of this producer id is found or made; its guard is the proof to be shown later
+    guard = begin(...)          an entry of this producer id is found or made, with its guard
     ... the coordinator answers: this partition is in the transaction ...
     append(batch, guard)        accepted if the entry still has this guard
 

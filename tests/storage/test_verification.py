@@ -1,4 +1,4 @@
-"""KIP-890 at a partition leader: a producer begins a transaction only with the guard that its coordinator has confirmed."""
+"""KIP-890 at a partition leader: a transaction begins only with the guard that the coordinator has confirmed."""
 
 import pytest
 
