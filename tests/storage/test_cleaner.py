@@ -417,13 +417,13 @@ def test_transactions_are_carried_through_with_their_index(compacted):
         compacted.roll()
     compacted.put((b"a", b"newest"))
     compacted.roll()
-    aborted = compacted.log.aborted_transactions(0, 7)
+    aborted = compacted.world.aborted(compacted.log, 0, 7)
     join_segments(compacted)
     compacted.compact()
     assert compacted.offsets() == list(range(7))
     assert compacted.bases() == [0, 7]
     for clean in (True, False):
-        assert compacted.log.aborted_transactions(0, 7) == aborted == [(7, 3)]
+        assert compacted.world.aborted(compacted.log, 0, 7) == aborted == [(7, 3)]
         compacted.reopen(clean=clean)
     assert findings(compacted.world) == []
 
@@ -678,7 +678,7 @@ def test_a_swap_counts_when_its_last_file_is_renamed(compacted, crashing_disk, r
             assert recovered.offsets() == [0, 1, 19, 20, 21]
         else:
             assert recovered.batches() == before
-        assert recovered.log.aborted_transactions(0, 22) == [(7, 0)]
+        assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
 
 
 @pytest.mark.parametrize("fuse", range(60))
@@ -694,7 +694,7 @@ def test_a_swap_that_is_interrupted_anywhere_is_completed(compacted, crashing_di
     world.disk = disk.crash_machine(random.Random(fuse))
     recovered = Compacted(world)
     assert recovered.offsets() == [0, 1, 19, 20, 21]
-    assert recovered.log.aborted_transactions(0, 22) == [(7, 0)]
+    assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
     assert recovered.leftovers() == []
     assert recovered.bases() == [0, 22]
 
