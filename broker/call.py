@@ -1,7 +1,7 @@
 """The two arguments of every handler beside the request: `Broker`, the live parts, and `Call`, the caller."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
     from barnabas.broker.response_memory import ResponseMemory
+    from barnabas.broker.transactions.connections import SenderConnections
+    from barnabas.broker.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.transactions.producer_ids import ProducerIds
+    from barnabas.broker.transactions.verification import Verification
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store.store import MetadataStore
@@ -49,6 +52,9 @@ class Broker:
     topic_configs: "TopicConfigs"
     dynamic_config: "DynamicConfig"
     groups: "GroupCoordinator"
+    transactions: "TransactionCoordinator"
+    verification: "Verification"
+    marker_senders: "SenderConnections"
     producer_ids: "ProducerIds"
     alter_partition: "AlterPartition"
     candidate: "Candidate"

@@ -25,7 +25,7 @@ from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_de
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
 from barnabas.broker.cluster.registration import Registration
-from barnabas.broker.cluster.topics import GROUP_TOPIC, Topics
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC, Topics
 from barnabas.broker.config.listeners import Endpoint
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
@@ -49,7 +49,10 @@ from barnabas.broker.replication.replicas import Replicas
 from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
+from barnabas.broker.transactions.connections import SENDER_CLIENT_ID, SenderConnections
+from barnabas.broker.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.transactions.producer_ids import ProducerIds
+from barnabas.broker.transactions.verification import Verification
 from barnabas.broker.watchdog import Watchdog
 from barnabas.broker.world import World
 from barnabas.controller.admin.registration import CannotRegister
@@ -149,6 +152,7 @@ async def _serve(
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))
+        broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
         on_built(broker)
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
         # of clients wait in the backlog until the broker accepts.
@@ -162,6 +166,8 @@ async def _serve(
             await background.start(broker.fetchers.run)
             await background.start(broker.moves.run, broker.replicas.turn)
             await background.start(broker.groups.run)
+            await background.start(broker.transactions.run)
+            await background.start(broker.verification.run)
             # Tasks in `kept_up` lose nothing when they begin again after the exception of a bug.
             background.start_soon(kept_up, logger, "the requests to the controller", broker.controller_peer.run)
             background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
@@ -215,6 +221,11 @@ def _build(
     # `Replicas` notifies the coordinator when this broker becomes or stops being the leader of one of these partitions.
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     controller_peer = ControllerPeer(peers, config, metadata, me)
+    producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
+    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
+    transactions = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
+    replicas.coordinators[TRANSACTION_TOPIC] = transactions
+    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     registration = Registration(store, config, replicas, world.now_ms)
     controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
     candidate = Candidate(controller_deps, register=registration.join_again)
@@ -233,7 +244,12 @@ def _build(
         topic_configs=topic_configs,
         dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
-        producer_ids=ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config)),
+        transactions=transactions,
+        verification=Verification(
+            transactions.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms
+        ),
+        marker_senders=SenderConnections(),
+        producer_ids=producer_ids,
         alter_partition=alter_partition,
         candidate=candidate,
         registration=registration,

@@ -8,15 +8,14 @@ Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one result 
     members; 7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name
     protocol type and name. LeaveGroup 3+ several members, one error each; before, the member's error is the top-level
     error. DescribeGroups 3+ authorized operations. ListGroups 4+ filter by state, 5 by type. DeleteGroups 0-2.
-Not done: transactional ids have no coordinator yet (UNSUPPORTED_VERSION).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import trio
 
 from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
 from barnabas.broker.pacing import paced
@@ -44,7 +43,6 @@ PROTOCOLS_MAX = 100
 SUBSCRIPTION_BYTES_MAX = 2 << 20
 
 NO_NODE, NO_PORT = -1, -1
-NO_TRANSACTIONS = "This broker does not coordinate transactions."
 
 Coordinator = m.FindCoordinatorResponse.Coordinator
 
@@ -75,32 +73,32 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
     if key_type == GROUP_KEY:
         if not call.authorize("Describe", "Group", key):
             return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return await _leader_for(broker, call, key)
+        return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.partition_of)
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        # A transactional producer fails at once on this error; on COORDINATOR_NOT_AVAILABLE it would retry until its
-        # timeout.
-        return _no_coordinator(key, ErrorCode.UNSUPPORTED_VERSION, NO_TRANSACTIONS)
+        return await _leader_for(broker, call, key, TRANSACTION_TOPIC, broker.transactions.placement.partition_of)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are disabled
     message = "" if key_type == SHARE_KEY else ErrorCode.INVALID_REQUEST.message
     return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)
 
 
-async def _leader_for(broker: Broker, call: Call, group_id: str) -> Coordinator:
-    if GROUP_TOPIC not in broker.metadata.topics:
-        await broker.topics.ensure_internal(GROUP_TOPIC)
-        # Kafka answers without waiting, and the first member of the first group retries after its client's back-off.
+async def _leader_for(
+    broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int]
+) -> Coordinator:
+    if topic not in broker.metadata.topics:
+        await broker.topics.ensure_internal(topic)
+        # Kafka answers without waiting, and the first client of the topic retries after its back-off.
         with trio.move_on_after(NEW_LEADER_SECONDS):
-            while broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id)) is None:
+            while broker.metadata.leader_of(topic, partition_of(key)) is None:
                 await broker.metadata.changed()
-    leader = broker.metadata.leader_of(GROUP_TOPIC, broker.groups.partition_of(group_id))
+    leader = broker.metadata.leader_of(topic, partition_of(key))
     endpoint = None if leader is None else broker.metadata.endpoint(leader, call.listener)
     # Clients retry this error: the partition gets a leader, or the leader an address on this listener.
     if leader is None or endpoint is None:
-        return _no_coordinator(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Coordinator(key=group_id, node_id=leader, host=endpoint.host, port=endpoint.port)
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
 def _no_coordinator(key: str, code: ErrorCode, message: str = "") -> Coordinator:

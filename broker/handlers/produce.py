@@ -8,8 +8,9 @@ Behaviour: each partition succeeds or fails on its own. A batch is validated (CR
     closes the connection. Clients may not write to internal topics (INVALID_TOPIC_EXCEPTION).
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
     batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
-Not done: transactional batches. There is no transaction coordinator yet, so every transactional id is unknown
-    (INVALID_PRODUCER_ID_MAPPING).
+Transactions: a batch that begins a transaction in its partition is verified first (`transactions/verification.py`),
+    unless `transaction.partition.verification.enable` is off. Errors of the coordinator that a producer may retry
+    become NOT_ENOUGH_REPLICAS, which every client retries. 11+ know TRANSACTION_ABORTABLE.
 """
 
 import logging
@@ -25,6 +26,8 @@ from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, pause_after, portions
 from barnabas.broker.replication.partition import AppendedUpTo, Partition, acknowledgements
 from barnabas.broker.replication.waiting import DelayedResponse
+from barnabas.broker.transactions.state import Producer
+from barnabas.broker.transactions.verification import code_for
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
@@ -35,6 +38,7 @@ from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
     LENGTH_OVERHEAD_BYTES,
     TRANSACTIONAL,
+    read_batch_header,
     read_kind,
 )
 from barnabas.wire.records import RecordsRefused, check_produced, check_small
@@ -42,7 +46,8 @@ from barnabas.wire.topics import TopicPartition
 from barnabas.wire.upconvert import check_old_produced
 
 if TYPE_CHECKING:
-    from barnabas.wire.records import Batch
+    from barnabas.storage.verification import Guard
+    from barnabas.wire.records import Batch, BatchHeader
 
 PARTITION_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to refuse one partition
 LOOKED_AT_A_TIME = 200  # partitions, or topics without partitions, between two checkpoints; 3 µs each
@@ -52,6 +57,7 @@ RECORD_ERRORS_VERSION = 8
 SMALLEST_ENTRY_BYTES = 14  # minimum of the length field of an entry, in any message format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
 CURRENT_LEADER_VERSION = 10
+ABORTABLE_VERSION = 11  # from this version on clients know TRANSACTION_ABORTABLE (KIP-890)
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 # Errors for which Kafka answers log_start_offset = -1. For all other append errors it answers the log start offset.
@@ -64,10 +70,20 @@ EXPECTED_ERRORS = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
+# Errors of the transaction coordinator.
+RETRIABLE = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
 logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
 Asked = dict[str, dict[int, m.ProduceRequest.PartitionProduceData]]  # by topic and partition
+Begun = dict[TopicPartition, "BatchHeader"]  # the transactional batches of a request
 
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | DelayedResponse | None:
@@ -76,7 +92,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     Returns the response, a `DelayedResponse` where acknowledgements are missing, or None for acks=0. Raises
     ProtocolViolation for acks=0 when a partition failed.
     """
-    asked, refused, message = await _look_through(call, request)
+    asked, refused, message, begun = await _look_through(call, request)
+    verified = await _verify(broker, call, request.transactional_id, begun) if begun and not refused else {}
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     unacknowledged: list[tuple[str, Row, AppendedUpTo]] = []
     led_elsewhere: list[tuple[str, Row]] = []
@@ -97,7 +114,11 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             if refused:
                 row.error_code, row.error_message = refused, message
                 continue
-            appended = await _append(broker, call, request.acks, topic, data, row)
+            verdict = verified.get(TopicPartition(topic, data.index)) if verified else None
+            if isinstance(verdict, ErrorCode):
+                _refuse_unverified(row, verdict)
+                continue
+            appended = await _append(broker, call, request.acks, topic, data, row, verdict)
             if appended is not None:
                 unacknowledged.append((topic, row, appended))
             elif row.error_code == NOT_LEADER:
@@ -155,12 +176,13 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
     return m.ProduceResponse(responses=topics)
 
 
-async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None]:
-    """(partitions by topic, error of the whole request or NONE, its message).
+async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None, Begun]:
+    """(partitions by topic, error of the whole request or NONE, its message, transactional batches).
 
     A topic without partitions is left out. Of a partition that is named twice the last entry counts, as in Kafka.
     """
     asked: Asked = {}
+    begun: Begun = {}
     refused: tuple[ErrorCode, str | None] | None = None
     left = LOOKED_AT_A_TIME
     for topic in request.topic_data:
@@ -170,18 +192,22 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
                 # A repeated partition loses its first entry, but that entry can still fail the whole request.
                 asked.setdefault(topic.name, {})[data.index] = data
                 if refused is None:
-                    refused = _refuse_request(call, request, data.records)
+                    refused = _refuse_request(call, request, topic.name, data, begun)
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = LOOKED_AT_A_TIME
-    return (asked, *(refused or (ErrorCode.NONE, None)))
+    return (asked, *(refused or (ErrorCode.NONE, None)), begun)
 
 
 def _refuse_request(
-    call: Call, request: m.ProduceRequest, records: memoryview | None
+    call: Call, request: m.ProduceRequest, topic: str, data: m.ProduceRequest.PartitionProduceData, begun: Begun
 ) -> tuple[ErrorCode, str | None] | None:
-    """Why these records of one partition fail the whole request: (error, message), or None."""
+    """Why these records of one partition fail the whole request: (error, message), or None.
+
+    A transactional batch is noted in `begun`.
+    """
+    records = data.records
     if records is None or len(records) < LENGTH_OVERHEAD_BYTES:
         return None
     if len(records) < BATCH_OVERHEAD_BYTES:
@@ -189,7 +215,16 @@ def _refuse_request(
     batch_length, magic, attributes = read_kind(records)
     if magic != BATCH_MAGIC or not _is_entry_size(batch_length):
         return _why_unreadable(records)
-    return (_refuse_transaction(call, request.transactional_id), None) if attributes & TRANSACTIONAL else None
+    if not attributes & TRANSACTIONAL:
+        return None
+    code = _refuse_transaction(call, request.transactional_id)
+    header = read_batch_header(records)
+    begun[TopicPartition(topic, data.index)] = header
+    # One request belongs to one transaction.
+    first = next(iter(begun.values()))
+    if not code and (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return (code, None) if code else None
 
 
 def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
@@ -217,13 +252,61 @@ def _is_entry_size(size: int) -> bool:
 def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
     if transactional_id is None or not call.authorize("Write", "TransactionalId", transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE
+
+
+async def _verify(
+    broker: Broker, call: Call, transactional_id: str | None, begun: Begun
+) -> "dict[TopicPartition, Guard | ErrorCode | None]":
+    """Of each partition with a transactional batch: the guard to append it with, or its error.
+
+    None where a transaction of the producer is open already, so that nothing is to be verified.
+    """
+    verified: dict[TopicPartition, Guard | ErrorCode | None] = {}
+    # As in Kafka: anybody may then open transactions that no coordinator knows.
+    if transactional_id is None or not broker.config.transaction_partition_verification_enable:
+        return verified
+    asked: list[TopicPartition] = []
+    for key, header in begun.items():
+        partition = _writable_partition(broker, call, *key)
+        # An error of the partition is found again by `_append`, which reports it.
+        if isinstance(partition, ErrorCode):
+            continue
+        guard = partition.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+        verified[key] = guard
+        if guard is not None and not isinstance(guard, ErrorCode):
+            asked.append(key)
+    if asked:
+        header = begun[asked[0]]
+        producer = Producer(header.producer_id, header.producer_epoch)
+        errors = await broker.verification.verify(transactional_id, producer, asked)
+        knows_abortable = call.version >= ABORTABLE_VERSION
+        verified |= {key: code_for(error, knows_abortable=knows_abortable) for key, error in errors.items() if error}
+    return verified
+
+
+def _refuse_unverified(row: Row, error: ErrorCode) -> None:
+    """Kafka's answers to a batch that may not begin a transaction."""
+    row.error_code = error
+    if error is ErrorCode.INVALID_TXN_STATE:
+        row.error_message = "Partition was not added to the transaction"
+    elif error in RETRIABLE:
+        row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
+        row.error_message = (
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
+        )
 
 
 async def _append(
-    broker: Broker, call: Call, acks: int, topic: str, data: m.ProduceRequest.PartitionProduceData, row: Row
+    broker: Broker,
+    call: Call,
+    acks: int,
+    topic: str,
+    data: m.ProduceRequest.PartitionProduceData,
+    row: Row,
+    guard: "Guard | None" = None,
 ) -> AppendedUpTo | None:
-    """Validate and append one partition's batch, and fill its row.
+    """Validate and append one partition's batch, and fill its row. `guard`: of a verified transactional batch.
 
     Returns what the acknowledgement waits for; None when the row has its final state.
 
@@ -258,7 +341,8 @@ async def _append(
     if appended is None:
         # Validation may have run in a thread while roles changed: this call checks role and epoch in the step that
         # writes.
-        appended = partition.append_as_leader(batch, Origin.CLIENT, acks)
+        is_verifying = broker.config.transaction_partition_verification_enable
+        appended = partition.append_as_leader(batch, Origin.CLIENT, acks, guard=guard, is_verifying=is_verifying)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             appended = await _find_original(broker, partition, batch)
         # Also after a success: it ends the refusals that an earlier failure of this producer caused.

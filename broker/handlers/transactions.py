@@ -41,7 +41,7 @@ TopicResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 PartitionResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 TransactionResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 Described = m.DescribeTransactionsResponse.TransactionState
-DescribedTopic = m.DescribeTransactionsResponse.TransactionState.TopicData
+DescribedTopic = m.DescribeTransactionsResponse.TopicData
 Listed = m.ListTransactionsResponse.TransactionState
 
 
@@ -155,7 +155,9 @@ async def _rows(topics: Sequence[AskedTopic], errors: Mapping[TopicPartition, Er
         async for index in paced(topic.partitions):
             code = errors[TopicPartition(topic.name, index)]
             rows[index] = PartitionResult(partition_index=index, partition_error_code=code)
-    return [TopicResult(name=name, results_by_partition=list(rows.values())) async for name, rows in paced(named.items())]
+    return [
+        TopicResult(name=name, results_by_partition=list(rows.values())) async for name, rows in paced(named.items())
+    ]
 
 
 # -- AddOffsetsToTxn
@@ -280,9 +282,7 @@ async def list_transactions(
     if isinstance(listed, ErrorCode):
         raise Refuse(listed)
     rows = [
-        Listed(
-            transactional_id=each.name, producer_id=each.producer.producer_id, transaction_state=each.status
-        )
+        Listed(transactional_id=each.name, producer_id=each.producer.producer_id, transaction_state=each.status)
         async for each in paced(listed)
         if call.authorize("Describe", "TransactionalId", each.name)
     ]

@@ -1,0 +1,134 @@
+"""WriteTxnMarkers: a transaction coordinator ends a transaction in the partitions that this broker leads.
+
+Behaviour: each partition gets one control batch, COMMIT or ABORT, with the coordinator's epoch, and is answered when
+    that is committed. A partition of `__consumer_offsets` gets it through the group coordinator, which lets the offsets
+    of the transaction take effect in the same step. An administrator ends a hanging transaction with the same request
+    (`kafka-transactions abort`). A coordinator's request closes its connection if a later one has been used.
+Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
+    TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or epoch. A Java coordinator fails
+    on any other, and leaves its transactions open.
+Versions: 0-1.
+"""
+
+import trio
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.pacing import TURN_SECONDS, paced
+from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
+from barnabas.storage.log import Appended
+from barnabas.storage.producers import Origin
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
+from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
+from barnabas.wire.sentinels import ACKS_ALL
+from barnabas.wire.topics import TopicPartition
+
+Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+MarkerResult = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
+TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+PartitionResult = m.WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+# Of each producer id, its partitions: an error, or what the acknowledgement waits for.
+Outcomes = dict[int, dict[TopicPartition, ErrorCode | AppendedUpTo]]
+
+
+async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarkersRequest) -> m.WriteTxnMarkersResponse:
+    """Append the markers, and answer when they are committed.
+
+    Raises Refuse(CLUSTER_AUTHORIZATION_FAILED); ProtocolViolation for an overtaken request.
+    """
+    if not (call.authorize("Alter", "Cluster") or call.authorize("ClusterAction", "Cluster")):
+        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Own requests have no connection, and cannot be overtaken.
+    if call.connection is not None and broker.marker_senders.is_overtaken(call.client_id, call.connection.number):
+        raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
+    deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
+    outcomes: Outcomes = {}
+    turn_began = trio.current_time()
+    for marker in request.markers:
+        of_producer = outcomes.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                of_producer[TopicPartition(topic.name, index)] = _append(broker, marker, topic.name, index)
+                # The cost of an append varies, so the clock counts.
+                if trio.current_time() - turn_began > TURN_SECONDS:
+                    await trio.lowlevel.checkpoint()
+                    turn_began = trio.current_time()
+    await _await_acknowledgements(outcomes, deadline)
+    return m.WriteTxnMarkersResponse(markers=[await _result(*each) for each in outcomes.items()])
+
+
+def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode | AppendedUpTo:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    partition = broker.replicas.get(topic, index)
+    if isinstance(partition, ErrorCode):
+        return partition
+    batch = _batch(marker, broker.world.now_ms())
+    appended: Appended | ErrorCode
+    if topic == GROUP_TOPIC:
+        appended = broker.groups.end_transaction(index, batch, marker.producer_id, committed=marker.transaction_result)
+    else:
+        appended = partition.append_as_leader(batch, Origin.COORDINATOR, ACKS_ALL)
+    if isinstance(appended, ErrorCode):
+        return appended
+    return AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
+
+
+def _batch(marker: Marker, now_ms: int) -> Batch:
+    return build_control_batch(
+        COMMIT if marker.transaction_result else ABORT,
+        coordinator_epoch=marker.coordinator_epoch,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        timestamp_ms=now_ms,
+    )
+
+
+async def _await_acknowledgements(outcomes: Outcomes, deadline: float) -> None:
+    """Replace what waits for its acknowledgement by the error code."""
+    waiting = [
+        (of_producer, key, outcome)
+        for of_producer in outcomes.values()
+        for key, outcome in of_producer.items()
+        if isinstance(outcome, AppendedUpTo)
+    ]
+    decisions = acknowledgements([outcome for _, _, outcome in waiting], ACKS_ALL)
+    await decisions.wait(deadline)
+    for (of_producer, key, _), decided in zip(waiting, decisions.decided, strict=True):
+        of_producer[key] = ErrorCode.REQUEST_TIMED_OUT if decided is None else decided
+
+
+async def _result(producer_id: int, outcomes: dict[TopicPartition, ErrorCode | AppendedUpTo]) -> MarkerResult:
+    topics: dict[str, list[PartitionResult]] = {}
+    async for (topic, index), outcome in paced(outcomes.items()):
+        code = outcome if isinstance(outcome, ErrorCode) else ErrorCode.REQUEST_TIMED_OUT
+        topics.setdefault(topic, []).append(PartitionResult(partition_index=index, error_code=code))
+    return MarkerResult(
+        producer_id=producer_id, topics=[TopicResult(name=name, partitions=rows) for name, rows in topics.items()]
+    )
+
+
+def refuse_write_txn_markers(
+    request: m.WriteTxnMarkersRequest, version: int, code: ErrorCode
+) -> m.WriteTxnMarkersResponse:
+    """The same error for every partition of every marker."""
+    return m.WriteTxnMarkersResponse(
+        markers=[
+            MarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    TopicResult(
+                        name=topic.name,
+                        partitions=[
+                            PartitionResult(partition_index=i, error_code=code) for i in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
