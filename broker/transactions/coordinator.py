@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -133,7 +134,8 @@ class TransactionCoordinator:
         self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
-        self._completions: dict[TransactionalId, trio.Event] = {}  # for requests that wait for the last marker
+        # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
+        self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
     # -- leadership
 
@@ -416,15 +418,18 @@ class TransactionCoordinator:
                 await self._abort_overdue_of(shard)
 
     async def _abort_overdue_of(self, shard: TransactionShard) -> None:
-        async for known in paced(list(shard.state.overdue.pop(self._world.now_ms())), ID_COST):
+        # Its newest record is not committed, or the abort could not be stored.
+        again: list[TransactionalId] = []
+        async for known in paced(shard.state.overdue.pop(self._world.now_ms()), ID_COST):
             if shard.refusal:
                 return
             logger.info("transactional id %r: its transaction has taken too long and is aborted", known.name)
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
                 await self._ask(known.name, TimeoutPassed(), waits=False)
-            # Its newest record is not committed, or the abort could not be stored.
             if known.recorded.status is Status.ONGOING:
-                shard.state.overdue.watch(known)
+                again.append(known)
+        for known in again:
+            shard.state.overdue.watch(known)
 
     async def _forget_unused(self) -> None:
         while True:

@@ -117,7 +117,7 @@ class TransactionalId:
     `recorded` changes by replay alone (`replay.py`). The rest is lost when another broker becomes the coordinator.
     """
 
-    __slots__ = ("connection", "name", "offset", "previous", "recorded", "unmarked")
+    __slots__ = ("__weakref__", "connection", "name", "offset", "previous", "recorded", "unmarked")
 
     def __init__(self, name: str, recorded: Recorded, offset: int = NO_OFFSET) -> None:
         self.name = name
