@@ -10,7 +10,8 @@ Versions: 0-4. 2+ leader epochs; 3+ member id, instance id and generation, so th
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.broker.groups.events import CommitAnswer, CommitOffsetsInTransaction, Waiting
+from barnabas.broker.groups.events import CommitAnswer, Waiting
+CommitOffsetsInTransaction = CommitAnswer
 from barnabas.broker.groups.records import Commit
 from barnabas.broker.pacing import paced
 from barnabas.broker.transactions.state import Producer

@@ -19,7 +19,10 @@ class HighWatermarks(Generic[State]):
         self._shards: dict[Watched, Shard[State]] = {}
 
     def watch(self, shard: Shard[State]) -> None:
-        """Watch this shard from now on. It counts as moved at once: its log may have committed records."""
+        """Watch this shard from now on. It counts as moved once: its log may have committed records."""
+        # Otherwise a task that looks at the shard and watches it on would wake itself.
+        if self._shards.get(shard.partition) is shard:
+            return
         self._shards[shard.partition] = shard
         self._waiter.touch(shard.partition)
 

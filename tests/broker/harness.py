@@ -127,6 +127,11 @@ class Machine:
             raise self.failure
         return self
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its broker serves."""
+        return self.serving is not None and not self._ended.is_set()
+
     async def stop(self) -> None:
         """A clean stop."""
         self._stop.set()
@@ -267,6 +272,7 @@ class Client:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
+        self.client_id = "test"
         self._correlation_id = 0
         self._received = bytearray()
         self._asked: dict[int, Question] = {}
@@ -322,7 +328,7 @@ class Client:
         key = key_of(request)
         version = APIS[key].max_version if version is None else version
         self._asked[self._correlation_id] = Question(key, version, self._correlation_id)
-        return request_frame(request, version, self._correlation_id, "test")[LENGTH_BYTES:]
+        return request_frame(request, version, self._correlation_id, self.client_id)[LENGTH_BYTES:]
 
     async def receive(self) -> m.Message:
         """The next answer."""

@@ -1,0 +1,431 @@
+"""Stories of transactions: what a reader of committed records sees, whoever dies and however late a message arrives."""
+
+import pytest
+import trio
+
+from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.clusters import cluster, create_topic, leader_of, until
+from tests.broker.harness import Machine, producers_request
+from tests.broker.writers import GONE, Writer, committed, leader_in, read_committed, stable_offset
+
+THREE = {
+    "transaction_state_log_replication_factor": "3",
+    "transaction_state_log_min_isr": "2",
+    "transaction_state_log_num_partitions": "1",
+    "min_insync_replicas": "2",
+}
+ONE = {"transaction_state_log_num_partitions": "1"}
+T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
+
+
+async def decided(machines, topic="t", partition=0) -> None:
+    """Wait until no transaction is open in this partition."""
+    await until(lambda: _is_decided(machines, topic, partition), 120)
+
+
+def _is_decided(machines, topic, partition) -> bool:
+    if leader_in(machines, topic, partition) is None:
+        return False
+    stable, high_watermark = stable_offset(machines, topic, partition)
+    return stable == high_watermark
+
+
+async def one_broker(nursery, **properties) -> tuple[Machine, ...]:
+    machine = await Machine(nursery, **ONE, **properties).start()
+    client = await machine.connect()
+    await client.create_topic("t", 2)
+    await client.create_topic("u")
+    return (machine,)
+
+
+# -- all or nothing
+
+
+async def test_a_transaction_is_seen_when_it_is_committed_and_never_when_it_is_aborted(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0, U0)
+    await writer.write("t", b"a")
+    await writer.write("u", b"b")
+    assert await committed(machines, "t") == await committed(machines, "u") == []
+    assert stable_offset(machines, "t") == (0, 1)
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await decided(machines, "t")
+    await decided(machines, "u")
+    assert (await committed(machines, "t"), await committed(machines, "u")) == ([b"a"], [b"b"])
+    await writer.transaction({T0: b"x", U0: b"y"}, commit=False)
+    await writer.transaction({T0: b"c"})
+    await decided(machines, "t")
+    await decided(machines, "u")
+    assert (await committed(machines, "t"), await committed(machines, "u")) == ([b"a", b"c"], [b"b"])
+
+
+async def test_records_outside_of_transactions_wait_behind_an_open_one(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    assert (await (await machines[0].connect()).produce("t", b"plain")).error_code == 0
+    assert await committed(machines, "t") == []
+    await writer.end(commit=False)
+    await decided(machines)
+    assert await committed(machines, "t") == [b"plain"]
+
+
+async def test_the_answer_to_a_commit_does_not_wait_for_the_markers(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [3], min_insync_replicas="1")
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0)
+        await writer.write("t", b"a")
+        await three.crash()
+        began = trio.current_time()
+        assert await writer.end(commit=True) is ErrorCode.NONE
+        assert trio.current_time() - began < 30
+        assert (await writer.described()).transaction_state == "PrepareCommit"
+        # The marker waits for the partition to have a leader again.
+        await three.start()
+        await decided(machines)
+        assert await committed(machines, "t") == [b"a"]
+        assert (await writer.completed()).transaction_state == "CompleteCommit"
+
+
+async def test_a_partition_without_a_leader_does_not_hold_up_the_markers_of_others(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, two, three = machines
+        client = await one.connect()
+        await create_topic(client, "t", [3], min_insync_replicas="1")
+        await create_topic(client, "u", [1, 2])
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0, U0)
+        await writer.write("t", b"a")
+        await writer.write("u", b"b")
+        await three.crash()
+        await writer.end(commit=True)
+        await decided(machines, "u")
+        assert await committed(machines, "u") == [b"b"]
+        (topic,) = (await writer.described()).topics
+        assert (topic.topic, list(topic.partitions)) == ("t", [0]), "only this one has no marker yet"
+
+
+async def test_the_partition_of_a_deleted_topic_needs_no_marker(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, two, three = machines
+        client = await one.connect()
+        await create_topic(client, "t", [1, 2])
+        await create_topic(client, "u", [2, 1])
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0, U0)
+        await writer.write("t", b"a")
+        await writer.write("u", b"b")
+        await client.delete_topic("u")
+        await writer.end(commit=True)
+        await decided(machines, "t")
+        assert (await writer.completed()).transaction_state == "CompleteCommit"
+
+
+# -- zombies
+
+
+async def test_a_zombie_that_wakes_cannot_write_commit_or_abort(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    zombie, successor = Writer(machines, "id"), Writer(machines, "id")
+    await zombie.init()
+    await zombie.add(T0)
+    await zombie.write("t", b"lost")
+    await successor.init()
+    # What the zombie had open is aborted; its producer id now has a higher epoch.
+    assert successor.producer_id == zombie.producer_id
+    assert successor.producer_epoch > zombie.producer_epoch
+    assert await zombie.write("t", b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await zombie.add(T0) is ErrorCode.PRODUCER_FENCED
+    assert await zombie.end(commit=True) is ErrorCode.PRODUCER_FENCED
+    assert await zombie.init(recovers=True) is ErrorCode.PRODUCER_FENCED
+    await successor.transaction({T0: b"kept"})
+    await decided(machines)
+    assert await committed(machines, "t") == [b"kept"]
+
+
+async def test_a_zombie_that_recovers_does_not_abort_the_transaction_of_its_successor(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    zombie, successor = Writer(machines, "id"), Writer(machines, "id")
+    await zombie.init()
+    await successor.init()
+    await successor.add(T0)
+    await successor.write("t", b"a")
+    # Kafka aborts the transaction, and then answers that the zombie is fenced.
+    assert await zombie.init(recovers=True) is ErrorCode.PRODUCER_FENCED
+    assert await successor.end(commit=True) is ErrorCode.NONE
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a"]
+
+
+async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id", timeout_ms=20_000)
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    await trio.sleep(19)
+    assert (await writer.described()).transaction_state == "Ongoing"
+    await trio.sleep(12)
+    assert (await writer.described()).transaction_state == "CompleteAbort"
+    assert await writer.write("t", b"b") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await writer.end(commit=True) is ErrorCode.PRODUCER_FENCED
+    assert stable_offset(machines, "t") == (2, 2)
+    assert await committed(machines, "t") == []
+    assert await writer.init() is ErrorCode.NONE
+    await writer.transaction({T0: b"c"})
+    await decided(machines)
+    assert await committed(machines, "t") == [b"c"]
+
+
+# -- messages that arrive late
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_produce_that_arrives_after_the_end_opens_no_transaction(nursery, autojump_clock, commit):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    late = writer.producing("t", b"late")
+    await writer.end(commit=commit)
+    await decided(machines)
+    row = (await (await machines[0].connect()).ask(late)).responses[0].partition_responses[0]
+    # Kafka's transactions that hang come from here (KIP-890).
+    assert row.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    stable, high_watermark = stable_offset(machines, "t")
+    assert stable == high_watermark
+
+
+async def test_a_produce_to_a_partition_that_was_not_added_is_refused(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    assert await writer.write("u", b"a") is ErrorCode.TRANSACTION_ABORTABLE
+    row = (await (await machines[0].connect()).ask(writer.producing("u", b"a"), 9)).responses[0].partition_responses[0]
+    assert (row.error_code, row.error_message) == (
+        ErrorCode.INVALID_TXN_STATE,
+        "Partition was not added to the transaction",
+    )
+
+
+async def test_an_end_that_was_delayed_on_a_connection_given_up_does_not_end_the_next_transaction(
+    nursery, autojump_clock
+):
+    # KAFKA-17754: the producer keeps its epoch, so that Kafka commits half of the next transaction.
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    old = await machines[0].connect()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    again = await machines[0].connect()
+    # The first EndTxn is on its way on `old`, when the client has asked again on another connection.
+    assert (await again.ask(writer.ending(commit=True))).error_code == ErrorCode.NONE
+    await writer.completed()
+    writer._clients[machines[0]] = again
+    await writer.add(T0)
+    await writer.write("t", b"b")
+    with pytest.raises(GONE):
+        await old.ask(writer.ending(commit=True))
+    assert (await writer.described()).transaction_state == "Ongoing"
+    assert await writer.end(commit=False) is ErrorCode.NONE
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a"]
+
+
+async def test_markers_that_were_delayed_do_not_end_the_next_transaction(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    old, later = await machines[0].connect(), await machines[0].connect()
+    old.client_id = later.client_id = "broker-7-txn-marker-sender"
+    await writer.transaction({T0: b"a"})
+    await decided(machines)
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        transaction_result=True,
+        topics=[m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+        coordinator_epoch=100,
+    )
+    request = m.WriteTxnMarkersRequest(markers=[marker])
+    (result,) = (await later.ask(request)).markers
+    assert result.topics[0].partitions[0].error_code == ErrorCode.NONE
+    with pytest.raises(GONE):
+        await old.ask(request)
+
+
+# -- brokers that die
+
+
+async def test_a_new_coordinator_writes_the_markers_of_a_decision_that_it_finds(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [3], min_insync_replicas="1")
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0)
+        await writer.write("t", b"a")
+        coordinator = await writer.coordinator()
+        if coordinator is three:
+            pytest.skip("the coordinator leads the partition, too")
+        await three.crash()
+        assert await writer.end(commit=True) is ErrorCode.NONE
+        await three.start()
+        await coordinator.crash()
+        rest = [each for each in machines if each is not coordinator]
+        await decided(rest)
+        assert await committed(rest, "t") == [b"a"]
+        assert (await writer.completed()).transaction_state == "CompleteCommit"
+        assert await writer.coordinator() is not coordinator
+
+
+async def test_a_restart_of_every_broker_keeps_transactions_open_and_decided(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        client = await machines[0].connect()
+        await create_topic(client, "t", [1, 2, 3])
+        await create_topic(client, "u", [2, 3, 1])
+        first, second = Writer(machines, "first"), Writer(machines, "second")
+        await first.init()
+        await second.init()
+        await first.transaction({T0: b"a"})
+        await second.add(T0, U0)
+        await second.write("t", b"b")
+        await second.write("u", b"c")
+        for machine in machines:
+            await machine.crash()
+        for machine in machines:
+            await machine.start()
+        second._clients.clear()
+        assert await second.end(commit=True) is ErrorCode.NONE
+        await decided(machines, "t")
+        await decided(machines, "u")
+        assert sorted(await committed(machines, "t")) == [b"a", b"b"]
+        assert await committed(machines, "u") == [b"c"]
+
+
+async def test_a_leader_that_moves_keeps_the_open_transaction(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, two, three = machines
+        await create_topic(await one.connect(), "t", [2, 3, 1])
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0)
+        await writer.write("t", b"a")
+        await two.crash()
+        rest = [one, three]
+        await leader_of(rest, "t")
+        assert await writer.write("t", b"b") is ErrorCode.NONE
+        assert await writer.end(commit=True) is ErrorCode.NONE
+        await decided(rest)
+        await until(lambda: leader_in(rest, "t", 0) is not None)
+        assert await committed(rest, "t") == [b"a", b"b"]
+        # Each replica says the same, also one that missed it.
+        await two.start()
+        await until(lambda: all(_has_all(each) for each in machines), 60)
+        states = [await _producer_of(each, writer) for each in machines]
+        assert states[0] == states[1] == states[2]
+        assert [await read_committed(leader_in(machines, "t", 0), "t")] == [[b"a", b"b"]]
+
+
+def _has_all(machine) -> bool:
+    found = machine.broker.replicas.get("t", 0)
+    return not isinstance(found, ErrorCode) and found.log is not None and found.log.log_end_offset == 3
+
+
+async def _producer_of(machine, writer) -> tuple:
+    answer = await (await machine.connect()).ask(producers_request(T0))
+    (state,) = answer.topics[0].partitions[0].active_producers
+    assert state.producer_id == writer.producer_id
+    return state.producer_epoch, state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset
+
+
+# -- ids
+
+
+async def test_an_unused_id_is_forgotten_and_its_client_gets_a_new_producer_id(nursery, autojump_clock):
+    machines = await one_broker(
+        nursery, transactional_id_expiration_ms="60000",
+        transaction_remove_expired_transaction_cleanup_interval_ms="10000",
+    )  # fmt: skip
+    writer, busy = Writer(machines, "id"), Writer(machines, "busy", timeout_ms=900_000)
+    await writer.init()
+    await busy.init()
+    await busy.add(T0)
+    before = writer.producer
+    await trio.sleep(80)
+    assert (await writer.described()).error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert (await busy.described()).transaction_state == "Ongoing"
+    assert await writer.add(T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await writer.init(recovers=True) is ErrorCode.NONE
+    assert writer.producer_id != before[0]
+
+
+async def test_an_epoch_that_is_used_up_gives_a_new_producer_id(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    first_id = writer.producer_id
+    state = machines[0].broker.transactions
+    shard = state._shards.find(0)
+    known = shard.state.by_name["id"]
+    known.recorded = known.recorded._replace(producer_epoch=32_765)
+    await writer.init()
+    assert writer.producer == (first_id, 32_766)
+    await writer.transaction({T0: b"a"})
+    await writer.completed()
+    await writer.init()
+    assert (writer.producer_epoch, writer.producer_id != first_id) == (0, True)
+    await writer.transaction({T0: b"b"})
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a", b"b"]
+
+
+async def test_administrators_see_ids_and_their_transactions(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    one, two = Writer(machines, "one"), Writer(machines, "two")
+    await one.init()
+    await two.init()
+    await two.add(T1, U0)
+    row = await two.described()
+    assert (row.transaction_state, row.transaction_timeout_ms, row.producer_id) == ("Ongoing", 60_000, two.producer_id)
+    assert [(each.topic, list(each.partitions)) for each in row.topics] == [("t", [1]), ("u", [0])]
+    client = await machines[0].connect()
+    await trio.sleep(5)
+
+    async def listed(**filters) -> list[str]:
+        answer = await client.ask(m.ListTransactionsRequest(**filters))
+        assert answer.error_code == 0
+        return sorted(each.transactional_id for each in answer.transaction_states)
+
+    assert await listed() == ["one", "two"]
+    assert await listed(state_filters=["Ongoing"]) == ["two"]
+    assert await listed(producer_id_filters=[one.producer_id]) == ["one"]
+    assert await listed(duration_filter=4000, state_filters=["Ongoing"]) == ["two"]
+    assert await listed(duration_filter=6000, state_filters=["Ongoing"]) == []
+    answer = await client.ask(m.ListTransactionsRequest(state_filters=["None"]))
+    assert (list(answer.unknown_state_filters), answer.transaction_states) == (["None"], [])
+
+
+async def test_the_topic_of_transactions_has_kafkas_settings(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    await Writer(machines, "id").init()
+    config = machines[0].broker.replicas.get(TRANSACTION_TOPIC, 0).config
+    assert (config.cleanup_policy, config.compression_type, config.min_insync_replicas) == (
+        {"compact"}, "uncompressed", 1
+    )  # fmt: skip
+
+
