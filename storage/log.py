@@ -48,6 +48,7 @@ from barnabas.storage.retention import Limits, decide_retention
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.storage.settings import LogConfig
+from barnabas.storage.verification import Guard
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, is_intact, stamp
@@ -144,10 +145,19 @@ class PartitionLog:
 
     # -- append
 
-    def append_as_leader(self, batch: Batch, *, leader_epoch: int, origin: Origin, now_ms: int) -> Appended | ErrorCode:
+    def append_as_leader(
+        self,
+        batch: Batch,
+        *,
+        leader_epoch: int,
+        origin: Origin,
+        now_ms: int,
+        guard: Guard | None = None,
+        is_verifying: bool = False,
+    ) -> Appended | ErrorCode:
         """Append one validated batch at the log end. Blocking: short.
 
-        Errors: those of `ProducerStates.check`. A StorageError leaves the log, in memory and on disk, as it was. The
+        `guard` and `is_verifying`: see `ProducerStates.check`. Errors: those of `ProducerStates.check`. A StorageError leaves the log, in memory and on disk, as it was. The
         caller looks at `flush_demanded` afterwards.
         """
         header = batch.header
@@ -155,7 +165,7 @@ class PartitionLog:
         # Everything that may refuse the batch, or fail, comes before the write.
         if header.producer_id >= 0:
             control = control_of(batch.data) if header.is_control else None
-            refused = self.producers.check(header, origin, control=control)
+            refused = self.producers.check(header, origin, control=control, guard=guard, is_verifying=is_verifying)
             if refused:
                 return self._answer_of(refused)
         config = self.config

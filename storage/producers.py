@@ -10,6 +10,8 @@ marker, written by the transaction coordinator) completes it. The LSO follows fr
     first unstable offset = min(first offset of the oldest open transaction,
                                 first offset of the oldest completed one whose marker is not below the high watermark)
 
+A leader lets a producer begin a transaction only if the coordinator has verified it (`verification.py`).
+
 `check` decides about a batch and changes nothing; `update` takes over a batch that is in the log. Appends call both.
 Recovery, truncation and followers call only `update`: a follower stores what the leader accepted.
 
@@ -25,8 +27,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.packed_table import PackedRows, PackedTable
+from barnabas.storage.verification import Guard, Verifications
 from barnabas.wire.errors import ErrorCode, InvariantBroken
-from barnabas.wire.record_batch import SEQUENCE_MAX
+from barnabas.wire.record_batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -120,7 +123,7 @@ class ProducerStates:
     # A producer is two packed byte strings instead of objects: its snapshot entry, and its last batches. A snapshot is
     # then a plain join.
 
-    __slots__ = ("_batches", "_completed", "_entries", "_open_transactions")
+    __slots__ = ("_batches", "_completed", "_entries", "_open_transactions", "_verifications")
 
     def __init__(self) -> None:
         self._entries = PackedTable(_ENTRY)
@@ -129,6 +132,7 @@ class ProducerStates:
         # oldest open transaction.
         self._open_transactions: dict[int, int] = {}
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
+        self._verifications = Verifications()
 
     def get(self, producer_id: int) -> Producer | None:
         """The state of this producer; None if it is unknown or expired."""
@@ -157,38 +161,96 @@ class ProducerStates:
 
     # -- decide
 
+    def begin_verification(self, producer_id: int, epoch: int, base_sequence: int, now_ms: int) -> Guard | None:
+        """The guard to append this transactional batch with, once the coordinator has verified it.
+
+        None if a transaction of this very epoch is open: then the batch needs no verification. A batch without sequence
+        has the base sequence -1.
+        """
+        producer = self.get(producer_id)
+        # Of this epoch, unlike Kafka: a batch of a higher epoch does not belong to the open transaction.
+        if producer is not None and producer.first_offset != NO_OFFSET and producer.epoch == epoch:
+            return None
+        return self._verifications.begin(producer_id, epoch, base_sequence, now_ms)
+
+    @property
+    def verification_count(self) -> int:
+        """The number of producer ids whose next transactional batch is being verified."""
+        return len(self._verifications)
+
     def check(
-        self, header: "BatchHeader", origin: Origin, *, control: "ControlRecord | None" = None
+        self,
+        header: "BatchHeader",
+        origin: Origin,
+        *,
+        control: "ControlRecord | None" = None,
+        guard: Guard | None = None,
+        is_verifying: bool = False,
     ) -> Duplicate | ErrorCode:
         """NONE if this batch may be appended. Changes nothing. `control` is the record of a control batch.
 
-        Errors: OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+        With `is_verifying` a batch that begins a transaction needs the `guard` of `begin_verification`. Errors:
+        OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
         """
         # A follower stores what its leader has accepted, whatever this replica's own state is.
         if header.producer_id == NO_PRODUCER_ID or origin is Origin.REPLICATION:
             return ErrorCode.NONE
         producer = self.get(header.producer_id)
+        kind = header.attributes & (TRANSACTIONAL | CONTROL)
+        if producer is not None:
+            # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
+            if origin is Origin.CLIENT and not kind & CONTROL and header.producer_epoch == producer.epoch:
+                duplicate = self._find_duplicate(header)
+                if duplicate is not None:
+                    return duplicate
+            # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
+            # itself has bumped its epoch (KIP-360). Kafka 3.9 looks at the guard before, so that it may answer a zombie
+            # INVALID_TXN_STATE, which does not say that it is fenced (KAFKA-19690).
+            if header.producer_epoch < producer.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
+        elif header.producer_epoch < NO_EPOCH:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if kind & CONTROL:
+            # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator.
+            known = NO_EPOCH if producer is None else producer.coordinator_epoch
+            fenced = control is not None and control.coordinator_epoch < known
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else ErrorCode.NONE
+        if kind:
+            refused = self._check_transactional(producer, header, origin, guard, is_verifying)
+            if refused:
+                return refused
         # An unknown producer may be a known one that has expired, or whose records are deleted: accept any sequence.
         if producer is None:
-            return ErrorCode.NONE if header.producer_epoch >= NO_EPOCH else ErrorCode.INVALID_PRODUCER_EPOCH
-        # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
-        if origin is Origin.CLIENT and not header.is_control and header.producer_epoch == producer.epoch:
-            duplicate = self._find_duplicate(header)
-            if duplicate is not None:
-                return duplicate
-        # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
-        # itself has bumped its epoch (KIP-360).
-        if header.producer_epoch < producer.epoch:
-            return ErrorCode.INVALID_PRODUCER_EPOCH
-        # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator since.
-        if header.is_control:
-            fenced = control is not None and control.coordinator_epoch < producer.coordinator_epoch
-            return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else ErrorCode.NONE
+            return ErrorCode.NONE
         if origin is Origin.CLIENT and not _continues(producer, header.producer_epoch, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         # Kafka's ProducerAppendInfo, too, accepts only transactional batches until the marker.
-        if producer.transaction_first_offset is not None and not header.is_transactional:
+        if producer.first_offset != NO_OFFSET and not kind:
             return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
+
+    def _check_transactional(
+        self,
+        producer: Producer | None,
+        header: "BatchHeader",
+        origin: Origin,
+        guard: Guard | None,
+        is_verifying: bool,
+    ) -> ErrorCode:
+        """Whether the batch may continue the open transaction, or begin one."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if producer is not None and producer.first_offset != NO_OFFSET:
+            # Of a higher epoch, since lower ones are fenced. Appended here it would become a part of the old epoch's
+            # transaction, whose marker would then be refused: transaction, id and LSO would be stuck for ever, as in
+            # Kafka. The marker that fenced the old epoch comes before any batch of an honest successor. The code is
+            # that of a batch without valid guard: it does not fit the state of the transaction, and to send it again
+            # does not help.
+            return ErrorCode.NONE if epoch == producer.epoch else ErrorCode.INVALID_TXN_STATE
+        if is_verifying and not self._verifications.is_proved(producer_id, guard):
+            return ErrorCode.INVALID_TXN_STATE
+        # A coordinator's batches (TxnOffsetCommit) have no meaningful sequence.
+        if origin is Origin.CLIENT and self._verifications.is_overtaking(producer_id, epoch, header.base_sequence):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return ErrorCode.NONE
 
     def is_behind(self, header: "BatchHeader") -> bool:
@@ -223,7 +285,9 @@ class ProducerStates:
         # Compaction may have removed the record of a control batch; then it changes nothing.
         if header.producer_id == NO_PRODUCER_ID or (header.is_control and control is None):
             return None
-        producer_id = header.producer_id
+        producer_id, is_transactional = header.producer_id, header.is_transactional
+        if is_transactional:
+            self._verifications.end(producer_id)
         producer = self.get(producer_id)
         # `!=`, not `<`: `check` has refused lower epochs of clients, and what is in the log counts.
         if producer is None or producer.epoch != header.producer_epoch:
@@ -231,7 +295,7 @@ class ProducerStates:
         if control is not None:
             return self._complete_transaction(producer, header, control)
         first_offset = producer.first_offset
-        if header.is_transactional and first_offset == NO_OFFSET:
+        if is_transactional and first_offset == NO_OFFSET:
             # Appends come in offset order, so this insertion keeps the dictionary sorted.
             first_offset = header.base_offset
             self._open_transactions[first_offset] = producer_id
@@ -312,7 +376,7 @@ class ProducerStates:
     def expire(self, now_ms: int, producer_id_expiration_ms: int, among: Iterable[int] | None = None) -> int:
         """Remove the producers without an open transaction that wrote nothing for `producer_id_expiration_ms`.
 
-        Returns how many. With `among` only these ids are checked; they may be unknown by now.
+        Old verifications are forgotten, too. Returns how many producers. With `among` only these ids are checked; they may be unknown by now.
         """
         # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
         # transaction, whose first offset holds the LSO back until the marker comes.
@@ -325,6 +389,7 @@ class ProducerStates:
         for producer_id in expired:
             self._entries.remove(producer_id)
             self._batches.pop(producer_id, None)
+        self._verifications.expire(now_ms, producer_id_expiration_ms)
         return len(expired)
 
     def clear(self) -> None:
@@ -333,6 +398,7 @@ class ProducerStates:
         self._batches.clear()
         self._open_transactions.clear()
         self._completed.clear()
+        self._verifications.clear()
 
     # -- snapshots
 

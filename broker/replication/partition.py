@@ -39,6 +39,7 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.config.live import TopicConfig
     from barnabas.storage.flusher import Flusher
+    from barnabas.storage.verification import Guard
     from barnabas.wire.records import Batch
 
 logger = logging.getLogger(__name__)
@@ -347,9 +348,25 @@ class Partition:
 
     # -- appends
 
-    def append_as_leader(self, batch: "Batch", origin: Origin, required_acks: int = ACKS_ALL) -> Appended | ErrorCode:
+    def begin_verification(self, producer_id: int, epoch: int, base_sequence: int) -> "Guard | ErrorCode | None":
+        """The guard to append a transactional batch with, once the coordinator has verified it; None if a transaction
+        of this epoch is open, and nothing is to be verified. Errors: NOT_LEADER_OR_FOLLOWER.
+        """
+        if not self.is_leader or self.log is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return self.log.producers.begin_verification(producer_id, epoch, base_sequence, self._now_ms())
+
+    def append_as_leader(
+        self,
+        batch: "Batch",
+        origin: Origin,
+        required_acks: int = ACKS_ALL,
+        *,
+        guard: "Guard | None" = None,
+        is_verifying: bool = False,
+    ) -> Appended | ErrorCode:
         """Append one validated batch as the leader. Synchronous: role, epoch, ISR and sequence are checked in the step
-        that appends.
+        that appends. With `is_verifying` a batch that begins a transaction needs the `guard` of `begin_verification`.
 
         Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=all below min.insync.replicas), KAFKA_STORAGE_ERROR,
         and those of the producer's state (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH ...).
@@ -361,7 +378,14 @@ class Partition:
         if required_acks == ACKS_ALL and self._lacks_replicas(len(self.in_sync_replicas)):
             return ErrorCode.NOT_ENOUGH_REPLICAS
         try:
-            appended = log.append_as_leader(batch, leader_epoch=self.leader_epoch, origin=origin, now_ms=self._now_ms())
+            appended = log.append_as_leader(
+                batch,
+                leader_epoch=self.leader_epoch,
+                origin=origin,
+                now_ms=self._now_ms(),
+                guard=guard,
+                is_verifying=is_verifying,
+            )
         except StorageError as error:
             return self.fail_storage(error)
         except InvariantBroken as error:
