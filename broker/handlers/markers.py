@@ -17,7 +17,6 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.pacing import TURN_SECONDS, paced
 from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
-from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
@@ -67,14 +66,17 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
     if isinstance(partition, ErrorCode):
         return partition
     batch = _batch(marker, broker.world.now_ms())
-    appended: Appended | ErrorCode
     if topic == GROUP_TOPIC:
-        appended = broker.groups.end_transaction(index, batch, marker.producer_id, committed=marker.transaction_result)
+        stored = broker.groups.end_transaction(index, batch, marker.producer_id, committed=marker.transaction_result)
+        if stored.error_code:
+            return stored.error_code
+        last_offset = stored.last_offset
     else:
         appended = partition.append_as_leader(batch, Origin.COORDINATOR, ACKS_ALL)
-    if isinstance(appended, ErrorCode):
-        return appended
-    return AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
+        if isinstance(appended, ErrorCode):
+            return appended
+        last_offset = appended.last_offset
+    return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
 
 
 def _batch(marker: Marker, now_ms: int) -> Batch:

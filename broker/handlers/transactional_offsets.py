@@ -10,8 +10,7 @@ Versions: 0-4. 2+ leader epochs; 3+ member id, instance id and generation, so th
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.broker.groups.events import CommitAnswer, Waiting
-CommitOffsetsInTransaction = CommitAnswer
+from barnabas.broker.groups.events import CommitAnswer, CommitOffsetsInTransaction, Transaction, Waiting
 from barnabas.broker.groups.records import Commit
 from barnabas.broker.pacing import paced
 from barnabas.broker.transactions.state import Producer
@@ -88,15 +87,14 @@ async def _stored(
     guard = await _verify(broker, call, request.transactional_id, producer, offsets)
     if isinstance(guard, ErrorCode):
         return CommitAnswer(guard)
+    is_verifying = broker.config.transaction_partition_verification_enable
     event = CommitOffsetsInTransaction(
-        Waiting(),
-        request.producer_id,
-        request.producer_epoch,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        commits,
-        guard,
+        waiting=Waiting(),
+        transaction=Transaction(*producer, guard, is_verifying=is_verifying),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        offsets=commits,
     )
     return await broker.groups.commit_in_transaction(request.group_id, event)
 

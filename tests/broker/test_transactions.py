@@ -78,7 +78,7 @@ async def test_records_outside_of_transactions_wait_behind_an_open_one(nursery, 
 
 async def test_the_answer_to_a_commit_does_not_wait_for_the_markers(nursery, autojump_clock):
     async with cluster(nursery, 3, **THREE) as machines:
-        one, two, three = machines
+        one, _, three = machines
         await create_topic(await one.connect(), "t", [3], min_insync_replicas="1")
         writer = Writer(machines, "id")
         await writer.init()
@@ -98,7 +98,7 @@ async def test_the_answer_to_a_commit_does_not_wait_for_the_markers(nursery, aut
 
 async def test_a_partition_without_a_leader_does_not_hold_up_the_markers_of_others(nursery, autojump_clock):
     async with cluster(nursery, 3, **THREE) as machines:
-        one, two, three = machines
+        one, _, three = machines
         client = await one.connect()
         await create_topic(client, "t", [3], min_insync_replicas="1")
         await create_topic(client, "u", [1, 2])
@@ -117,7 +117,7 @@ async def test_a_partition_without_a_leader_does_not_hold_up_the_markers_of_othe
 
 async def test_the_partition_of_a_deleted_topic_needs_no_marker(nursery, autojump_clock):
     async with cluster(nursery, 3, **THREE) as machines:
-        one, two, three = machines
+        one, *_ = machines
         client = await one.connect()
         await create_topic(client, "t", [1, 2])
         await create_topic(client, "u", [2, 1])
@@ -273,7 +273,7 @@ async def test_markers_that_were_delayed_do_not_end_the_next_transaction(nursery
 
 async def test_a_new_coordinator_writes_the_markers_of_a_decision_that_it_finds(nursery, autojump_clock):
     async with cluster(nursery, 3, **THREE) as machines:
-        one, two, three = machines
+        one, _, three = machines
         await create_topic(await one.connect(), "t", [3], min_insync_replicas="1")
         writer = Writer(machines, "id")
         await writer.init()
@@ -353,6 +353,71 @@ async def _producer_of(machine, writer) -> tuple:
     return state.producer_epoch, state.last_sequence, state.coordinator_epoch, state.current_txn_start_offset
 
 
+# -- offsets of groups
+
+GROUPS = THREE | {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_offsets_take_effect_with_the_records_or_not_at_all(nursery, autojump_clock, commit):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(U0)
+    await writer.write("u", b"output")
+    assert await writer.send_offsets("g", {T0: 7}) is ErrorCode.NONE
+    assert await writer.committed_offset("g", T0) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert await writer.committed_offset("g", T0, stable=False) == -1
+    await writer.end(commit=commit)
+    await writer.completed()
+    assert await writer.committed_offset("g", T0) == (7 if commit else -1)
+    assert await committed(machines, "u") == ([b"output"] if commit else [])
+
+
+async def test_offsets_without_adding_the_group_are_refused(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(U0)
+    assert await writer.commit_offsets("g", {T0: 7}) is ErrorCode.TRANSACTION_ABORTABLE
+    assert await writer.committed_offset("g", T0) == -1
+
+
+async def test_a_zombie_cannot_commit_offsets(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    zombie, successor = Writer(machines, "id"), Writer(machines, "id")
+    await zombie.init()
+    assert await zombie.send_offsets("g", {T0: 1}) is ErrorCode.NONE
+    await successor.init()
+    assert await successor.committed_offset("g", T0) == -1
+    assert await zombie.commit_offsets("g", {T0: 2}) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await successor.send_offsets("g", {T0: 3}) is ErrorCode.NONE
+    await successor.end(commit=True)
+    await successor.completed()
+    assert await successor.committed_offset("g", T0) == 3
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_group_coordinator_that_moves_between_offset_and_marker_loses_nothing(nursery, autojump_clock, commit):
+    async with cluster(nursery, 3, **GROUPS) as machines:
+        await create_topic(await machines[0].connect(), "t", [1, 2, 3])
+        writer = Writer(machines, "id")
+        await writer.init()
+        assert await writer.send_offsets("g", {T0: 5}) is ErrorCode.NONE
+        await writer.end(commit=True)
+        await writer.completed()
+        assert await writer.send_offsets("g", {T0: 9}) is ErrorCode.NONE
+        coordinator = leader_in(machines, "__consumer_offsets", 0)
+        await coordinator.crash()
+        rest = [each for each in machines if each is not coordinator]
+        await leader_of(rest, "__consumer_offsets")
+        assert await writer.committed_offset("g", T0) is ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert await writer.committed_offset("g", T0, stable=False) == 5
+        assert await writer.end(commit=commit) is ErrorCode.NONE
+        await writer.completed()
+        assert await writer.committed_offset("g", T0) == (9 if commit else 5)
+
+
 # -- ids
 
 
@@ -427,5 +492,3 @@ async def test_the_topic_of_transactions_has_kafkas_settings(nursery, autojump_c
     assert (config.cleanup_policy, config.compression_type, config.min_insync_replicas) == (
         {"compact"}, "uncompressed", 1
     )  # fmt: skip
-
-

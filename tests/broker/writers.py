@@ -10,12 +10,11 @@
 A request that may be repeated is repeated, as clients do, at the broker that is responsible then.
 """
 
-import struct
 from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.net import ConnectionLost
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -103,6 +102,64 @@ class Writer:
             attributes=TRANSACTIONAL,
         )
         return produce_request(topic, batch, partition, transactional_id=self.name)
+
+    async def send_offsets(self, group: str, offsets: dict[tuple[str, int], int], **member) -> ErrorCode:
+        """AddOffsetsToTxn, and TxnOffsetCommit at the group's coordinator; `member` as in the request."""
+        adding = m.AddOffsetsToTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=group,
+        )
+        answer = await self.ask_coordinator(adding)
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        return await self.commit_offsets(group, offsets, **member)
+
+    async def commit_offsets(self, group: str, offsets: dict[tuple[str, int], int], **member) -> ErrorCode:
+        """TxnOffsetCommit alone."""
+        row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+        topic_row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        topics = [
+            topic_row(
+                name=topic,
+                partitions=[row(partition_index=index, committed_offset=offset, committed_metadata="")],
+            )
+            for (topic, index), offset in offsets.items()
+        ]
+        request = m.TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=group,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=topics,
+            **member,
+        )
+        return ErrorCode(_first_code(await self._ask_group(group, request)))
+
+    async def committed_offset(self, group: str, partition: tuple[str, int], *, stable: bool = True) -> int | ErrorCode:
+        """OffsetFetch of one partition: the offset, -1 for none, or the error."""
+        topic, index = partition
+        asked = m.OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=group,
+            topics=[m.OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[index])],
+        )
+        answer = await self._ask_group(group, m.OffsetFetchRequest(groups=[asked], require_stable=stable))
+        (row,) = answer.groups[0].topics[0].partitions
+        return ErrorCode(row.error_code) if row.error_code else row.committed_offset
+
+    async def _ask_group(self, group: str, request: m.Message) -> m.Message:
+        find = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                for machine in _living(self.machines):
+                    if GROUP_TOPIC not in machine.broker.metadata.topics:
+                        await (await self.client(machine)).ask(find)
+                    leader = leader_in(self.machines, GROUP_TOPIC, machine.broker.groups.partition_of(group))
+                    answer = None if leader is None else await self._asked(leader, request, None)
+                    if answer is not None and _first_code(answer) not in RETRIABLE:
+                        return answer
+                    await trio.sleep(PAUSE_SECONDS)
 
     async def end(self, *, commit: bool) -> ErrorCode:
         """EndTxn."""
@@ -193,6 +250,8 @@ def _first_code(answer: m.Message) -> int:
         return int(answer.transaction_states[0].error_code)
     if isinstance(answer, m.TxnOffsetCommitResponse):
         return int(answer.topics[0].partitions[0].error_code)
+    if isinstance(answer, m.OffsetFetchResponse):
+        return int(answer.groups[0].error_code)
     return int(answer.error_code)
 
 
@@ -257,4 +316,3 @@ def stable_offset(machines: Sequence[Machine], topic: str, partition: int = 0) -
     assert leader is not None
     found = leader.broker.replicas.get(topic, partition)
     return found.last_stable_offset, found.high_watermark
-

@@ -375,7 +375,9 @@ async def test_a_portion_that_cannot_be_stored_is_refused_alone(house, autojump_
     monkeypatch.setattr(group_offsets, "STORED_AT_A_TIME", 3)
     house.know_topic("t", 5)
     results, append = [ErrorCode.NOT_ENOUGH_REPLICAS, None], Partition.append_as_leader
-    monkeypatch.setattr(Partition, "append_as_leader", lambda *all_of, **proof: results.pop(0) or append(*all_of, **proof))
+    monkeypatch.setattr(
+        Partition, "append_as_leader", lambda *all_of, **proof: results.pop(0) or append(*all_of, **proof)
+    )
     (topic,) = (await house.ask(commit_of_many(5))).topics
     refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert [row.error_code for row in topic.partitions] == [refused, refused, refused, 0, 0]
