@@ -192,7 +192,7 @@ public class Scenarios {
 
         static void transactions() throws Exception {
             String topic = newTopic(1);
-            try (var producer = producer("transactional.id", topic, "max.block.ms", 3000)) {
+            try (var producer = producer("transactional.id", topic, "max.block.ms", 30_000)) {
                 producer.initTransactions();
                 producer.beginTransaction();
                 producer.send(new ProducerRecord<>(topic, "aborted"));
