@@ -151,7 +151,7 @@ async def _serve(
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
-        broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))
+        broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
         broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
         on_built(broker)
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
@@ -222,10 +222,8 @@ def _build(
     replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
     controller_peer = ControllerPeer(peers, config, metadata, me)
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
-    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
-    transactions = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
+    transactions, verification = _transaction_parts(me, world, config, metadata, peers, producer_ids)
     replicas.coordinators[TRANSACTION_TOPIC] = transactions
-    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     registration = Registration(store, config, replicas, world.now_ms)
     controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
     candidate = Candidate(controller_deps, register=registration.join_again)
@@ -245,9 +243,7 @@ def _build(
         dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
         transactions=transactions,
-        verification=Verification(
-            transactions.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms
-        ),
+        verification=verification,
         marker_senders=SenderConnections(),
         producer_ids=producer_ids,
         alter_partition=alter_partition,
@@ -260,6 +256,23 @@ def _build(
         cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
+
+
+def _transaction_parts(
+    me: int,
+    world: World,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    peers: Peers,
+    producer_ids: ProducerIds,
+) -> tuple[TransactionCoordinator, Verification]:
+    """The coordinator of transactions, and what this broker asks coordinators. Each has connections of its own."""
+    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
+    coordinator = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
+    # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
+    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
+    asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
+    return coordinator, asks
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
