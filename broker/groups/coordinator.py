@@ -8,7 +8,8 @@ A request waits in the task of its connection. If that is cancelled, the answer 
 its session ends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -30,6 +31,8 @@ from barnabas.broker.groups.events import (
     AssignmentNotReplicated,
     CommitAnswer,
     CommitOffsets,
+    CommitOffsetsInTransaction,
+    Commits,
     DeleteGroup,
     DeleteOffsets,
     DeletionAnswer,
@@ -43,26 +46,33 @@ from barnabas.broker.groups.events import (
     Made,
     Sync,
     SyncAnswer,
+    Transaction,
     Waiting,
 )
 from barnabas.broker.groups.forgetting import deletion_records
 from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_records, offsets_view, rests_on
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
+from barnabas.broker.groups.replay import PendingKey
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, GroupShard, GroupShards
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.resting import resting
 from barnabas.broker.shards.ports import ShardPartition
+from barnabas.broker.shards.shard import Stored
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition, partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
+    from barnabas.wire.records import Batch
 
 LEAVING_AT_A_TIME = 100  # members of a LeaveGroup between two checkpoints
 GROUP_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list a group
 DELETED_AT_A_TIME = 200  # offsets of an OffsetDelete in one step, and so in one batch of tombstones
+# Pending offsets that a transaction may have in a partition of `__consumer_offsets`: all take effect in the step that
+# appends the marker, in 2 ms.
+PENDING_MAX = 4_000
 Wanted = Mapping[str, Sequence[int]]  # partition indexes by topic, each once
 
 
@@ -203,10 +213,7 @@ class GroupCoordinator:
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
-        # Before the group is looked up: leadership and members may change while the thread runs.
-        if len(commit.offsets) > RECORDS_INLINE_MAX:
-            limit = self._config.offset_metadata_max_bytes
-            commit.made = await self._groups.make(lambda: commit_records(group_id, commit.offsets, limit))
+        commit.made = await self._made_for_commit(group_id, commit)
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
@@ -216,6 +223,38 @@ class GroupCoordinator:
                 return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
             # A simple commit, of a consumer that uses the group for its offsets only.
             group = self._groups.create(shard, group_id)
+        return await self._commit(shard, group, commit)
+
+    async def commit_in_transaction(self, group_id: str, commit: CommitOffsetsInTransaction) -> CommitAnswer:
+        """TxnOffsetCommit: waits until the offsets are stored, as pending ones of their transaction.
+
+        INVALID_REQUEST if the transaction has too many pending offsets.
+        """
+        commit.made = await self._made_for_commit(group_id, commit, commit.transaction)
+        shard = self._shard_for(group_id, may_be_blank=False)
+        if isinstance(shard, ErrorCode):
+            return CommitAnswer(shard)
+        if _exceeds(shard.state.open.get(commit.transaction.producer_id, {}), group_id, commit.offsets):
+            return CommitAnswer(ErrorCode.INVALID_REQUEST)
+        group = shard.state.by_id.get(group_id)
+        # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
+        if group is None:
+            if not self._groups.room_bytes:
+                return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            group = self._groups.create(shard, group_id)
+        return await self._commit(shard, group, commit)
+
+    async def _made_for_commit(
+        self, group_id: str, commit: Commits, transaction: Transaction | None = None
+    ) -> Made | None:
+        """The records of a large commit, encoded in a thread; None for a small one."""
+        # Before the group is looked up: leadership and members may change while the thread runs.
+        if len(commit.offsets) <= RECORDS_INLINE_MAX:
+            return None
+        limit = self._config.offset_metadata_max_bytes
+        return await self._groups.make(partial(commit_records, group_id, commit.offsets, limit), transaction)
+
+    async def _commit(self, shard: GroupShard, group: Group, commit: Commits) -> CommitAnswer:
         self._groups.happen(shard, group, commit)
         answer = _given(commit.waiting)
         # The commit stays in the log even if it is not replicated in time, so it may take effect after an error.
@@ -223,6 +262,18 @@ class GroupCoordinator:
         if not_stored:
             return CommitAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), answer.too_large)
         return answer
+
+    def end_transaction(self, partition_index: int, marker: "Batch", producer_id: int, *, committed: bool) -> Stored:
+        """WriteTxnMarkers, for one partition of `__consumer_offsets`: append the marker, and let it take effect.
+
+        The caller waits until the marker is committed. Errors: those of the append; NOT_LEADER_OR_FOLLOWER while the
+        partition is loaded or cannot be, so that the transaction coordinator sends the marker again.
+        """
+        shard = self._shards.find(partition_index)
+        # The loader would not see a marker that is appended behind its back.
+        if isinstance(shard, ErrorCode):
+            return Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._groups.end_transaction(shard, marker, producer_id, committed=committed)
 
     async def fetch_offsets(
         self, group_id: str, wanted: Wanted | None, *, require_stable: bool
@@ -238,15 +289,17 @@ class GroupCoordinator:
         if group is None:
             return NO_OFFSETS
         # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
+        stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
-            view = offsets_view(group, require_stable=require_stable)
+            view = offsets_view(group, stable_below=stable_below)
             after_offset = view.forgotten_offset
-            async for stored in paced(view.offsets.values()):
-                after_offset = max(after_offset, stored.at_offset)
+            for keys in portions(list(view.offsets), ROWS_AT_A_TIME):
+                after_offset = max(after_offset, rests_on(view, keys))
+                await pause_after(len(keys))
             return await self._readable(shard, after_offset) or view
         # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
-        view = offsets_view(group, few, require_stable=require_stable)
+        view = offsets_view(group, few, stable_below=stable_below)
         after_offset = NO_OFFSET
         for topic, indexes in wanted.items():
             for some in portions(indexes, ROWS_AT_A_TIME):
@@ -339,7 +392,7 @@ class GroupCoordinator:
         """The tombstones of a large group, encoded in a thread; None for a small or unknown group."""
         shard = self._shard_for(group_id, may_be_blank=True)
         group = None if isinstance(shard, ErrorCode) else shard.state.by_id.get(group_id)
-        if group is None or len(group.recorded.offsets) <= RECORDS_INLINE_MAX:
+        if group is None or len(group.recorded.partitions()) <= RECORDS_INLINE_MAX:
             return None
         # Listed here, as the group may change while the thread runs. Then the step encodes the tombstones again.
         records = deletion_records(group)
@@ -391,6 +444,14 @@ class GroupCoordinator:
         if self._config.offsets_commit_required_acks != ACKS_ALL:
             return ErrorCode.NONE
         return await self._shards.await_readable(shard, after_offset, self._config.offsets_commit_timeout_ms)
+
+
+def _exceeds(pending: Collection[PendingKey], group_id: str, offsets: Collection[TopicPartition]) -> bool:
+    """Whether a transaction with these pending offsets would have too many with the new ones."""
+    if len(pending) + len(offsets) <= PENDING_MAX:
+        return False
+    # A partition that it commits again counts once.
+    return len(pending) + sum((group_id, each) not in pending for each in offsets) > PENDING_MAX
 
 
 def _named(wanted: Wanted) -> list[TopicPartition]:

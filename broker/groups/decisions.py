@@ -15,6 +15,7 @@ from barnabas.broker.groups.events import (
     AssignmentNotReplicated,
     CommitAnswer,
     CommitOffsets,
+    CommitOffsetsInTransaction,
     Decision,
     DeleteGroup,
     DeleteOffsets,
@@ -47,7 +48,7 @@ from barnabas.broker.groups.forgetting import (
     decide_partitions_deleted,
 )
 from barnabas.broker.groups.joining import apply_replacement_stored, decide_join
-from barnabas.broker.groups.offsets import decide_commit
+from barnabas.broker.groups.offsets import decide_commit, decide_commit_in_transaction
 from barnabas.broker.groups.sessions import (
     apply_answered,
     apply_forgotten,
@@ -88,6 +89,11 @@ OFFSETS_NOT_STORED = NOT_STORED | {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
+# A commit in a transaction may also fail because the transaction could not be verified.
+IN_TRANSACTION_NOT_STORED = OFFSETS_NOT_STORED | {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
 
 
 def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decision:
@@ -99,6 +105,8 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
             decide_heartbeat(group, event, decision)
         case CommitOffsets():
             decide_commit(group, event, decision)
+        case CommitOffsetsInTransaction():
+            decide_commit_in_transaction(group, event, decision)
         case Join():
             decide_join(group, event, now_ms, rng, decision)
         case Sync():

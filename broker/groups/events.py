@@ -16,6 +16,7 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.storage.verification import Guard
     from barnabas.wire.records import Batch
 
 NO_GENERATION = -1
@@ -185,6 +186,31 @@ class CommitOffsets:
     made: Made | None = None
 
 
+class Transaction(NamedTuple):
+    """The transaction to which a commit of offsets belongs; `guard` and `is_verifying` as in `append_as_leader`."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: "Guard | None" = None
+    is_verifying: bool = False
+
+
+@dataclass(slots=True)
+class CommitOffsetsInTransaction:
+    """TxnOffsetCommit: the offsets take effect when the transaction is committed (KIP-98).
+
+    A negative generation without a member id is a commit of a producer that does not know the group (before KIP-447).
+    """
+
+    waiting: Waiting[CommitAnswer]
+    transaction: Transaction
+    member_id: str
+    instance_id: str | None
+    generation: int
+    offsets: dict[TopicPartition, Commit]
+    made: Made | None = None
+
+
 @dataclass(slots=True)
 class DeleteGroup:
     """DeleteGroups, one group."""
@@ -244,7 +270,8 @@ class PartitionsDeleted(NamedTuple):
     deleted: Sequence[TopicPartition]
 
 
-Request = Join | Sync | Heartbeat | Leave | CommitOffsets | DeleteGroup | DeleteOffsets
+Commits = CommitOffsets | CommitOffsetsInTransaction
+Request = Join | Sync | Heartbeat | Leave | Commits | DeleteGroup | DeleteOffsets
 Event = Request | TimerFired | Forgotten | Answered | AssignmentNotReplicated | Loaded | Expire | PartitionsDeleted
 
 
@@ -294,7 +321,7 @@ class StoreEmptiness:
 
 
 class StoreOffsets(NamedTuple):
-    """Store committed offsets; then the request is answered."""
+    """Store committed offsets, in a transaction or not; then the request is answered."""
 
     waiting: Waiting[CommitAnswer]
     too_large: frozenset[TopicPartition]
@@ -308,11 +335,9 @@ class StoreExpiry(NamedTuple):
 
 
 class StoreGroupDeletion(NamedTuple):
-    """Tombstones of a group that an administrator deletes; then, with `dies`, the group becomes Dead."""
+    """Tombstones of a group that an administrator deletes; then the group becomes Dead."""
 
     waiting: Waiting[ErrorCode]
-    # False while an open transaction may still commit offsets of the group.
-    dies: bool
 
 
 class StoreOffsetDeletion(NamedTuple):
@@ -368,16 +393,24 @@ class Decision:
     # value counts: one event may begin a round with its timer and end the round again.
     timers: dict[Timer, int | None] = field(default_factory=dict)
     made: Made | None = None  # an encoded batch; `shards.py` compares its records before it is used
+    transaction: Transaction | None = None  # to which the records belong
     notes: list[str] = field(default_factory=list)  # lines for the broker's log, about membership and generations
 
     def reply(self, waiting: Waiting[Answer], answer: Answer, after_offset: int = NO_OFFSET) -> None:
         """Answer a request when the record at `after_offset` is committed; at once if that is NO_OFFSET."""
         self.replies.append(Reply(waiting, answer, after_offset))
 
-    def store(self, records: list[GroupRecord], intent: Intent, made: Made | None = None) -> None:
+    def store(
+        self,
+        records: list[GroupRecord],
+        intent: Intent,
+        made: Made | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
         """Append these records as one batch; `made` is that batch if it was encoded before."""
         # One batch, because an append succeeds or fails as a whole: no decision is stored in part. No event stores
         # twice, as a second call would replace the first one.
         self.records = records
         self.intent = intent
         self.made = made
+        self.transaction = transaction

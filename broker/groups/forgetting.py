@@ -7,6 +7,9 @@ An offset expires at the time that an old client set with the commit (OffsetComm
 
 An administrator deletes a group without members (KIP-229), or offsets of topics to which no member subscribes
 (KIP-496). In each case a tombstone is stored for each offset, and another one for a group of which nothing is left.
+
+Offsets of open transactions do not expire, and keep their group alive. A deletion takes them along: its tombstones drop
+what is pending (`replay`), so that a COMMIT that comes later brings nothing back.
 """
 
 from collections.abc import Iterable
@@ -42,7 +45,7 @@ def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
     # Also for topics to which members subscribe: a topic that is created again begins at offset 0.
-    _forget_unasked(group, [key for key in event.deleted if key in group.recorded.offsets], decision)
+    _forget_unasked(group, [key for key in event.deleted if group.recorded.has(key)], decision)
 
 
 def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) -> None:
@@ -50,14 +53,13 @@ def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) 
     if group.state is not GroupState.EMPTY:
         decision.reply(event.waiting, ErrorCode.NON_EMPTY_GROUP)
         return
-    # An open transaction may still commit offsets, so the group must exist until then.
-    dies = not group.recorded.pending
-    decision.store(deletion_records(group, dies=dies), StoreGroupDeletion(event.waiting, dies), event.made)
+    # As in Kafka also with an open transaction: its COMMIT finds nothing.
+    decision.store(deletion_records(group), StoreGroupDeletion(event.waiting), event.made)
 
 
-def deletion_records(group: Group, *, dies: bool = True) -> list[GroupRecord]:
+def deletion_records(group: Group) -> list[GroupRecord]:
     """The tombstones of all that a group has stored."""
-    return _tombstones(group, group.recorded.offsets, dies=dies)
+    return _tombstones(group, group.recorded.partitions(), dies=True)
 
 
 def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decision) -> None:
@@ -74,7 +76,7 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
         in_use = subscribed_topics(group)
     subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if _is_used(key, in_use)}
     free = dict.fromkeys((key for key in event.partitions if key not in subscribed), ErrorCode.NONE)
-    forgotten = [key for key in free if key in group.recorded.offsets]
+    forgotten = [key for key in free if group.recorded.has(key)]
     # As in Kafka even if a pending member id is about to join. Its client gets UNKNOWN_MEMBER_ID and starts again.
     dies = _is_blank_without(group, len(forgotten))
     intent = StoreOffsetDeletion(event.waiting, subscribed | free, dies)
@@ -96,9 +98,10 @@ def _forget_unasked(group: Group, forgotten: list[TopicPartition], decision: Dec
 
 
 def _is_blank_without(group: Group, forgotten: int) -> bool:
-    """Whether nothing is left of the group once `forgotten` (a number) of its offsets are removed."""
-    recorded = group.recorded
-    return group.state is GroupState.EMPTY and forgotten == len(recorded.offsets) and not recorded.pending
+    """Whether nothing is left of the group once `forgotten` (a number) of its partitions have no offset any more."""
+    offsets, pending = group.recorded.offsets, group.recorded.pending
+    # Not `partitions()`, as this runs for each portion of a large group.
+    return group.state is GroupState.EMPTY and forgotten == len(offsets) + sum(key not in offsets for key in pending)
 
 
 def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool) -> list[GroupRecord]:
@@ -110,7 +113,7 @@ def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool
 
 
 def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
-    offsets = group.recorded.offsets
+    offsets, pending = group.recorded.offsets, group.recorded.pending
     in_use: frozenset[str] | None = frozenset()
     since_ms: int | None = None  # the begin of the retention, ms; None: the time of each commit
     # Without a protocol type the group never had members: its offsets come from simple commits.
@@ -131,6 +134,8 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
         for key in event.partitions
         if key.topic not in in_use
         and key in offsets
+        # The tombstone would drop what is about to be committed.
+        and key not in pending
         and _is_over(offsets[key].commit, since_ms, now_ms, event.retention_ms)
     ]
 
@@ -153,8 +158,9 @@ def apply_deleted(
     group: Group, intent: StoreGroupDeletion | StoreOffsetDeletion, last_offset: int, now_ms: int, decision: Decision
 ) -> None:
     """The tombstones are replayed: answer the request, once the last one is committed."""
-    apply_expired(group, dies=intent.dies, now_ms=now_ms)
     if isinstance(intent, StoreGroupDeletion):
+        apply_expired(group, dies=True, now_ms=now_ms)
         decision.reply(intent.waiting, ErrorCode.NONE, last_offset)
     else:
+        apply_expired(group, dies=intent.dies, now_ms=now_ms)
         decision.reply(intent.waiting, DeletionAnswer(ErrorCode.NONE, intent.codes), last_offset)

@@ -17,8 +17,8 @@ class GroupLoader:
 
     @property
     def needs_all_records(self) -> bool:
-        """False: of each key the last record counts."""
-        return False
+        """Only while a transaction is open: a tombstone drops pending offsets, even if a commit follows it."""
+        return bool(self._groups.open)
 
     def replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
         """A record of the log. Raises MalformedRecord."""
@@ -29,9 +29,9 @@ class GroupLoader:
         else:
             replay(self._groups, decoded, offset, producer_id)
 
-    def replay_marker(self, producer_id: int, offset: int, *, committed: bool) -> None:  # noqa: ARG002  # of the protocol
+    def replay_marker(self, producer_id: int, offset: int, *, committed: bool) -> None:
         """The end of a transaction."""
-        replay_marker(self._groups, producer_id, committed=committed)
+        replay_marker(self._groups, producer_id, offset, committed=committed)
 
     def finish(self) -> Groups:
         """The whole log is read: derive the volatile part of each group."""

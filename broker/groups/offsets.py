@@ -4,7 +4,17 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Decision, StoreOffsets, Timer, TimerKind
+from barnabas.broker.groups.events import (
+    CommitAnswer,
+    CommitOffsets,
+    CommitOffsetsInTransaction,
+    Commits,
+    Decision,
+    StoreOffsets,
+    Timer,
+    TimerKind,
+    Transaction,
+)
 from barnabas.broker.groups.records import Commit, GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, GroupState, StoredOffset, refusal_of_member
 from barnabas.wire.errors import ErrorCode
@@ -26,6 +36,16 @@ class OffsetsView(NamedTuple):
     offsets: Mapping[TopicPartition, StoredOffset]
     forgotten_offset: int  # as in `state.Recorded`
     unstable: AbstractSet[TopicPartition]  # with offsets of open transactions; empty unless stable ones are required
+    unstable_from: int  # offsets whose marker is here or later are unstable, too; ALL_STABLE unless stable required
+
+    def is_unstable(self, topic_partition: TopicPartition, stored: StoredOffset | None) -> bool:
+        """Whether the answer about a partition is UNSTABLE_OFFSET_COMMIT; `stored` is what `offsets` has."""
+        return (stored is not None and stored.is_by_marker and stored.visible_from >= self.unstable_from) or (
+            topic_partition in self.unstable
+        )
+
+
+ALL_STABLE = (1 << 63) - 1  # above every offset
 
 
 def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> None:
@@ -41,6 +61,22 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
     member = group.members.get(event.member_id)
     if member is not None:
         decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
+    _store(group, event, decision)
+
+
+def decide_commit_in_transaction(group: Group, event: CommitOffsetsInTransaction, decision: Decision) -> None:
+    """As `decide_commit`, in any state of the group; sessions go on as they are.
+
+    Error answers: those of `refusal_of_member`, ILLEGAL_GENERATION.
+    """
+    refused = _refusal_in_transaction(group, event)
+    if refused:
+        decision.reply(event.waiting, CommitAnswer(refused))
+    else:
+        _store(group, event, decision, event.transaction)
+
+
+def _store(group: Group, event: Commits, decision: Decision, transaction: Transaction | None = None) -> None:
     made = event.made
     if made is not None:
         records, too_large = made.records, made.too_large
@@ -48,7 +84,7 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
         records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
     # Empty if the metadata of all partitions are too long.
     if records:
-        decision.store(records, StoreOffsets(event.waiting, too_large), made)
+        decision.store(records, StoreOffsets(event.waiting, too_large), made, transaction)
     else:
         decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, too_large))
 
@@ -88,46 +124,73 @@ def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def _refusal_in_transaction(group: Group, event: CommitOffsetsInTransaction) -> ErrorCode:
+    if event.generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    # Clients before KIP-447 say nothing about the member: their transactional id alone fences a predecessor. So they
+    # may commit while the group has members.
+    if event.generation < 0 and event.member_id == "" and event.instance_id is None:
+        return ErrorCode.NONE
+    refused = refusal_of_member(group, event.member_id, event.instance_id)
+    if refused:
+        return refused
+    # As in Kafka also in CompletingRebalance, unlike a commit outside of transactions.
+    return ErrorCode.NONE if event.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
+
+
 def java_length(text: str) -> int:
     """The length of a Java string: UTF-16 code units, of which a character beyond U+FFFF takes two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset())  # of a group that does not exist
+NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset(), ALL_STABLE)  # of a group that does not exist
 
 
-def offsets_view(group: Group, wanted: Iterable[TopicPartition] | None = None, *, require_stable: bool) -> OffsetsView:
+def offsets_view(
+    group: Group, wanted: Iterable[TopicPartition] | None = None, *, stable_below: int | None
+) -> OffsetsView:
     """A copy of the committed offsets of these partitions, or of all (None).
 
-    With `require_stable` (KIP-447) partitions with offsets of open transactions are marked as unstable.
+    With `stable_below`, the high watermark, only stable offsets are read (KIP-447): a partition is marked as unstable
+    as long as a transaction is open that has committed an offset of it, or as the COMMIT marker is not committed.
     """
     recorded = group.recorded
-    unstable: set[TopicPartition] = set()
+    pending: AbstractSet[TopicPartition] = frozenset()
     # Without this a consumer that takes over would read the older offset, and process records of a transaction that is
     # about to be committed a second time.
-    if require_stable:
-        unstable.update(*recorded.pending.values())
+    if stable_below is not None:
+        pending = recorded.pending.keys()
+    unstable_from = ALL_STABLE if stable_below is None else stable_below
     if wanted is None:
-        return OffsetsView(dict(recorded.offsets), recorded.forgotten_offset, unstable)
-    offsets = {each: stored for each in wanted if (stored := recorded.offsets.get(each)) is not None}
-    return OffsetsView(offsets, recorded.forgotten_offset, unstable)
+        return OffsetsView(dict(recorded.offsets), recorded.forgotten_offset, frozenset(pending), unstable_from)
+    offsets = {}
+    unstable = set()
+    for each in wanted:
+        if (stored := recorded.offsets.get(each)) is not None:
+            offsets[each] = stored
+        if each in pending:
+            unstable.add(each)
+    return OffsetsView(offsets, recorded.forgotten_offset, unstable, unstable_from)
 
 
 def read_offset(view: OffsetsView, topic_partition: TopicPartition) -> ReadOffset:
     """The committed offset of this partition, or UNSTABLE_OFFSET_COMMIT."""
-    if view.unstable and topic_partition in view.unstable:
-        return ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = view.offsets.get(topic_partition)
+    if view.is_unstable(topic_partition, stored):
+        return ReadOffset(topic_partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     return ReadOffset(topic_partition, None if stored is None else stored.commit)
 
 
 def rests_on(view: OffsetsView, wanted: Iterable[TopicPartition]) -> int:
     """The offset of the last record that an answer about these partitions depends on; NO_OFFSET if there is none."""
-    # That a partition has no committed offset depends on a tombstone. The newest tombstone of the group stands for it,
-    # as the group does not keep the offsets of all tombstones.
-    offsets, forgotten_offset, _ = view
     after_offset = NO_OFFSET
     for topic_partition in wanted:
-        stored = offsets.get(topic_partition)
-        after_offset = max(after_offset, forgotten_offset if stored is None else stored.at_offset)
+        stored = view.offsets.get(topic_partition)
+        # That a partition has no committed offset depends on a tombstone. The newest tombstone of the group stands for
+        # it, as the group does not keep the offsets of all tombstones.
+        if stored is None:
+            after_offset = max(after_offset, view.forgotten_offset)
+        # An unstable offset is not shown.
+        elif not view.is_unstable(topic_partition, stored):
+            after_offset = max(after_offset, stored.visible_from)
     return after_offset

@@ -12,6 +12,9 @@ from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, Recorded, StoredOffset
 from barnabas.wire.sentinels import NO_PRODUCER_ID
+from barnabas.wire.topics import TopicPartition
+
+PendingKey = tuple[str, TopicPartition]  # group id and partition
 
 # `StoredOffset._make` without a Python frame.
 _as_stored = partial(tuple.__new__, StoredOffset)
@@ -19,12 +22,13 @@ _as_stored = partial(tuple.__new__, StoredOffset)
 
 @dataclass(slots=True)
 class Groups:
-    """The groups by id, and the groups in which each open transaction has pending offsets."""
+    """The groups by id, and the pending offsets of each open transaction."""
 
     limits: GroupConfig
     by_id: dict[str, Group] = field(default_factory=dict)
-    # A marker names the producer alone, and must not need a pass over all groups.
-    touched: dict[int, dict[str, None]] = field(default_factory=dict)  # producer id -> group ids
+    # Producer id -> what it has in `Recorded.pending` of any group. A marker names the producer alone, and must not
+    # need a pass over all groups.
+    open: dict[int, dict[PendingKey, StoredOffset]] = field(default_factory=dict)
 
     def get_or_create(self, group_id: str, now_ms: int | None = None) -> Group:
         """The group; an Empty one is created if it does not exist. `now_ms`: when it became Empty."""
@@ -48,19 +52,22 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
     elif record.commit is None:
         recorded.offsets.pop(record.topic_partition, None)
         recorded.forgotten_offset = offset
+        _drop_pending(groups, recorded, record)
     else:
-        recorded.offsets[record.topic_partition] = _as_stored((record.commit, offset))
+        recorded.offsets[record.topic_partition] = _as_stored((record.commit, offset, offset))
 
 
-def replay_all(groups: Groups, records: Sequence[GroupRecord], base_offset: int) -> None:
-    """As `replay` of each record, for the records of one decision: all are of one group and outside transactions."""
+def replay_all(
+    groups: Groups, records: Sequence[GroupRecord], base_offset: int, producer_id: int = NO_PRODUCER_ID
+) -> None:
+    """As `replay` of each record, for the records of one decision: all are of one group."""
     offsets = groups.get_or_create(records[0].group_id).recorded.offsets
     for offset, record in enumerate(records, base_offset):
         # The usual record, without a call: one commit may have thousands of them, which are replayed in one step.
-        if isinstance(record, OffsetRecord) and record.commit is not None:
-            offsets[record.topic_partition] = _as_stored((record.commit, offset))
+        if producer_id == NO_PRODUCER_ID and isinstance(record, OffsetRecord) and record.commit is not None:
+            offsets[record.topic_partition] = _as_stored((record.commit, offset, offset))
         else:
-            replay(groups, record, offset)
+            replay(groups, record, offset, producer_id)
 
 
 def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, offset: int, producer_id: int) -> None:
@@ -68,19 +75,34 @@ def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, of
     if record.commit is None:
         return
     # Not visible before the marker (KIP-98): a consumer would skip records of which the results may be aborted.
-    pending = recorded.pending.setdefault(producer_id, {})
-    pending[record.topic_partition] = StoredOffset(record.commit, offset)
-    groups.touched.setdefault(producer_id, {})[record.group_id] = None
+    # A second commit of the same partition in the transaction replaces the first.
+    stored = _as_stored((record.commit, offset, offset))
+    recorded.pending.setdefault(record.topic_partition, {})[producer_id] = stored
+    groups.open.setdefault(producer_id, {})[record.group_id, record.topic_partition] = stored
 
 
-def replay_marker(groups: Groups, producer_id: int, *, committed: bool) -> None:
-    """A transaction ended: with COMMIT its pending offsets take effect, with ABORT they are dropped (KIP-98)."""
-    # No groups if the transaction has ended already: a transaction coordinator writes a marker again after a fail-over.
-    for group_id in groups.touched.pop(producer_id, {}):
-        # It exists: a group with pending offsets is not removed (`is_blank`).
+def _drop_pending(groups: Groups, recorded: Recorded, deleted: OffsetRecord) -> None:
+    """A tombstone of a partition: what is pending for it takes no effect later."""
+    for producer_id in recorded.pending.pop(deleted.topic_partition, ()):
+        pending = groups.open[producer_id]
+        del pending[deleted.group_id, deleted.topic_partition]
+        if not pending:
+            del groups.open[producer_id]
+
+
+def replay_marker(groups: Groups, producer_id: int, offset: int, *, committed: bool) -> None:
+    """The marker at `offset` ends a transaction: its pending offsets take effect (COMMIT) or are dropped (KIP-98)."""
+    # Nothing is pending if the transaction has ended already: a transaction coordinator writes a marker again after a
+    # fail-over. A group with pending offsets exists: it is not removed (`is_blank`).
+    for (group_id, topic_partition), stored in groups.open.pop(producer_id, {}).items():
         recorded = groups.by_id[group_id].recorded
-        for topic_partition, stored in recorded.pending.pop(producer_id, {}).items():
-            # A commit outside the transaction that is newer than the pending one wins, as in Kafka.
+        of_partition = recorded.pending.pop(topic_partition)
+        # Usually it is the only transaction, and nothing has to be put back: thousands of offsets end in one step.
+        if len(of_partition) > 1:
+            del of_partition[producer_id]
+            recorded.pending[topic_partition] = of_partition
+        if committed:
             known = recorded.offsets.get(topic_partition)
-            if committed and (known is None or known.at_offset < stored.at_offset):
-                recorded.offsets[topic_partition] = stored
+            # A newer record wins, as in Kafka: a commit outside the transaction, or in one that has ended before.
+            if known is None or known.at_offset < stored.at_offset:
+                recorded.offsets[topic_partition] = _as_stored((stored.commit, stored.at_offset, offset))

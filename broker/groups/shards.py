@@ -30,11 +30,12 @@ from barnabas.broker.groups.events import (
     StoreExpiry,
     Timer,
     TimerFired,
+    Transaction,
 )
 from barnabas.broker.groups.loader import GroupLoader
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.records import GroupRecord, encode_record
-from barnabas.broker.groups.replay import Groups, replay_all
+from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState
 from barnabas.broker.groups.timers import Timers
@@ -42,7 +43,8 @@ from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import Batch, build_batch
+from barnabas.wire.records import TRANSACTIONAL, Batch, build_batch
+from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -188,23 +190,46 @@ class GroupShards:
         # A group that has stored nothing dies without a tombstone.
         if not decision.records:
             return Stored(ErrorCode.NONE)
-        made = decision.made
+        made, transaction = decision.made, decision.transaction
+        producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
 
         def build() -> Batch:
             # While the batch was made in a thread, the group may have changed so that the decision has other records.
             if made is not None and made.records == decision.records:
                 return made.batch
-            return _build(decision.records, now_ms, self._codec)
+            return _build(decision.records, now_ms, self._codec, transaction)
 
         # As in Kafka, tombstones of expired offsets are appended even below min.insync.replicas: if they get lost, a
         # later check writes them again.
         acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
-        return self.shards.store(shard, build, lambda groups, base: replay_all(groups, decision.records, base), acks)
+        return self.shards.store(
+            shard,
+            build,
+            lambda groups, base_offset: replay_all(groups, decision.records, base_offset, producer_id),
+            acks,
+            guard=transaction and transaction.guard,
+            is_verifying=transaction is not None and transaction.is_verifying,
+        )
 
-    async def make(self, records: Callable[[], RecordsAndTooLarge]) -> Made | None:
+    async def make(
+        self, records: Callable[[], RecordsAndTooLarge], transaction: Transaction | None = None
+    ) -> Made | None:
         """Call `records` and encode their batch, both in a thread; None if there are none or they cannot be encoded."""
         # None is no error yet: the step encodes the records itself, and refuses the request if that fails.
-        return await self._world.in_request_thread(_make, records, self._world.now_ms(), self._codec)
+        return await self._world.in_request_thread(_make, records, self._world.now_ms(), self._codec, transaction)
+
+    def end_transaction(self, shard: GroupShard, marker: Batch, producer_id: int, *, committed: bool) -> Stored:
+        """Append the marker of a transaction, and replay it in the same step. An exception is logged."""
+
+        def replay(groups: Groups, offset: int) -> None:
+            replay_marker(groups, producer_id, offset, committed=committed)
+
+        # The answer after an exception: the marker is sent again. If it is in the log already, the second one ends
+        # nothing.
+        stored = Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
+            stored = self.shards.step(shard, self.shards.store_marker, shard, marker, replay)
+        return stored
 
     def _set_timers(self, shard: GroupShard, group: Group, timers: dict[Timer, int | None]) -> None:
         now = trio.current_time()
@@ -319,28 +344,42 @@ class GroupShards:
                     left = PARTITIONS_AT_A_TIME
 
 
-def _build(records: Sequence[GroupRecord], now_ms: int, codec: Codec) -> Batch:
+def _build(records: Sequence[GroupRecord], now_ms: int, codec: Codec, transaction: Transaction | None = None) -> Batch:
     """One batch of these records. Raises ValueError if a string in them is too long."""
-    return build_batch([encode_record(record) for record in records], timestamp_ms=now_ms, codec=codec)
+    encoded = [encode_record(record) for record in records]
+    if transaction is None:
+        return build_batch(encoded, timestamp_ms=now_ms, codec=codec)
+    return build_batch(
+        encoded,
+        timestamp_ms=now_ms,
+        codec=codec,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        base_sequence=0,  # as in Kafka: the coordinator's batches are not numbered, and no one checks
+        attributes=TRANSACTIONAL,
+    )
 
 
-def _make(records: Callable[[], RecordsAndTooLarge], now_ms: int, codec: Codec) -> Made | None:
+def _make(
+    records: Callable[[], RecordsAndTooLarge], now_ms: int, codec: Codec, transaction: Transaction | None
+) -> Made | None:
     listed, too_large = records()
     try:
-        return Made(listed, _build(listed, now_ms, codec), too_large) if listed else None
+        return Made(listed, _build(listed, now_ms, codec, transaction), too_large) if listed else None
     except ValueError:
         return None
 
 
 def _committed_of(deleted: Mapping[TopicPartition, None], end_offset: int, group: Group) -> list[TopicPartition]:
-    """The deleted partitions with an offset of this group whose record is below `end_offset`.
+    """The deleted partitions with an offset of this group, committed or pending, whose record is below `end_offset`.
 
-    Later records are for a topic of the same name that was created since.
+    Later records are for a topic of the same name that was created since. The tombstone would drop them, too.
     """
-    offsets = group.recorded.offsets
+    recorded = group.recorded
     # Either may have tens of thousands of entries: the loop goes over the smaller one.
-    fewer, more = (offsets, deleted) if len(offsets) < len(deleted) else (deleted, offsets)
-    return [key for key in fewer if key in more and offsets[key].at_offset < end_offset]
+    known = len(recorded.offsets) + len(recorded.pending)
+    fewer = recorded.partitions() if known < len(deleted) else deleted
+    return [key for key in fewer if key in deleted and NO_OFFSET < recorded.newest_record(key) < end_offset]
 
 
 def _printable(text: str) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import InThread, StorageError
     from barnabas.storage.log import Appended, Read
     from barnabas.storage.producers import Origin
+    from barnabas.storage.verification import Guard
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.records import Batch
     from barnabas.wire.topics import TopicPartition
@@ -63,8 +64,19 @@ class ShardPartition(Watched, Protocol):
         """The batches from `offset` up to `end_offset`; `at_least_one` lets the first exceed `max_bytes`."""
         ...
 
-    def append_as_leader(self, batch: "Batch", origin: "Origin", required_acks: int = -1) -> "Appended | ErrorCode":
-        """Append one batch, in one synchronous step. `required_acks` -1 fails below `min.insync.replicas`."""
+    def append_as_leader(
+        self,
+        batch: "Batch",
+        origin: "Origin",
+        required_acks: int = -1,
+        *,
+        guard: "Guard | None" = None,
+        is_verifying: bool = False,
+    ) -> "Appended | ErrorCode":
+        """Append one batch, in one synchronous step. `required_acks` -1 fails below `min.insync.replicas`.
+
+        With `is_verifying` a batch that begins a transaction needs the `guard` of its verification (KIP-890).
+        """
         # Synchronous, so that no other event can come between the append and the replay (`Shards.store`).
         ...
 

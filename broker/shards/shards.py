@@ -6,7 +6,7 @@ and writes with `store`.
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,9 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, CorruptRecords
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+
+if TYPE_CHECKING:
+    from barnabas.storage.verification import Guard
 
 logger = logging.getLogger(__name__)
 
@@ -146,11 +149,14 @@ class Shards(Generic[State]):
         build: Callable[[], Batch],
         replay: Callable[[State, int], None],
         required_acks: int = ACKS_ALL,
+        *,
+        guard: "Guard | None" = None,
+        is_verifying: bool = False,
     ) -> Stored:
         """Append one batch and replay it; `replay` gets the state and the base offset. Call it within `step`.
 
-        Errors: UNKNOWN_SERVER_ERROR if `build` raises ValueError, MESSAGE_TOO_LARGE, and those of `append_as_leader`.
-        Nothing is replayed then.
+        Errors: UNKNOWN_SERVER_ERROR if `build` raises ValueError, MESSAGE_TOO_LARGE, and those of `append_as_leader`,
+        to which `required_acks`, `guard` and `is_verifying` are passed on. Nothing is replayed then.
         """
         try:
             batch = build()
@@ -161,7 +167,25 @@ class Shards(Generic[State]):
         # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
         if batch.header.size_bytes > shard.partition.config.max_message_bytes:
             return Stored(ErrorCode.MESSAGE_TOO_LARGE)
-        appended = shard.partition.append_as_leader(batch, Origin.COORDINATOR, required_acks)
+        return self._append(shard, batch, replay, required_acks, guard, is_verifying)
+
+    def store_marker(self, shard: Shard[State], marker: Batch, replay: Callable[[State, int], None]) -> Stored:
+        """As `store`, for the control batch that ends a transaction: as large as it is, and on all in-sync replicas."""
+        # A topic whose batches must be smaller than a marker would keep its transactions open for ever.
+        return self._append(shard, marker, replay, ACKS_ALL, None, is_verifying=False)
+
+    def _append(
+        self,
+        shard: Shard[State],
+        batch: Batch,
+        replay: Callable[[State, int], None],
+        required_acks: int,
+        guard: "Guard | None",
+        is_verifying: bool,
+    ) -> Stored:
+        appended = shard.partition.append_as_leader(
+            batch, Origin.COORDINATOR, required_acks, guard=guard, is_verifying=is_verifying
+        )
         if isinstance(appended, ErrorCode):
             return Stored(appended)
         replay(shard.state, appended.base_offset)

@@ -19,16 +19,18 @@ from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
     JOIN_TIMER,
     CommitOffsets,
+    CommitOffsetsInTransaction,
     Heartbeat,
     Join,
     Leave,
     LeavingMember,
     Sync,
     TimerFired,
+    Transaction,
     Waiting,
 )
-from barnabas.broker.groups.records import Commit, decode_record, encode_record
-from barnabas.broker.groups.replay import Groups, replay, replay_all
+from barnabas.broker.groups.records import Commit, OffsetRecord, decode_record, encode_record
+from barnabas.broker.groups.replay import Groups, replay, replay_all, replay_marker
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.replication.alter_partition import AlterPartition
@@ -75,7 +77,8 @@ class Scene:
         self.rng = random.Random(self.seed)
         self.groups = Groups(self.limits)
         self.group = self.groups.get_or_create("g", self.now_ms)
-        self.log = []  # (key, value), as bytes
+        self.log = []  # (key, value), as bytes; of a marker None and (producer id, committed)
+        self.producers = {}  # offset -> producer id, of records in transactions
         self.timers = {}
         self.notes = []
 
@@ -96,16 +99,34 @@ class Scene:
             self.follow(apply_refused(self.group, decision.intent, self.append_error, self.now_ms))
             return
         if decision.records:
-            replay_all(self.groups, decision.records, len(self.log))
+            if decision.transaction is not None:
+                producer_id, base_offset = decision.transaction.producer_id, len(self.log)
+                replay_all(self.groups, decision.records, base_offset, producer_id)
+                self.producers |= dict.fromkeys(range(base_offset, base_offset + len(decision.records)), producer_id)
+            else:
+                replay_all(self.groups, decision.records, len(self.log))
             self.log += map(encode_record, decision.records)
         self.follow(apply_stored(self.group, decision.intent, len(self.log) - 1, self.now_ms))
 
-    def reloaded(self):
-        """The group as a coordinator loads it from the log, or None when the log knows nothing of it."""
+    def replayed(self):
+        """What the log says."""
         groups = Groups(self.limits)
         for offset, (key, value) in enumerate(self.log):
-            replay(groups, decode_record(key, value), offset)
-        group = groups.by_id.get("g")
+            if key is None:
+                producer_id, committed = value
+                replay_marker(groups, producer_id, offset, committed=committed)
+            else:
+                replay(groups, decode_record(key, value), offset, self.producers.get(offset, -1))
+        return groups
+
+    def has_tombstone_of(self, topic_partition, from_offset):
+        """Whether the log has one of this partition's offset, at this offset or later."""
+        records = [decode_record(key, None) for key, value in self.log[from_offset:] if key and value is None]
+        return OffsetRecord("g", topic_partition, None) in records
+
+    def reloaded(self):
+        """The group as a coordinator loads it from the log, or None when the log knows nothing of it."""
+        group = self.replayed().by_id.get("g")
         if group is None or group.recorded.is_blank:
             return None
         forget(group)
@@ -150,6 +171,18 @@ class Scene:
         offsets = {TopicPartition(topic, partition): commit}
         self.happen(CommitOffsets(waiting, member_id, instance_id, generation, offsets))
         return waiting.answer
+
+    def commit_in_transaction(self, offset=5, *, producer_id=42, partition=0, topic="t", metadata="", **member):
+        waiting = Waiting()
+        commit = Commit(offset, -1, metadata, self.now_ms)
+        offsets = {TopicPartition(topic, partition): commit}
+        member = {"member_id": "", "instance_id": None, "generation": -1} | member
+        self.happen(CommitOffsetsInTransaction(waiting, Transaction(producer_id, 0), offsets=offsets, **member))
+        return waiting.answer
+
+    def end_transaction(self, *, committed, producer_id=42):
+        replay_marker(self.groups, producer_id, len(self.log), committed=committed)
+        self.log.append((None, (producer_id, committed)))
 
     def time_is_over(self, timer):
         del self.timers[timer]

@@ -2,10 +2,15 @@
 
 import pytest
 
-from barnabas.broker.groups.events import DeleteGroup, DeleteOffsets, DeletionAnswer, Expire, Waiting
+from barnabas.broker.groups.events import (
+    DeleteGroup,
+    DeleteOffsets,
+    DeletionAnswer,
+    Expire,
+    PartitionsDeleted,
+    Waiting,
+)
 from barnabas.broker.groups.offsets import offsets_view, read_offset
-from barnabas.broker.groups.records import Commit, OffsetRecord
-from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -16,9 +21,9 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def read(scene, *wanted):
-    view = offsets_view(scene.group, require_stable=False)
-    rows = [read_offset(view, each) for each in wanted or view.offsets]
+def read(scene, group=None):
+    view = offsets_view(group or scene.group, stable_below=None)
+    rows = [read_offset(view, each) for each in view.offsets]
     return {row.topic_partition: row.commit.offset if row.commit else None for row in rows}
 
 
@@ -123,9 +128,21 @@ def test_a_group_whose_only_member_is_about_to_join_does_not_end(scene):
 
 
 def test_offsets_of_an_open_transaction_keep_a_group_alive(scene):
-    replay(scene.groups, OffsetRecord("g", T0, Commit(9, -1, "", 0)), 7, producer_id=42)
+    scene.commit_in_transaction(9)
     expire(scene, 9 * HOUR_MS)
     assert scene.group.state is GroupState.EMPTY
+
+
+def test_an_offset_that_a_transaction_is_about_to_replace_does_not_expire(scene):
+    scene.commit(5)
+    scene.commit(5, partition=1)
+    scene.commit_in_transaction(9)
+    expire(scene, 9 * HOUR_MS)
+    assert read(scene) == {T0: 5}
+    scene.end_transaction(committed=True)
+    assert read(scene) == {T0: 9}
+    expire(scene, 9 * HOUR_MS)
+    assert scene.group.state is GroupState.DEAD
 
 
 def test_what_could_not_be_forgotten_is_tried_again(scene):
@@ -168,13 +185,39 @@ def test_a_deletion_that_is_not_stored_deletes_nothing(scene):
     assert (scene.group.state, read(scene)) == (GroupState.EMPTY, {T0: 5})
 
 
-def test_a_deleted_group_lives_until_its_open_transaction_ends(scene):
+def test_the_end_of_a_transaction_finds_nothing_of_a_deleted_group(scene):
     scene.commit(5)
-    replay(scene.groups, OffsetRecord("g", T1, Commit(9, -1, "", 0)), 7, producer_id=42)
+    scene.commit_in_transaction(9, partition=1)
     assert delete(scene) is ErrorCode.NONE
-    assert (scene.group.state, read(scene)) == (GroupState.EMPTY, {})
-    replay_marker(scene.groups, 42, committed=True)
-    assert read(scene) == {T1: 9}
+    assert scene.group.state is GroupState.DEAD
+    scene.end_transaction(committed=True)
+    assert scene.reloaded() is None
+
+
+@pytest.mark.parametrize("how", ["OffsetDelete", "deletion of the topic"])
+def test_a_deleted_offset_does_not_come_back_with_the_end_of_a_transaction(scene, how):
+    scene.commit(5, partition=1)
+    scene.commit(6)
+    scene.commit_in_transaction(9)
+    scene.commit_in_transaction(9, topic="u")  # has no committed offset
+    scene.commit_in_transaction(9, producer_id=43)
+    if how == "OffsetDelete":
+        assert delete_offsets(scene, T0, U0).codes == {T0: ErrorCode.NONE, U0: ErrorCode.NONE}
+    else:
+        scene.happen(PartitionsDeleted([T0, U0]))
+    assert (scene.group.recorded.pending, scene.groups.open) == ({}, {})
+    for producer_id in (42, 43):
+        scene.end_transaction(committed=True, producer_id=producer_id)
+    assert read(scene) == read(scene, scene.reloaded()) == {T1: 5}
+
+
+def test_a_group_that_has_only_pending_offsets_dies_with_them(scene):
+    scene.commit_in_transaction(9)
+    scene.commit_in_transaction(9, partition=1)
+    delete_offsets(scene, T0)
+    assert scene.group.state is GroupState.EMPTY
+    delete_offsets(scene, T1)
+    assert scene.group.state is GroupState.DEAD
 
 
 def test_offsets_of_a_group_without_members_are_deleted_and_with_the_last_the_group(scene):

@@ -360,9 +360,9 @@ async def test_a_commit_of_many_partitions_is_stored_a_portion_at_a_time(house, 
     house.know_topic("t", 5)
     stored, append = [], Partition.append_as_leader
 
-    def counting(partition, batch, *rest):
+    def counting(partition, batch, *rest, **proof):
         stored.append(batch.header.record_count)
-        return append(partition, batch, *rest)
+        return append(partition, batch, *rest, **proof)
 
     monkeypatch.setattr(Partition, "append_as_leader", counting)
     (topic,) = (await house.ask(commit_of_many(5))).topics
@@ -375,7 +375,9 @@ async def test_a_portion_that_cannot_be_stored_is_refused_alone(house, autojump_
     monkeypatch.setattr(group_offsets, "STORED_AT_A_TIME", 3)
     house.know_topic("t", 5)
     results, append = [ErrorCode.NOT_ENOUGH_REPLICAS, None], Partition.append_as_leader
-    monkeypatch.setattr(Partition, "append_as_leader", lambda *all_of: results.pop(0) or append(*all_of))
+    monkeypatch.setattr(
+        Partition, "append_as_leader", lambda *all_of, **proof: results.pop(0) or append(*all_of, **proof)
+    )
     (topic,) = (await house.ask(commit_of_many(5))).topics
     refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert [row.error_code for row in topic.partitions] == [refused, refused, refused, 0, 0]

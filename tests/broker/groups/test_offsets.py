@@ -5,8 +5,6 @@ import pytest
 from barnabas.broker.groups.events import PartitionsDeleted
 from barnabas.broker.groups.offsets import offsets_view, read_offset
 from barnabas.broker.groups.offsets import rests_on as rests_on_records
-from barnabas.broker.groups.records import Commit, OffsetRecord
-from barnabas.broker.groups.replay import replay, replay_marker
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
@@ -14,14 +12,15 @@ from barnabas.wire.topics import TopicPartition
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def read(scene, *wanted, require_stable=False):
-    view = offsets_view(scene.group, wanted or None, require_stable=require_stable)
+def read(scene, *wanted, require_stable=False, high_watermark=None):
+    high_watermark = len(scene.log) if high_watermark is None else high_watermark
+    view = offsets_view(scene.group, wanted or None, stable_below=high_watermark if require_stable else None)
     rows = [read_offset(view, each) for each in wanted or view.offsets]
     return {row.topic_partition: row.error or (row.commit.offset if row.commit else None) for row in rows}
 
 
 def rests_on(scene, *wanted):
-    view = offsets_view(scene.group, require_stable=False)
+    view = offsets_view(scene.group, stable_below=None)
     shown = rests_on_records(view, wanted or view.offsets)
     return shown if wanted else max(shown, view.forgotten_offset)
 
@@ -134,12 +133,3 @@ def test_not_knowing_rests_on_the_tombstone(scene):
 
 def test_nothing_known_rests_on_nothing(scene):
     assert rests_on(scene, T0) == NO_OFFSET
-
-
-def test_offsets_of_an_open_transaction_are_unstable_and_not_read(scene):
-    scene.commit(5)
-    replay(scene.groups, OffsetRecord("g", T0, Commit(9, -1, "", 0)), 7, producer_id=42)
-    assert read(scene, T0, require_stable=True) == {T0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
-    assert read(scene, T0) == {T0: 5}
-    replay_marker(scene.groups, 42, committed=True)
-    assert read(scene, T0, require_stable=True) == {T0: 9}

@@ -5,6 +5,8 @@
 - Nothing waits for ever: while the group waits for a member, a timer runs; after all timers the group is empty.
 - States follow the table (another transition raises), generations only grow, and counters agree with the members.
 - Forgetting the volatile part equals loading the log again.
+- The recorded part, pending offsets included, is at each moment what the log says.
+- What has a pending offset is neither expired nor removed with its group.
 """
 
 from functools import partial
@@ -14,15 +16,30 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from barnabas.broker.groups.events import JOIN_TIMER, Forgotten, Heartbeat, Loaded, Timer, TimerKind, Waiting
+from barnabas.broker.groups.events import (
+    JOIN_TIMER,
+    DeleteGroup,
+    DeleteOffsets,
+    Expire,
+    Forgotten,
+    Heartbeat,
+    Loaded,
+    PartitionsDeleted,
+    Timer,
+    TimerKind,
+    Waiting,
+)
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import MEMBER_BYTES, Group, GroupState, forget
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 PROTOCOLS = [(("x", b"1"),), (("x", b"1"), ("y", b"1")), (("y", b"1"), ("x", b"1")), (("x", b"2"), ("y", b"2"))]
 instances = st.sampled_from([None, None, "i", "j"])
 protocols = st.sampled_from(PROTOCOLS)
 pick = st.integers(0, 9)
+producers = st.sampled_from([1, 2, 3])
+keys = st.lists(st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1)]), min_size=1, unique=True)
 
 
 class Walk(RuleBasedStateMachine):
@@ -99,6 +116,58 @@ class Walk(RuleBasedStateMachine):
     def a_member_commits(self, number, simple):
         member = {} if simple else {"member_id": self.someone(number), "generation": self.group.generation}
         assert self.scene.commit(number, partition=number % 2, **member) is not None
+
+    @rule(number=pick, producer_id=producers, simple=st.booleans())
+    def a_producer_commits(self, number, producer_id, simple):
+        member = {} if simple else {"member_id": self.someone(number), "generation": self.group.generation}
+        answer = self.scene.commit_in_transaction(number, producer_id=producer_id, partition=number % 2, **member)
+        assert answer is not None
+
+    @precondition(lambda self: not self.scene.append_error)
+    @rule(producer_id=producers, committed=st.booleans())
+    def a_transaction_ends(self, producer_id, committed):
+        pending = {key: offsets.get(producer_id) for key, offsets in self.group.recorded.pending.items()}
+        before = dict(self.group.recorded.offsets)
+        self.scene.end_transaction(committed=committed, producer_id=producer_id)
+        for key, stored in pending.items():
+            now, known = self.group.recorded.offsets.get(key), before.get(key)
+            if committed and stored and (known is None or known.at_offset < stored.at_offset):
+                assert now[:2] == stored[:2]
+            else:
+                assert now == known
+
+    @rule(what=st.sampled_from(["offsets", "partitions", "group"]), keys=keys)
+    def something_is_deleted(self, what, keys):
+        event = {
+            "offsets": DeleteOffsets(Waiting(), keys),
+            "partitions": PartitionsDeleted(keys),
+            "group": DeleteGroup(Waiting()),
+        }[what]
+        tombstones = len(self.scene.log)
+        self.scene.happen(event)
+        deleted = [key for key in keys if self.scene.has_tombstone_of(key, tombstones)]
+        assert not [key for key in deleted if self.group.recorded.has(key)]
+        self.begin_again_if_dead()
+
+    @rule()
+    def offsets_expire(self):
+        pending = {key: dict(offsets) for key, offsets in self.group.recorded.pending.items()}
+        kept = {key: each for key, each in self.group.recorded.offsets.items() if key in pending}
+        self.scene.happen(Expire(0, list(self.group.recorded.offsets)))
+        assert self.group.recorded.pending == pending
+        assert kept.items() <= self.group.recorded.offsets.items()
+        assert not pending or self.group.state is not GroupState.DEAD
+        self.begin_again_if_dead()
+
+    def begin_again_if_dead(self):
+        """A group that is gone is created again by the next request."""
+        if self.group.state is GroupState.DEAD:
+            assert self.scene.reloaded() is None
+            del self.scene.groups.by_id["g"]
+            self.scene.group = self.scene.groups.get_or_create("g", self.scene.now_ms)
+            self.scene.timers.clear()
+            self.newest = 0
+            self.owners.clear()
 
     @precondition(lambda self: self.scene.timers)
     @rule(number=pick)
@@ -180,6 +249,19 @@ class Walk(RuleBasedStateMachine):
         assert all(Timer(TimerKind.MEMBER, member_id) in timers for member_id in group.pending_members)
 
     @invariant()
+    def the_recorded_part_is_what_the_log_says(self):
+        loaded = self.scene.replayed()
+        assert loaded.open == self.scene.groups.open
+        group = loaded.by_id.get("g")
+        ours = self.group.recorded
+        found = Group("g", self.scene.limits).recorded if group is None else group.recorded
+        assert (found.offsets, found.pending, found.metadata) == (ours.offsets, ours.pending, ours.metadata)
+        pending = {(key, pid): each for key, offsets in ours.pending.items() for pid, each in offsets.items()}
+        assert pending == {
+            (key, pid): each for pid, offsets in loaded.open.items() for (_, key), each in offsets.items()
+        }
+
+    @invariant()
     def the_bookkeeping_agrees(self):
         group = self.group
         assert group.static_members == {m.instance_id: k for k, m in group.members.items() if m.instance_id is not None}
@@ -213,7 +295,7 @@ def facts_of(group):
         (name, getattr(group, name)) for name in Group.__slots__ if name not in ("members", "recorded", "limits")
     ]
     recorded = group.recorded
-    return members, volatile, recorded.metadata, recorded.offsets
+    return members, volatile, recorded.metadata, recorded.offsets, recorded.pending
 
 
 @pytest.mark.thorough

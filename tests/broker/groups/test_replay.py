@@ -93,7 +93,7 @@ def test_offsets_of_an_aborted_transaction_never_happened(groups):
 def test_an_offset_that_was_committed_after_that_of_the_transaction_stays(groups):
     replay(groups, offset_record(5), 0, PRODUCER)
     replay(groups, offset_record(6), 1)
-    replay_marker(groups, PRODUCER, committed=True)
+    replay_marker(groups, PRODUCER, 2, committed=True)
     assert known(groups) == 6
 
 
@@ -150,7 +150,7 @@ def test_loading_leaves_what_replaying_every_record_leaves(events, cuts):
                 record = GroupMetadataRecord(group_id, None)
         if kind in ("committed", "aborted"):
             log.append(marker(COMMIT if kind == "committed" else ABORT, offset))
-            replay_marker(one_by_one, PRODUCER, committed=kind == "committed")
+            replay_marker(one_by_one, PRODUCER, offset, committed=kind == "committed")
         elif kind == "transactional":
             header = {"producer_id": PRODUCER, "producer_epoch": 0, "attributes": TRANSACTIONAL}
             log.append(batch(record, base_offset=offset, **header))
@@ -162,6 +162,7 @@ def test_loading_leaves_what_replaying_every_record_leaves(events, cuts):
     load(loaded, *(b"".join(log[start:end]) for start, end in pairwise(places)))
     expected = {group_id: group for group_id, group in one_by_one.by_id.items() if not group.recorded.is_blank}
     assert loaded.by_id.keys() == expected.keys()
+    assert loaded.open == one_by_one.open
     for group_id, group in expected.items():
         found, meant = loaded.by_id[group_id].recorded, group.recorded
         assert (found.offsets, found.pending) == (meant.offsets, meant.pending)
