@@ -20,13 +20,13 @@ Old segments beyond its last offset (all of their records were dropped) may come
 records is hidden by a newer one elsewhere in the log, or is a tombstone that has nothing left to hide.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
 from barnabas.storage.cleanable import Cleanable, Sized, number_of, portions
-from barnabas.storage.compaction import Compaction, OffsetMap, keys_within
+from barnabas.storage.compaction import Compaction, LiveProducers, OffsetMap, keys_within
 from barnabas.storage.files import (
     CLEANED,
     INDEX,
@@ -37,7 +37,7 @@ from barnabas.storage.files import (
     OpenFiles,
     SegmentStore,
 )
-from barnabas.storage.index import AbortedTransaction
+from barnabas.storage.index import AbortedTransaction, oldest_of, overlapping
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.replay import sound_transactions
 from barnabas.storage.segment import ActiveSegment, Segment
@@ -94,12 +94,13 @@ class Cleaning:
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
         # A copy of the row: the pass runs in a thread, while the event loop may roll new segments.
-        self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
+        self._row = list(log.segments)
+        self._segments = [segment for segment in self._row if segment.base_offset < part.end_offset]
         self._offsets = OffsetMap(keys_max)
         self._compaction = Compaction(
             self._offsets,
             first_dirty_offset=part.first_dirty_offset,
-            live_producers=_last_offsets(log),
+            live_producers=_live_producers(log),
             now_ms=now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
         )
@@ -115,6 +116,7 @@ class Cleaning:
         _remove_unfinished(store)
         try:
             yield from self._note_keys()
+            self._compaction.begin_phase()
             # A full offset map ends the dirty part early: the next pass goes on from there.
             end_offset = self._offsets.latest_offset + 1
             todo = [segment for segment in self._segments if segment.base_offset < end_offset]
@@ -160,7 +162,6 @@ class Cleaning:
             # Batches are not merged across segments, so the old segments are simply written one after the other.
             for segment in portion:
                 yield from self._read(segment, 0, partial(self._write, clean))
-                clean.transactions.entries += self._aborted_in(segment)
             replacement = self._prepare(clean, portion)
             yield Step(0, 0, replacement)
         finally:
@@ -178,7 +179,8 @@ class Cleaning:
     ) -> Generator[Step, None, None]:
         """Feed a segment to `consume` in windows; it returns the bytes consumed and the bytes written."""
         window_bytes = self._window_bytes
-        self._compaction.begin_segment(segment.base_offset, _next_base(segment))
+        end_offset = _next_base(segment)
+        self._compaction.begin_segment(segment.base_offset, end_offset, self._aborted_before(segment, end_offset))
         # A handle of its own, and no lock: sealed files do not change, and the loop may drop the shared handle at any
         # time.
         with self.log.segments.store.private(segment.path) as file:
@@ -200,14 +202,28 @@ class Cleaning:
                     if not len(window) < window_bytes <= left:
                         raise CorruptRecords(f"{segment.path}: no whole entry at position {position}")
 
-    def _aborted_in(self, segment: Segment) -> list[AbortedTransaction]:
-        """The aborted transactions of a segment; if its .txnindex is damaged, they are found in the log."""
-        if not segment.has_transactions:
-            return []
+    def _aborted_before(self, first: Segment, end_offset: int) -> Iterator[AbortedTransaction]:
+        """The aborted transactions with records in [first segment, end_offset), all of them decided."""
+        # Their markers may lie in any later segment, also in one that is not cleaned. Those of the segment itself come
+        # whole: in memory is what one segment has.
+        for segment in self._row[number_of(self._row, first.base_offset) :]:
+            aborted, is_last = overlapping(self._entries_of(segment, end_offset), first.base_offset, end_offset)
+            yield from aborted
+            if is_last:
+                return
+
+    def _entries_of(self, segment: Segment, end_offset: int) -> Sequence[AbortedTransaction]:
+        """The .txnindex of a segment; if it is damaged, it is rebuilt from the log."""
+        # The entries of the last segment are in memory. The event loop may append others meanwhile, but those of
+        # decided transactions are there.
+        if isinstance(segment, ActiveSegment):
+            return segment.transactions.entries[:]
+        if segment.oldest_aborted is None or segment.oldest_aborted >= end_offset:
+            return ()
         # Segments before this one give the producers' state at its start; those already replaced no longer exist.
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
-        base, end_offset = segment.base_offset, _next_base(segment)
-        return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, end_offset)
+        base, next_base = segment.base_offset, _next_base(segment)
+        return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, next_base)
 
     def _note(self, window: bytes) -> tuple[int, int]:
         return self._compaction.note(window), 0
@@ -227,6 +243,8 @@ class Cleaning:
         for entry in kept:
             clean.note(position, entry.size_bytes, entry.last_offset, entry.max_timestamp, interval_bytes)
             position += entry.size_bytes
+        for aborted in self._compaction.take_aborted():
+            clean.transactions.append(aborted)
         return consumed, len(output)
 
     def _prepare(self, clean: ActiveSegment, portion: Sequence[Segment]) -> Replacement:
@@ -243,8 +261,8 @@ class Cleaning:
                 store.disk.rename(path + CLEANED, path + SWAP)
         # The .swap names must be durable before the first old file is renamed: otherwise a crash could leave neither.
         store.disk.sync_directory(store.directory)
-        has_transactions = bool(clean.transactions.entries)
-        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, has_transactions)
+        oldest_aborted = oldest_of(clean.transactions.entries)
+        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, oldest_aborted)
         return Replacement(self, portion, sealed)
 
 
@@ -280,10 +298,14 @@ def _remove_unfinished(store: SegmentStore) -> None:
         disk.sync_directory(directory)
 
 
-def _last_offsets(log: PartitionLog) -> Mapping[int, int]:
-    """Producer id -> offset of its last record."""
-    # A producer without records (-1), known by a marker alone, has no batch that would have to stay.
-    return {producer.producer_id: producer.last_offset for producer in log.producers if producer.last_offset >= 0}
+def _live_producers(log: PartitionLog) -> LiveProducers:
+    last_offsets, epochs = {}, {}
+    for producer in log.producers:
+        if producer.last_offset >= 0:
+            last_offsets[producer.producer_id] = producer.last_offset
+        else:
+            epochs[producer.producer_id] = producer.epoch
+    return LiveProducers(last_offsets, epochs)
 
 
 def _next_base(segment: Segment) -> int:

@@ -6,22 +6,26 @@ there, and drops
 
 - records with a newer one of the same key, and records without a key;
 - tombstones in a batch with a delete horizon, set by an earlier pass, that is over;
+- the data of aborted transactions, which hides nothing either: `note` leaves it out;
+- markers without data of their transaction, in a batch with a delete horizon that is over (`_sifted_marker`);
 - batches without a remaining record, except the last batch of a producer that the broker still knows: its header stays,
-  so that the producer's sequence continues after a restart.
+  so that the producer's sequence, or at least its epoch, continues after a restart.
 
-Everything else is carried over byte by byte. So are control batches, the data of transactions, messages of magic 0
-and 1, and batches that cannot be read in bounded memory (`_rewritten` explains the consequences for tombstones).
+Everything else is carried over byte by byte. So are messages of magic 0 and 1, and batches that cannot be read in
+bounded memory (`_rewritten` explains the consequences for tombstones).
 
 Both phases take windows of a file, consume whole entries and return how many bytes that were. Checksums are verified,
 because a damaged batch must not be copied with a new checksum. CorruptRecords ends the pass.
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from barnabas.storage.decided_transactions import DecidedTransactions
 from barnabas.storage.entries import EntrySpan, max_timestamp_of
+from barnabas.storage.index import AbortedTransaction
 from barnabas.wire.record_batch import (
     BATCH_MAGIC,
     CHECKSUM_START,
@@ -29,15 +33,15 @@ from barnabas.wire.record_batch import (
     LENGTH_OVERHEAD_BYTES,
     MAGIC_POSITION,
 )
-from barnabas.wire.record_sift import empty_batch, note_keys, rebuild_sifted, sift
+from barnabas.wire.record_sift import Sifted, empty_batch, note_keys, rebuild_sifted, sift
 from barnabas.wire.records import (
     BATCH_OVERHEAD_BYTES,
-    CONTROL,
     DELETE_HORIZON,
-    TRANSACTIONAL,
     BatchHeader,
     BeyondLimits,
+    ControlRecord,
     CorruptRecords,
+    control_of,
     is_intact,
     read_batch_header,
     walk_entries,
@@ -47,7 +51,6 @@ from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET, NO_TIMESTAMP
 KEY_COST_BYTES = 192  # table, key and offset of one entry of the map: 150 to 200 for keys of usual size
 NOTHING = b""
 
-_OPAQUE = TRANSACTIONAL | CONTROL
 _OFFSET = struct.Struct(">q")
 
 
@@ -88,6 +91,21 @@ class Kept(NamedTuple):
     max_timestamp: int
 
 
+class LiveProducers(NamedTuple):
+    """Where the last records of the producers are that the broker knows."""
+
+    last_offsets: Mapping[int, int]  # producer id -> the offset of its last record
+    epochs: Mapping[int, int]  # producer id -> epoch, of the producers that have no record in their epoch
+
+    def has_last_batch(self, header: BatchHeader) -> bool:
+        """Whether recovery takes the state of a producer from this batch."""
+        last_offset = self.last_offsets.get(header.producer_id)
+        if last_offset is not None:
+            return last_offset == header.last_offset
+        # Known by markers alone: they carry the epoch, which fences earlier instances of the producer.
+        return header.is_control and self.epochs.get(header.producer_id) == header.producer_epoch
+
+
 class Compaction:
     """The decisions of one pass over one log."""
 
@@ -96,23 +114,38 @@ class Compaction:
         offsets: OffsetMap,
         *,
         first_dirty_offset: int,
-        live_producers: Mapping[int, int],
+        live_producers: LiveProducers,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
         self.offsets = offsets
         self._first_dirty_offset = first_dirty_offset
-        self._live_producers = live_producers  # producer id -> the offset of its last record
+        self._live_producers = live_producers
         self._now_ms = now_ms
         # The field has 64 bits, and delete.retention.ms may be as large as they allow.
         self._horizon_ms = min(now_ms + delete_retention_ms, NEVER_MS)
         self._next_offset = self._end_offset = 0
         self._keeps_tombstones = False  # see `_rewritten`
+        self._transactions = DecidedTransactions()
+        self._kept_aborted: list[AbortedTransaction] = []
 
-    def begin_segment(self, base_offset: int, end_offset: int) -> None:
-        """Begin a segment: the next windows hold its entries, all within [base_offset, end_offset)."""
+    def begin_phase(self) -> None:
+        """Begin to walk: the first phase from the first dirty offset, the second one from the first segment on."""
+        self._transactions = DecidedTransactions()
+
+    def begin_segment(self, base_offset: int, end_offset: int, aborted: Iterable[AbortedTransaction]) -> None:
+        """Begin a segment: the next windows hold its entries, all within [base_offset, end_offset).
+
+        `aborted` are the aborted transactions with records in it.
+        """
         self._next_offset = base_offset
         self._end_offset = end_offset
+        self._transactions.expect(aborted)
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose markers were kept since the last call, for the transaction index."""
+        taken, self._kept_aborted = self._kept_aborted, []
+        return taken
 
     def note(self, window: bytes) -> int:
         """Note the keys of the entries in this window, as far as the map has room; returns the bytes consumed."""
@@ -122,9 +155,10 @@ class Compaction:
             if offsets.is_full:
                 break
             last_offset = self._pass_over(window, position, header)
+            # Neither a marker nor an aborted record may hide an older record.
+            hides = header is not None and self._is_committed_data(window, position, header)
             if last_offset >= self._first_dirty_offset:
-                # Neither a marker nor an aborted record may hide an older record, and aborts are not looked up here.
-                if header is not None and not header.attributes & _OPAQUE:
+                if header is not None and hides:
                     # A batch that cannot be read to its end is carried over whole, so the keys noted of it may hide
                     # older records.
                     with suppress(BeyondLimits):
@@ -171,13 +205,23 @@ class Compaction:
         self._next_offset = last_offset + 1
         return last_offset
 
+    def _is_committed_data(self, window: bytes, position: int, header: BatchHeader) -> bool:
+        if header.is_control:
+            self._transactions.meet_marker(header, _control_of(window, position, header))
+            return False
+        return not self._transactions.meet_data(header)
+
     def _rewritten(self, window: bytes, position: int, header: BatchHeader | None) -> bytes | bytearray | None:
         """The replacement of this entry; None if it is carried over, NOTHING if it is dropped."""
         # An entry that is carried over unread is not in the map, so it hides nothing. But it may hold a value that a
-        # later tombstone hides: from here on the pass drops no tombstone. Control batches have no values.
-        if header is None or header.attributes & _OPAQUE:
-            self._keeps_tombstones |= header is None or not header.is_control
+        # later tombstone hides: from here on the pass drops no tombstone.
+        if header is None:
+            self._keeps_tombstones = True
             return None
+        if header.is_control:
+            return self._sifted_marker(window, position, header)
+        if self._transactions.meet_data(header):
+            return self._without_records(header)
         # The map ends here, in the middle of a segment: the rest stays for the next pass.
         if header.base_offset > self.offsets.latest_offset:
             return None
@@ -193,11 +237,7 @@ class Compaction:
             self._keeps_tombstones = True
             return None
         if not sifted.record_count:
-            # Only the last batch of a known producer has to stay: recovery takes its sequence from there.
-            if header.producer_id < 0 or self._live_producers.get(header.producer_id) != header.last_offset:
-                return NOTHING
-            # It may be empty already, by an earlier pass.
-            return empty_batch(header) if header.record_count else None
+            return self._without_records(header)
         # The first pass that meets a tombstone sets the horizon: readers must be able to see it for
         # delete.retention.ms.
         horizon_ms = self._horizon_ms if sifted.has_tombstones and not has_horizon else None
@@ -205,6 +245,38 @@ class Compaction:
         if sifted.record_count == header.record_count and horizon_ms is None:
             return None
         return rebuild_sifted(header, window, position, sifted, newest, is_over, horizon_ms)
+
+    def _without_records(self, header: BatchHeader) -> bytes | bytearray | None:
+        """The replacement of a batch without remaining records."""
+        # Only the last batch of a known producer has to stay: recovery takes its sequence from there.
+        if header.producer_id < 0 or not self._live_producers.has_last_batch(header):
+            return NOTHING
+        # It may be empty already, by an earlier pass.
+        return empty_batch(header) if header.record_count else None
+
+    def _sifted_marker(self, window: bytes, position: int, header: BatchHeader) -> bytes | bytearray | None:
+        """The replacement of a control batch: a marker stays as long as its data, and then for delete.retention.ms.
+
+        A reader that has read the data before it was dropped still has to learn how its transaction ended (KIP-534).
+        """
+        control = _control_of(window, position, header)
+        may_go, aborted = self._transactions.meet_marker(header, control)
+        if control is None:
+            return self._without_records(header)
+        if not may_go:
+            # The transaction index is as the log: the entry stays with the marker, and goes with it.
+            if aborted is not None:
+                self._kept_aborted.append(aborted)
+            return None
+        if not header.attributes & DELETE_HORIZON:
+            everything = Sifted(header.record_count, False, None)
+            return rebuild_sifted(header, window, position, everything, {}, False, self._horizon_ms)
+        return self._without_records(header) if header.base_timestamp <= self._now_ms else None
+
+
+def _control_of(window: bytes, position: int, header: BatchHeader) -> ControlRecord | None:
+    """The record of a control batch; None if an earlier pass has removed it."""
+    return control_of(memoryview(window)[position : position + header.size_bytes])
 
 
 def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:

@@ -16,8 +16,10 @@ Pure: the only input and output is the `File` that the caller passes.
 """
 
 import struct
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
@@ -35,6 +37,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1  # the largest i32 of an entry; a segment is rol
 
 # A search in a file reads single entries until this many are left, then these at once (4 KiB of an offset index).
 _PAGE_ENTRIES = 512
+_PAGE_TRANSACTIONS = 64
+
+_last_offset = attrgetter("last_offset")
 
 
 class TimeEntry(NamedTuple):
@@ -51,6 +56,13 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+    def is_last_before(self, offset: int) -> bool:
+        """Whether no transaction whose marker comes later begins before `offset`."""
+        # When this one ended, no other one was open that had begun before `last_stable_offset`. Kafka's followers may
+        # write a value that is too large: behind the begin of a transaction that came after this marker. Hence the
+        # other condition, which holds for our own entries anyway.
+        return min(self.last_stable_offset, self.last_offset + 1) >= offset
 
 
 class IndexCorrupt(CorruptRecords):
@@ -86,6 +98,20 @@ def position_at_most(entries: bytes | bytearray, position: int) -> int:
     # The range has the numbers of the entries: only those that the search compares are unpacked.
     found = bisect_right(range(len(entries) // OFFSET_ENTRY.size), position, key=position_of)
     return position_of(found - 1) if found else 0
+
+
+def position_in_file(file: "File", position: int) -> int:
+    """`position_at_most` for an index file. Blocking: short, few reads."""
+    size = OFFSET_ENTRY.size
+    low, high, found = 0, file.size_bytes() // size, 0
+    while low < high:
+        middle = (low + high) >> 1
+        first, second = OFFSET_ENTRY.unpack(file.read(middle * size, size))
+        if second <= position and (first or second):
+            low, found = middle + 1, second
+        else:
+            high = middle
+    return found
 
 
 def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, int] | None:
@@ -251,6 +277,11 @@ class TransactionIndex:
             self.entries.pop()
         self.saved_count = min(self.saved_count, len(self.entries))
 
+    def overlapping(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """As the function of this name, for the entries whose marker lies at `start_offset` or later."""
+        first = bisect_left(self.entries, start_offset, key=_last_offset)
+        return overlapping(islice(self.entries, first, None), start_offset, end_offset)
+
     def ends_before(self, offset: int) -> bool:
         """Whether the markers of all transactions lie below this offset."""
         return not self.entries or self.entries[-1].last_offset < offset
@@ -265,6 +296,45 @@ class TransactionIndex:
         if file.size_bytes() > size:
             file.truncate(size)
         self.saved_count = len(self.entries)
+
+
+def oldest_of(entries: Sequence[AbortedTransaction]) -> int | None:
+    """The lowest first offset of these transactions; None without any."""
+    return min((entry.first_offset for entry in entries), default=None)
+
+
+def overlapping(
+    entries: Iterable[AbortedTransaction], start_offset: int, end_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Those of the entries, in the order of markers, with records in [start, end); whether no later one has any."""
+    found = []
+    for entry in entries:
+        if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+            found.append(entry)
+        if entry.is_last_before(end_offset):
+            return found, True
+    return found, False
+
+
+def transactions_from(file: "File", offset: int) -> Iterator[AbortedTransaction]:
+    """The entries of a .txnindex whose marker lies at `offset` or later. IndexCorrupt if they are damaged.
+
+    Blocking: short, a page at a time.
+    """
+    size = TRANSACTION_ENTRY.size
+    count, rest = divmod(file.size_bytes(), size)
+    if rest:
+        raise IndexCorrupt(f"{file.path} is not made of entries of {size} bytes")
+    # A segment may have many entries, and a fetch needs few of them: their begin is bisected, by the marker's offset.
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if TRANSACTION_ENTRY.unpack(file.read(middle * size, size))[3] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    for number in range(low, count, _PAGE_TRANSACTIONS):
+        yield from parse_transactions(file.read(number * size, _PAGE_TRANSACTIONS * size))
 
 
 def format_transactions(entries: Sequence[AbortedTransaction]) -> bytes:

@@ -38,7 +38,6 @@ from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, 
 from barnabas.storage.recovery import LoadedLog, load_log
 from barnabas.storage.replay import (
     check_marker,
-    control_of,
     load_producers,
     note_epoch,
     remove_snapshots,
@@ -51,7 +50,7 @@ from barnabas.storage.settings import LogConfig
 from barnabas.storage.verification import Guard
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
-from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, is_intact, stamp
+from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, control_of, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Read", "open_log"]
@@ -157,8 +156,8 @@ class PartitionLog:
     ) -> Appended | ErrorCode:
         """Append one validated batch at the log end. Blocking: short.
 
-        `guard` and `is_verifying`: see `ProducerStates.check`. Errors: those of `ProducerStates.check`. A StorageError leaves the log, in memory and on disk, as it was. The
-        caller looks at `flush_demanded` afterwards.
+        `guard` and `is_verifying` are for `ProducerStates.check`, which has the errors. A StorageError leaves the log,
+        in memory and on disk, as it was. The caller looks at `flush_demanded` afterwards.
         """
         header = batch.header
         control = None
@@ -352,9 +351,13 @@ class PartitionLog:
         first_unstable = self.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
-        return self.segments.aborted_transactions(start_offset, end_offset)
+    def aborted_in(self, read: Read, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a consumer needs to know to read the records of `read`. Blocking: short.
+
+        `read` is the result of a read from `start_offset` up to `end_offset`. CorruptRecords if the transaction index
+        is damaged.
+        """
+        return self.segments.aborted_in(read, start_offset, end_offset)
 
     # -- search by time: a worker thread runs it step by step; SearchDisturbed if segments change too often meanwhile
 

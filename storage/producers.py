@@ -352,6 +352,11 @@ class ProducerStates:
             producer.producer_id, first_offset, offset, last_stable_offset, control.type == ABORT_MARKER
         )
 
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The open transactions: first offset -> producer id, the oldest first."""
+        return dict(self._open_transactions)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset that may belong to an undecided transaction; None if all are decided."""
         self.forget_committed(high_watermark)
@@ -376,7 +381,7 @@ class ProducerStates:
     def expire(self, now_ms: int, producer_id_expiration_ms: int, among: Iterable[int] | None = None) -> int:
         """Remove the producers without an open transaction that wrote nothing for `producer_id_expiration_ms`.
 
-        Old verifications are forgotten, too. Returns how many producers. With `among` only these ids are checked; they may be unknown by now.
+        Returns how many. With `among` only these ids are checked; they may be unknown. Verifications expire, too.
         """
         # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
         # transaction, whose first offset holds the LSO back until the marker comes.

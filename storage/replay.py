@@ -29,24 +29,10 @@ from barnabas.storage.index import (
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.record_batch import BATCH_MAGIC
-from barnabas.wire.records import (
-    CONTROL,
-    ControlRecord,
-    CorruptRecords,
-    read_batch_header,
-    read_control_record,
-    read_records,
-)
+from barnabas.wire.records import CONTROL, CorruptRecords, control_of, read_batch_header
 from barnabas.wire.sentinels import NEVER_MS
 
 logger = logging.getLogger(__name__)
-
-
-def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
-    """The record of a control batch; None if compaction has removed it."""
-    # A control batch has one record.
-    record = next(read_records(data), None)
-    return None if record is None else read_control_record(record)
 
 
 def check_marker(span: EntrySpan, data: memoryview) -> None:

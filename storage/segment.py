@@ -10,11 +10,11 @@ Methods that only read take `open_file`: `SegmentStore.shared` on the event loop
 
 import struct
 import zlib
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
 from barnabas.storage.entries import (
+    LOOKUP_STEP_BYTES,
     RECORD_COUNT_AT,
     SEARCH_WINDOW_BYTES,
     SMALLEST_ENTRY_BYTES,
@@ -39,9 +39,13 @@ from barnabas.storage.index import (
     find_in_file,
     has_whole_entries,
     last_in_file,
+    oldest_of,
+    overlapping,
     parse_transactions,
     position_at_most,
+    position_in_file,
     read_entries,
+    transactions_from,
 )
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
@@ -91,9 +95,9 @@ class Segment:
         "_first",
         "_largest",
         "base_offset",
-        "has_transactions",
         "is_removed",
         "next_base_offset",
+        "oldest_aborted",
         "size_bytes",
         "store",
     )
@@ -104,13 +108,14 @@ class Segment:
         base_offset: int,
         size_bytes: int,
         next_base_offset: int | None,
-        has_transactions: bool = False,
+        oldest_aborted: int | None = None,
     ) -> None:
         self.store = store
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
-        self.has_transactions = has_transactions
+        # The lowest first offset of the transactions whose ABORT marker lies here; None without any.
+        self.oldest_aborted = oldest_aborted
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
         # Cached by the two methods below, because retention and the cleaner ask for them at every check.
@@ -130,7 +135,7 @@ class Segment:
     def entry_position(self, position: int, open_file: Opener) -> int:
         """The position of the last indexed entry at or before `position`; 0 without. Blocking: short."""
         with open_file(self.store.path(self.base_offset, INDEX)) as file:
-            return position_at_most(read_entries(file, OFFSET_ENTRY), position)
+            return position_in_file(file, position)
 
     def find(self, offset: int, open_file: Opener) -> EntrySpan | None:
         """The first entry that ends with `offset` or later; None if this segment has none. Blocking: short."""
@@ -165,13 +170,32 @@ class Segment:
             found = find_in_file(file, TIME_ENTRY, timestamp)
         return self.base_offset + (found[1] if found else 0)
 
-    def aborted_transactions(self, open_file: Opener) -> Sequence[AbortedTransaction]:
-        """The aborted transactions whose marker lies in this segment. Blocking: short."""
-        # Most logs have none: then a fetch opens no file for it.
-        if not self.has_transactions:
-            return ()
+    def find_aborted(
+        self, start_offset: int, end_offset: int, open_file: Opener
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """The transactions with records in [start, end) whose ABORT marker lies here; whether no later one has any.
+
+        Blocking: short.
+        """
+        # Most segments have none, or none that begins so early: then a fetch opens no file for it.
+        if self.oldest_aborted is None or self.oldest_aborted >= end_offset:
+            return [], False
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
-            return list(parse_transactions(file.read(0, file.size_bytes())))
+            return overlapping(transactions_from(file, start_offset), start_offset, end_offset)
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether an ABORT marker that ended a transaction lies here."""
+        return self.oldest_aborted is not None
+
+    def offset_at(self, position: int, open_file: Opener) -> int | None:
+        """The base offset of the entry with the byte at `position`; None at the end. Blocking: short."""
+        start = self.entry_position(position, open_file)
+        with open_file(self.path) as file:
+            for span, _ in walk_file(file, start, self.size_bytes, LOOKUP_STEP_BYTES):
+                if span.position + span.size_bytes > position:
+                    return span.base_offset
+        return None
 
     def find_time(self, timestamp: int, start_offset: int, open_file: Opener) -> Steps[RecordTime | None]:
         """The first record from `start_offset` on that has `timestamp` or a later one. Blocking: long, step by step.
@@ -361,7 +385,7 @@ class ActiveSegment(Segment):
     def sealed(self, next_base_offset: int) -> Segment:
         """The sealed segment that this one becomes; `finish` must have run."""
         segment = Segment(
-            self.store, self.base_offset, self.size_bytes, next_base_offset, bool(self.transactions.entries)
+            self.store, self.base_offset, self.size_bytes, next_base_offset, oldest_of(self.transactions.entries)
         )
         # Readers near the log end still need the file, so it is cached rather than closed.
         self.store.open_files.unpin(self.path)
@@ -411,8 +435,14 @@ class ActiveSegment(Segment):
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
         return self.times.lookup(timestamp)
 
-    def aborted_transactions(self, open_file: Opener) -> Sequence[AbortedTransaction]:
-        return self.transactions.entries
+    def find_aborted(
+        self, start_offset: int, end_offset: int, open_file: Opener
+    ) -> tuple[list[AbortedTransaction], bool]:
+        return self.transactions.overlapping(start_offset, end_offset)
+
+    @property
+    def has_aborted(self) -> bool:
+        return bool(self.transactions.entries)
 
     # -- parts
 

@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +26,7 @@ from barnabas.storage.files import (
     SegmentStore,
     offset_of_name,
 )
-from barnabas.storage.index import IndexCorrupt
+from barnabas.storage.index import AbortedTransaction, IndexCorrupt
 from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
@@ -166,17 +167,41 @@ class LogSegments:
             del hits[next(iter(hits))]
         hits[offset] = (segment, position, entry_bytes)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions with records in [start, end). Blocking: short."""
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in [start, end). Blocking: short."""
+        # The marker of such a transaction may lie far behind `end_offset`, in any later segment.
         found = []
-        for segment in self.since(start_offset):
-            for aborted in segment.aborted_transactions(self.store.shared):
-                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
-                    found.append((aborted.producer_id, aborted.first_offset))
-                # When this transaction ended, none that is still to come was open below `end_offset` (KIP-98).
-                if aborted.last_stable_offset >= end_offset:
-                    return found
+        for number in range(self.number_of(start_offset), len(self._row)):
+            aborted, is_last = self._row[number].find_aborted(start_offset, end_offset, self.store.shared)
+            found += aborted
+            if is_last:
+                break
         return found
+
+    def aborted_in(self, read: Read, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in what is read from `start_offset` on. Blocking: short.
+
+        `end_offset` is that of the read.
+        """
+        number = self.number_of(read.segment_base_offset)
+        # To find where a read ends costs a few lookups, and most logs have no aborted transactions.
+        if not read.size_bytes or not any(segment.has_aborted for segment in islice(self._row, number, None)):
+            return []
+        return self.aborted_transactions(start_offset, self._end_of(read, self._row[number], end_offset))
+
+    def _end_of(self, read: Read, segment: Segment, end_offset: int) -> int:
+        """The base offset of the first batch that the read does not contain as a whole."""
+        end_position = read.position + read.size_bytes
+        # Readers near the end of what they may read get all of it.
+        hit = self._hits.get(end_offset)
+        if hit is not None and hit[0] is segment and hit[1] == end_position:
+            return end_offset
+        next_offset = None
+        if end_position < segment.size_bytes:
+            next_offset = segment.offset_at(end_position, self.store.shared)
+        if next_offset is None:
+            next_offset = segment.next_base_offset
+        return end_offset if next_offset is None else min(next_offset, end_offset)
 
     # -- searching: a worker thread takes the steps while the event loop goes on using the log
 

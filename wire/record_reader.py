@@ -194,6 +194,13 @@ def read_control_record(record: Record) -> ControlRecord:
     return ControlRecord(control_type, coordinator_epoch)
 
 
+def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
+    """The record of a control batch; None if compaction has removed it. CorruptRecords if it is malformed."""
+    # A control batch has one record.
+    record = next(read_records(data), None)
+    return None if record is None else read_control_record(record)
+
+
 def wrap_timestamp(timestamp: int) -> int:
     """The timestamp wrapped to 64 bits, as Java's addition wraps: the deltas of a hostile batch may overflow."""
     return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)

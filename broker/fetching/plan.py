@@ -248,7 +248,7 @@ class FetchPlan:
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
         try:
-            aborted = log.aborted_transactions(wanted.fetch_offset, end_offset) if self.read_committed else []
+            aborted = log.aborted_in(read, wanted.fetch_offset, end_offset) if self.read_committed else []
         # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
         # read_committed consumer would see aborted records, so it gets an error.
         except CorruptRecords:
@@ -259,8 +259,8 @@ class FetchPlan:
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [
-                    m.FetchResponse.AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in aborted
+                    m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                    for each in aborted
                 ]
         elif wanted.fetch_offset < end_offset:
             self.left_over[wanted] = None

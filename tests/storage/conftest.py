@@ -109,6 +109,11 @@ class LogWorld:
         )
         return log.append_as_leader(marker, leader_epoch=epoch, origin=Origin.COORDINATOR, now_ms=self.now_ms)
 
+    def aborted(self, log: PartitionLog, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions with records in this range."""
+        found = log.segments.aborted_transactions(start_offset, end_offset)
+        return [(each.producer_id, each.first_offset) for each in found]
+
     def flush(self, log: PartitionLog) -> None:
         plan = log.flush_plan()
         if plan is not None:

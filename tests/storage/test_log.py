@@ -390,10 +390,10 @@ def test_aborted_transactions_are_found_across_segments(new_world):
     world.append_marker(log, ABORT, 8)
     assert len(log.segments) > 2
     everything = [(7, 0), (8, 5)]
-    assert log.aborted_transactions(0, 7) == everything
-    assert log.aborted_transactions(4, 7) == [(8, 5)]
-    assert log.aborted_transactions(0, 4) == [(7, 0)]
-    assert world.restarted(log).aborted_transactions(0, 7) == everything
+    assert world.aborted(log, 0, 7) == everything
+    assert world.aborted(log, 4, 7) == [(8, 5)]
+    assert world.aborted(log, 0, 4) == [(7, 0)]
+    assert world.aborted(world.restarted(log), 0, 7) == everything
 
 
 def test_a_coordinator_of_an_older_epoch_is_fenced(world):
@@ -552,7 +552,7 @@ def test_truncation_forgets_aborted_transactions(world):
     transactional(world, log, 7, 0)
     world.append_marker(log, ABORT)
     log.truncate_to(1)
-    assert log.aborted_transactions(0, 1) == []
+    assert world.aborted(log, 0, 1) == []
     assert log.last_stable_offset(1) == 0
 
 

@@ -316,7 +316,7 @@ def test_transactions_are_known_again_after_a_crash(new_world):
     world.append(log, attributes=TRANSACTIONAL, **idempotent(1))
     world = world.after_process_crash()
     log = world.open()
-    assert log.aborted_transactions(0, 5) == [(7, 0)]
+    assert world.aborted(log, 0, 5) == [(7, 0)]
     assert log.last_stable_offset(5) == 4
 
 

@@ -46,7 +46,7 @@ def log_of_aborted_transactions(world):
     log.roll(world.now_ms)
     world.append(log)
     world.flush(log)
-    assert log.aborted_transactions(0, log.log_end_offset) == ABORTED
+    assert world.aborted(log, 0, log.log_end_offset) == ABORTED
     return log
 
 
@@ -66,7 +66,7 @@ def test_a_clean_start_rebuilds_a_damaged_index(world, damage, also_gone):
     if also_gone is not None:
         world.disk.remove(f"{log.directory}/{SECOND}{also_gone}")
     again = world.open(clean=True)
-    assert again.aborted_transactions(0, again.log_end_offset) == ABORTED
+    assert world.aborted(again, 0, again.log_end_offset) == ABORTED
     assert world.content(f"{SECOND}.txnindex") == good
 
 
@@ -74,9 +74,9 @@ def test_a_truncation_rebuilds_a_damaged_index(world, damage):
     log = log_of_aborted_transactions(world)
     world.put(f"{SECOND}.txnindex", damage)
     log.truncate_to(8)
-    assert log.aborted_transactions(0, 8) == ABORTED[:2]
+    assert world.aborted(log, 0, 8) == ABORTED[:2]
     world.append_marker(log, ABORT, 7)
-    assert log.aborted_transactions(0, 9) == ABORTED
+    assert world.aborted(log, 0, 9) == ABORTED
 
 
 def test_compaction_rebuilds_a_damaged_index(world, damage):
@@ -89,12 +89,12 @@ def test_compaction_rebuilds_a_damaged_index(world, damage):
         for step in steps:
             if step.replacement is not None:
                 assert step.replacement.apply(world.now_ms)
-    assert log.aborted_transactions(0, log.log_end_offset) == ABORTED
+    assert world.aborted(log, 0, log.log_end_offset) == ABORTED
 
 
 def test_a_reader_learns_that_an_index_is_damaged(world):
     log = log_of_aborted_transactions(world)
     world.put(f"{FIRST}.txnindex", b"x" * 10)
     with pytest.raises(CorruptRecords):
-        log.aborted_transactions(0, log.log_end_offset)
+        world.aborted(log, 0, log.log_end_offset)
     assert issubclass(IndexCorrupt, CorruptRecords)
