@@ -1,4 +1,4 @@
-"""Stories of transactions: what a reader of committed records sees, whichever broker dies, however late a message is."""
+"""Stories of transactions: what a reader of committed records sees when brokers die and messages arrive late."""
 
 import pytest
 import trio
