@@ -1,9 +1,12 @@
 """The two arguments of every handler beside the request: `Broker`, the live parts, and `Call`, the caller."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import trio
+
+from barnabas.broker.response_memory import ResponseMemory
+from barnabas.broker.transactions.connections import SenderConnections
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.dynamic_config import DynamicConfig
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.fetcher_pool import FetcherPool
     from barnabas.broker.replication.log_dir_moves import Moves
     from barnabas.broker.replication.replicas import Replicas
-    from barnabas.broker.response_memory import ResponseMemory
-    from barnabas.broker.transactions.connections import SenderConnections
     from barnabas.broker.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.transactions.verification import Verification
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store.store import MetadataStore
+
+COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 
 ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while there is no authentication
 
@@ -54,7 +57,6 @@ class Broker:
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
     verification: "Verification"
-    marker_senders: "SenderConnections"
     producer_ids: "ProducerIds"
     alter_partition: "AlterPartition"
     candidate: "Candidate"
@@ -62,8 +64,10 @@ class Broker:
     peers: "Peers"
     controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
-    responses: "ResponseMemory"
-    cold_reads: trio.Semaphore  # limits the threads that wait for data outside the page cache
+    marker_senders: SenderConnections = field(default_factory=SenderConnections)
+    responses: ResponseMemory = field(default_factory=ResponseMemory)
+    # Limits the threads that wait for data outside the page cache.
+    cold_reads: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(COLD_READS_MAX))
 
 
 class Connection(Protocol):

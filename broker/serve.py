@@ -46,10 +46,9 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
-from barnabas.broker.transactions.connections import SENDER_CLIENT_ID, SenderConnections
+from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.transactions.producer_ids import ProducerIds
 from barnabas.broker.transactions.verification import Verification
@@ -71,7 +70,6 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
-COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 # For the topics, after the UpdateMetadata with the live brokers: the controller may have 10,000 partitions to send.
 METADATA_WAIT_SECONDS = 10.0
 SETTLE_SECONDS = 3.0  # after it the broker reports ready without the metadata; Metadata requests still wait
@@ -151,7 +149,7 @@ async def _serve(
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
-        broker.groups.expect_partitions(await partition_count(store, GROUP_TOPIC))
+        broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
         broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
         on_built(broker)
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
@@ -218,17 +216,15 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    # `Replicas` notifies the coordinator when this broker becomes or stops being the leader of one of these partitions.
-    replicas.coordinators[GROUP_TOPIC] = groups = GroupCoordinator(world, config, metadata)
+    groups = GroupCoordinator(world, config, metadata)
     controller_peer = ControllerPeer(peers, config, metadata, me)
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
-    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
-    transactions = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
-    replicas.coordinators[TRANSACTION_TOPIC] = transactions
-    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
+    transactions, verification = _transaction_parts(me, world, config, metadata, peers, producer_ids)
     registration = Registration(store, config, replicas, world.now_ms)
     controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
     candidate = Candidate(controller_deps, register=registration.join_again)
+    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
+    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: transactions})
     dynamic_config = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
@@ -245,10 +241,7 @@ def _build(
         dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
         transactions=transactions,
-        verification=Verification(
-            transactions.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms
-        ),
-        marker_senders=SenderConnections(),
+        verification=verification,
         producer_ids=producer_ids,
         alter_partition=alter_partition,
         candidate=candidate,
@@ -256,10 +249,25 @@ def _build(
         peers=peers,
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
-        responses=ResponseMemory(),
-        cold_reads=trio.Semaphore(COLD_READS_MAX),
     )
     return broker
+
+
+def _transaction_parts(
+    me: int,
+    world: World,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    peers: Peers,
+    producer_ids: ProducerIds,
+) -> tuple[TransactionCoordinator, Verification]:
+    """The coordinator of transactions, and what this broker asks coordinators. Each has connections of its own."""
+    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
+    coordinator = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
+    # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
+    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
+    asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
+    return coordinator, asks
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:

@@ -369,6 +369,5 @@ def test_a_marker_of_kafka_is_ours_byte_by_byte(kafka, topic):
             base_offset=record.offset,
             leader_epoch=0,
         ).data
-    print(data.hex())
     assert built == data
     assert len(data) == 2 * 78

@@ -5,14 +5,16 @@ Each log is walked once; its indexes are read beside it, in the same order, and 
     .log        lengths, checksums, rising offsets, no entry that reaches into the next segment
     .index      an entry's position is where a batch begins, and that batch ends at or before the entry's offset
     .timeindex  a batch ends at the entry's offset and has its timestamp; no earlier batch has a later one
-    .txnindex, .snapshot, leader-epoch-checkpoint, partition.metadata, checkpoints
+    .txnindex   the transactions that the log aborts have an entry, and each entry has its marker in the log
+    .snapshot   has the transactions that are open in the log at its offset
+    leader-epoch-checkpoint, partition.metadata, checkpoints
                 are readable, and do not contradict the log
 
 A broker may be running meanwhile.
 """
 
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.disk import Disk, StorageError
 from barnabas.storage.dump import dump
-from barnabas.storage.entries import EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
+from barnabas.storage.entries import FLAGS_AT, EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import (
     INDEX,
@@ -38,9 +40,20 @@ from barnabas.storage.files import (
     TRANSACTION_INDEX,
     offset_of_name,
 )
-from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
-from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
-from barnabas.wire.records import is_intact
+from barnabas.storage.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    AbortedTransaction,
+    IndexCorrupt,
+    count_entries,
+    parse_transactions,
+)
+from barnabas.storage.producers import ProducerStates, SnapshotCorrupt, decode_snapshot
+from barnabas.storage.replay import replay_producers
+from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.record_batch import BATCH_MAGIC
+from barnabas.wire.records import ABORT, CONTROL, CorruptRecords, control_of, is_intact, read_batch_header
+from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 __all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
@@ -116,14 +129,18 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
         yield Finding(error.path, 0, error.cause)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     log_end_offset = bases[0] if bases else 0
+    snapshots = yield from _read_snapshots(disk, directory, names)
+    producers = ProducerStates()
+    if bases and bases[0] in snapshots:
+        producers.load_snapshot(disk.read_file(f"{directory}/{bases[0]:020d}{SNAPSHOT}"), 0, NEVER_MS)
     # The base offset of the next segment bounds the offsets of this one; the last segment is unbounded.
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs)
+        checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs, producers)
         yield from checked.run()
         log_end_offset = checked.end_offset
-    for name in names:
-        if name.endswith(SNAPSHOT):
-            yield from _check_snapshot(disk, f"{directory}/{name}")
+        # Snapshots lie where segments begin, and after a clean stop at the log end.
+        end_offset = log_end_offset if next_base is None else next_base
+        yield from _compare_open(f"{directory}/{end_offset:020d}{SNAPSHOT}", snapshots.get(end_offset), producers)
     # An epoch may start exactly at the log end: a new leader notes its epoch before its first append.
     latest = epochs.entries[-1:]
     if latest and latest[0][1] > log_end_offset:
@@ -132,23 +149,56 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
     return Ends(bases[0] if bases else 0, log_end_offset)
 
 
-def _check_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
-    try:
-        for producer in decode_snapshot(disk.read_file(path)):
-            offset = offset_of_name(path.rpartition("/")[2]) or 0
+def _read_snapshots(
+    disk: Disk, directory: str, names: Sequence[str]
+) -> Generator[Finding, None, dict[int, dict[int, int]]]:
+    """The open transactions of each sound snapshot, by its offset: producer id -> first offset."""
+    found = {}
+    for name in names:
+        offset = offset_of_name(name)
+        if not name.endswith(SNAPSHOT) or offset is None:
+            continue
+        path = f"{directory}/{name}"
+        try:
+            producers = list(decode_snapshot(disk.read_file(path)))
+        except SnapshotCorrupt as error:
+            yield Finding(path, 0, str(error))
+            continue
+        for producer in producers:
             # The snapshot describes the producers when the log ended at the offset in its name. The crc is checked by
             # `decode_snapshot`, so this would be a bug of the writer.
             if producer.last_offset >= offset:
                 yield Finding(path, 0, f"{producer} has written offset {producer.last_offset} already")
-    except SnapshotCorrupt as error:
-        yield Finding(path, 0, str(error))
+        found[offset] = {each.producer_id: each.first_offset for each in producers if each.first_offset != NO_OFFSET}
+    return found
+
+
+def _compare_open(path: str, snapshot: dict[int, int] | None, producers: ProducerStates) -> Iterator[Finding]:
+    """Compare the open transactions of the snapshot with those of the log."""
+    if snapshot is None:
+        return
+    # `>`: compaction may have removed the first batch of a transaction that was open then and is decided now.
+    for first_offset, producer_id in producers.open_transactions.items():
+        if snapshot.get(producer_id, NEVER_MS) > first_offset:
+            yield Finding(path, 0, f"lacks the transaction of producer {producer_id} that is open from {first_offset}")
 
 
 class _SegmentCheck:
     """The check of one segment: a walk over the log, with both indexes beside it."""
 
-    def __init__(self, disk: Disk, stem: str, base: int, next_base: int | None, epochs: LeaderEpochs) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        stem: str,
+        base: int,
+        next_base: int | None,
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+    ) -> None:
         self.disk = disk
+        self.producers = producers  # as they are at `end_offset`
+        self.aborted: dict[int, AbortedTransaction] = {}  # by the offset of the marker
+        self.aborting: dict[int, int] = {}  # offset -> producer id of each ABORT marker, also of those that end nothing
         self.stem = stem
         self.next_base = next_base
         self.epochs = epochs
@@ -179,6 +229,7 @@ class _SegmentCheck:
                 end_position = span.position + span.size_bytes
                 for what in self._faults_of(span, data):
                     yield Finding(path, span.position, what)
+                yield from self._replay(path, span, data)
                 yield from self.offsets.see(span)
                 yield from self.times.see(span, max_timestamp_of(span, data))
                 # A batch whose offset falls (a finding) does not lower the log end, to which checkpoints are compared.
@@ -206,14 +257,42 @@ class _SegmentCheck:
     def _check_transactions(self) -> Iterator[Finding]:
         path = f"{self.stem}{TRANSACTION_INDEX}"
         if not self.disk.exists(path):
+            yield from self._missing_transactions(path)
             return
         try:
-            # A fetch would send a client a transaction that this log does not have.
             for aborted in parse_transactions(self.disk.read_file(path)):
-                if aborted.last_offset >= self.end_offset:
-                    yield Finding(path, 0, f"{aborted} ends behind the segment's end {self.end_offset}")
+                # A fetch would send a client a transaction that this log does not have.
+                if self.aborting.get(aborted.last_offset) != aborted.producer_id:
+                    yield Finding(path, 0, f"{aborted} has no marker at its end")
+                # The log may have lost the first batch to compaction.
+                of_log = self.aborted.pop(aborted.last_offset, aborted)
+                if aborted.first_offset > of_log.first_offset:
+                    yield Finding(path, 0, f"{aborted} begins at {of_log.first_offset} in the log")
         except IndexCorrupt as error:
             yield Finding(path, 0, str(error))
+            return
+        yield from self._missing_transactions(path)
+
+    def _missing_transactions(self, path: str) -> Iterator[Finding]:
+        # The entries of the active segment are written when it is sealed or closed.
+        if self.next_base is not None:
+            for aborted in self.aborted.values():
+                yield Finding(path, 0, f"{aborted} is missing")
+
+    def _replay(self, path: str, span: EntrySpan, data: memoryview) -> Iterator[Finding]:
+        """Take over the producer of an entry, and note the transaction that it aborts."""
+        try:
+            aborted = replay_producers(self.producers, span, data)
+            if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
+                control = control_of(data)
+                if control is not None and control.type == ABORT:
+                    self.aborting[span.last_offset] = read_batch_header(data).producer_id
+        # Also of a batch whose checksum is wrong, which is a finding of its own.
+        except (CorruptRecords, InvariantBroken) as error:
+            yield Finding(path, span.position, str(error))
+            return
+        if aborted is not None:
+            self.aborted[span.last_offset] = aborted
 
 
 class _IndexCheck:

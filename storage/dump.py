@@ -32,6 +32,7 @@ from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (
+    DELETE_HORIZON,
     ControlRecord,
     CorruptRecords,
     Record,
@@ -129,6 +130,7 @@ def _batch_row(span: EntrySpan, data: memoryview) -> Row:
         "last_sequence": header.last_sequence,
         "transactional": header.is_transactional,
         "control": header.is_control,
+        "delete_horizon": header.base_timestamp if header.attributes & DELETE_HORIZON else None,
         "magic": span.magic,
         "crc": header.crc,
         # A batch with a wrong checksum is shown, too: its header often tells what happened.

@@ -352,6 +352,11 @@ class ProducerStates:
             producer.producer_id, first_offset, offset, last_stable_offset, control.type == ABORT_MARKER
         )
 
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The open transactions: first offset -> producer id, the oldest first."""
+        return dict(self._open_transactions)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset that may belong to an undecided transaction; None if all are decided."""
         self.forget_committed(high_watermark)

@@ -1,6 +1,6 @@
 """Which transactional batches their coordinator has verified (pure): KIP-890, reference transactions.md, T.12 and T.21.
 
-A Produce that is delayed past the end of its transaction would open another one, which nobody ever ends. So a leader
+A Produce that is delayed past the end of its transaction would open another one, which never ends. So a leader
 asks the transaction coordinator before it lets a producer begin a transaction in a partition. Between the question and
 the append the state may change; a *guard* shows whether it has:
 
@@ -71,7 +71,7 @@ class Verifications:
         return entry is not None and entry.guard is guard
 
     def is_overtaking(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
-        """Whether a batch of this epoch with a lower sequence waits for its verification, or waited in vain."""
+        """Whether a batch of this epoch with a lower sequence was to be verified, and is not in the log yet."""
         entry = self._entries.get(producer_id)
         # Of the same epoch only, unlike Kafka: the epoch of an entry is a client's claim, and a false one must not
         # refuse the batches of the real producer.
@@ -82,7 +82,7 @@ class Verifications:
         self._entries.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the entries that nobody has asked for since `expiration_ms`."""
+        """Forget the entries that were not asked for since `expiration_ms`."""
         while self._entries:
             producer_id, oldest = next(iter(self._entries.items()))
             if now_ms - oldest.asked_ms < expiration_ms:

@@ -57,11 +57,12 @@ from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, GroupShard, GroupS
 from barnabas.broker.groups.state import Group
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.resting import resting
+from barnabas.broker.shards.placement import Placement
 from barnabas.broker.shards.ports import ShardPartition
 from barnabas.broker.shards.shard import Stored
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
-from barnabas.wire.topics import TopicPartition, partition_for
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
@@ -81,10 +82,9 @@ class GroupCoordinator:
 
     def __init__(self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata") -> None:
         self._config = config
-        self._metadata = metadata
+        self.placement = Placement(GROUP_TOPIC, metadata, lambda: config.offsets_topic_num_partitions)
         self._groups = GroupShards(world, config)
         self._shards = self._groups.shards
-        self._partition_count = 0  # the group topic has at least so many; 0 if unknown
 
     # -- leadership
 
@@ -104,25 +104,12 @@ class GroupCoordinator:
         """These partitions were deleted: remove the offsets that are committed for them."""
         # A group topic that is created again may have another number of partitions.
         if any(each.topic == GROUP_TOPIC for each in deleted):
-            self._partition_count = 0
+            self.placement.expect_partitions(0)
         self._groups.on_partitions_deleted(deleted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire their timers and remove expired offsets, until cancelled."""
         await self._groups.run(task_status)
-
-    def expect_partitions(self, count: int) -> None:
-        """Set the number of partitions of the group topic, as read from the store at the start; 0 if there is none."""
-        self._partition_count = count
-
-    def partition_of(self, group_id: str) -> int:
-        """The index of the partition of `__consumer_offsets` to which the group belongs."""
-        # UpdateMetadata arrives in pieces, and partitions that never had a leader are missing in it. With too low a
-        # count the group would be in another partition, and lose its offsets when the count is right. Before the topic
-        # exists, the configured count is the one that it will get.
-        topic = self._metadata.topics.get(GROUP_TOPIC)
-        count = max(self._partition_count, len(topic.partitions) if topic else 0)
-        return partition_for(group_id, count or self._config.offsets_topic_num_partitions)
 
     # -- requests
 
@@ -405,7 +392,7 @@ class GroupCoordinator:
         # As in Kafka, old clients may keep offsets under an empty group id. Such a group can be described and deleted.
         if group_id == "" and not may_be_blank:
             return ErrorCode.INVALID_GROUP_ID
-        return self._shards.find(self.partition_of(group_id))
+        return self._shards.find(self.placement.partition_of(group_id))
 
     async def _answer(self, shard: GroupShard, group: Group, waiting: Waiting[Answer]) -> Answer:
         """Sleep until the request is answered. If the task is cancelled, the request is removed from the group."""

@@ -73,7 +73,7 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
     if key_type == GROUP_KEY:
         if not call.authorize("Describe", "Group", key):
             return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.partition_of)
+        return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.placement.partition_of)
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -114,17 +114,15 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             if refused:
                 row.error_code, row.error_message = refused, message
                 continue
-            verdict = verified.get(TopicPartition(topic, data.index)) if verified else None
-            if isinstance(verdict, ErrorCode):
-                _refuse_unverified(row, verdict)
-                continue
-            appended = await _append(broker, call, request.acks, topic, data, row, verdict)
+            guard = verified.get(TopicPartition(topic, data.index)) if verified else None
+            appended = await _append(broker, call, request.acks, topic, data, row, guard)
             if appended is not None:
                 unacknowledged.append((topic, row, appended))
             elif row.error_code == NOT_LEADER:
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
     await emptied(asked)
+    await emptied(begun)
     response = m.ProduceResponse(responses=topics)
     if request.acks == 0:
         try:
@@ -304,9 +302,9 @@ async def _append(
     topic: str,
     data: m.ProduceRequest.PartitionProduceData,
     row: Row,
-    guard: "Guard | None" = None,
+    guard: "Guard | ErrorCode | None",
 ) -> AppendedUpTo | None:
-    """Validate and append one partition's batch, and fill its row. `guard`: of a verified transactional batch.
+    """Validate and append one partition's batch, and fill its row. `guard`: of a transactional batch, as in `_verify`.
 
     Returns what the acknowledgement waits for; None when the row has its final state.
 
@@ -316,6 +314,9 @@ async def _append(
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
+        return None
+    if isinstance(guard, ErrorCode):
+        _refuse_unverified(row, guard)
         return None
     records, batch = data.records, None
     # The usual batch is validated without a coroutine. None: it needs several steps, a rebuild, or the index of each

@@ -81,7 +81,7 @@ async def _stored(
     broker: Broker, call: Call, request: m.TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> CommitAnswer:
     producer = Producer(request.producer_id, request.producer_epoch)
-    offsets = TopicPartition(GROUP_TOPIC, broker.groups.partition_of(request.group_id))
+    offsets = TopicPartition(GROUP_TOPIC, broker.groups.placement.partition_of(request.group_id))
     if request.group_id == "":
         return CommitAnswer(ErrorCode.INVALID_GROUP_ID)
     guard = await _verify(broker, call, request.transactional_id, producer, offsets)

@@ -133,7 +133,7 @@ async def _added(broker: Broker, call: Call, name: str, event: AddPartitions) ->
 
 
 def _why_not_addable(broker: Broker, call: Call, key: TopicPartition) -> ErrorCode:
-    # As in Kafka, whoever asks: only AddOffsetsToTxn may add a partition of an internal topic.
+    # As in Kafka: only AddOffsetsToTxn may add a partition of an internal topic.
     if key.topic in INTERNAL_TOPICS or not call.authorize("Write", "Topic", key.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.metadata.partition(*key) is None:
@@ -178,7 +178,7 @@ async def add_offsets_to_txn(
     if name == "":
         raise Refuse(ErrorCode.INVALID_REQUEST)
     # As in Kafka also if the topic does not exist yet.
-    offsets = TopicPartition(GROUP_TOPIC, broker.groups.partition_of(request.group_id))
+    offsets = TopicPartition(GROUP_TOPIC, broker.groups.placement.partition_of(request.group_id))
     producer = Producer(request.producer_id, request.producer_epoch)
     return m.AddOffsetsToTxnResponse(
         error_code=await _added(broker, call, name, AddPartitions(producer, {offsets: None}))

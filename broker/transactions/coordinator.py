@@ -116,7 +116,7 @@ class _Outcome(NamedTuple):
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates. Requests are answered with an `Answer` or an error code.
 
-    `next_producer_id()` gives an id that nobody has, or None.
+    `next_producer_id()` gives an id that no producer has, or None.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class TransactionCoordinator:
         decided = shard.state.decided
         while decided:
             name, known = next(iter(decided.items()))
-            # Whoever becomes the coordinator may not have this record, and decide otherwise.
+            # A later coordinator may not have this record, and decide otherwise.
             if not shard.is_committed(known.offset):
                 self._watermarks.watch(shard)
                 return

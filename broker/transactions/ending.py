@@ -69,7 +69,7 @@ def decide_completion(known: TransactionalId, now_ms: int) -> Decision:
 
 
 def decide_unused(known: TransactionalId, event: Unused, now_ms: int, *, pending: bool) -> Decision:
-    """Forget an id that nobody has used for long. A client that comes back gets a new producer id."""
+    """Forget an id that was not used for long. A client that comes back gets a new producer id."""
     recorded = known.recorded
     if pending or recorded.status not in AT_REST or recorded.last_update_ms > now_ms - event.expiration_ms:
         return NOTHING

@@ -21,7 +21,7 @@ class InitProducer(NamedTuple):
 
     timeout_ms: int
     expected: Producer | None = None  # the client's own id and epoch, if it recovers from an error (KIP-360)
-    fresh_id: int | None = None  # a producer id that nobody has; None while the coordinator has not taken one yet
+    fresh_id: int | None = None  # a new producer id; None while the coordinator has not taken one
 
 
 class AddPartitions(NamedTuple):
@@ -83,7 +83,7 @@ class NeedsProducerId:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from one event: an answer, and a record to store before it. None: nobody asked.
+    """What follows from one event: an answer, and a record to store before it. None: no request waits.
 
     `answer` is that for a stored record; if it cannot be stored, the error of the append is the answer.
     """

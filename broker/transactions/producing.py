@@ -76,7 +76,7 @@ def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
         assert expected is not None
         is_repeated = expected.producer_epoch == known.previous.producer_epoch
         return _give(empty, known.previous) if is_repeated else FENCED
-    # With the epoch of a client that names none, a later request could not be told from a repetition.
+    # With the epoch of a client that names none, a later request would look like a repetition.
     previous = Producer(owner.producer_id, NO_PRODUCER_EPOCH if expected is None else owner.producer_epoch)
     if owner.producer_epoch < EXHAUSTED_EPOCH:
         return _give(empty._replace(producer_epoch=owner.producer_epoch + 1), previous)

@@ -15,10 +15,10 @@ from barnabas.wire.sentinels import NO_OFFSET
 
 @dataclass(slots=True)
 class TransactionalIds:
-    """The ids by name, and those among them with a decision on which nobody has acted yet."""
+    """The ids by name, and those among them whose decision waits to be carried out."""
 
     by_name: dict[str, TransactionalId] = field(default_factory=dict)
-    # In Prepare*, oldest record first: that is the order in which the records are committed. Whoever sends the markers
+    # In Prepare*, oldest record first: that is the order in which the records are committed. The sender of the markers
     # takes the ids out; a coordinator that loads the log finds all of them here.
     decided: dict[str, TransactionalId] = field(default_factory=dict)
     overdue: Overdue = field(default_factory=Overdue)

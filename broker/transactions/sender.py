@@ -133,7 +133,7 @@ class MarkerSender:
         return True
 
     def _report(self, debt: Debt, partitions: Partitions) -> None:
-        # Once, for an operator: the id stays as it is until somebody ends the transaction in those partitions.
+        # Once, for an operator: the id stays as it is until an administrator ends the transaction in those partitions.
         if not debt.was_reported:
             debt.was_reported = True
             named = ", ".join(map(str, list(partitions)[:10]))

@@ -1,7 +1,7 @@
 """Verification: before a partition leader lets a producer begin a transaction, it asks the transaction coordinator
 whether the transaction has the partition (KIP-890; reference transactions, T.12).
 
-Without it, a Produce that arrives after the end of its transaction would open one that nobody ever ends. The LSO of the
+Without it, a Produce that arrives after the end of its transaction would open one that never ends. The LSO of the
 partition would stay there for ever, and every reader of committed records would wait for it.
 
 Questions about the same producer are shared while they wait. One request at a time is under way to a coordinator; the

@@ -1,4 +1,4 @@
-"""Stories of transactions: what a reader of committed records sees, whoever dies and however late a message arrives."""
+"""Stories of transactions: what a reader of committed records sees when brokers die and messages arrive late."""
 
 import pytest
 import trio
@@ -221,9 +221,7 @@ async def test_a_produce_to_a_partition_that_was_not_added_is_refused(nursery, a
     )
 
 
-async def test_an_end_that_was_delayed_on_a_connection_given_up_does_not_end_the_next_transaction(
-    nursery, autojump_clock
-):
+async def test_an_end_on_a_connection_given_up_does_not_end_the_next_transaction(nursery, autojump_clock):
     # KAFKA-17754: the producer keeps its epoch, so that Kafka commits half of the next transaction.
     machines = await one_broker(nursery)
     writer = Writer(machines, "id")

@@ -155,7 +155,7 @@ class Writer:
                 for machine in _living(self.machines):
                     if GROUP_TOPIC not in machine.broker.metadata.topics:
                         await (await self.client(machine)).ask(find)
-                    leader = leader_in(self.machines, GROUP_TOPIC, machine.broker.groups.partition_of(group))
+                    leader = leader_in(self.machines, GROUP_TOPIC, machine.broker.groups.placement.partition_of(group))
                     answer = None if leader is None else await self._asked(leader, request, None)
                     if answer is not None and _first_code(answer) not in RETRIABLE:
                         return answer

@@ -4,11 +4,12 @@ import struct
 
 import pytest
 
-from barnabas.storage.check import check_directory
+from barnabas.storage.check import check_directory, check_partition
 from barnabas.storage.checkpoint import write_checkpoint
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import NotDumped, dump, read_rows
-from barnabas.storage.producers import Origin
+from barnabas.storage.index import AbortedTransaction, format_transactions
+from barnabas.storage.producers import Origin, ProducerStates, decode_snapshot, encode_snapshot
 from barnabas.wire.records import ABORT, TRANSACTIONAL, Record, build_batch
 from barnabas.wire.topics import TopicPartition
 
@@ -191,3 +192,58 @@ def test_damaged_files_are_not_dumped(directory):
     directory.put(f"{SECOND}.txnindex", b"x")
     with pytest.raises(NotDumped, match="txnindex"):
         rows(directory, f"orders-0/{SECOND}.txnindex")
+
+
+# -- transactions
+
+
+def complaints(world) -> list[str]:
+    return [finding.what for finding in check_partition(world.disk, "/data/orders-0")]
+
+
+def with_transactions(world):
+    """A sealed segment with an aborted transaction and one that stays open, and the next segment."""
+    log = world.open()
+    for producer_id in (7, 8):
+        fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        world.append(log, attributes=TRANSACTIONAL, **fields)
+    world.append_marker(log, ABORT, 7)
+    log.roll(world.now_ms)
+    world.append(log)
+    world.flush(log)
+    assert complaints(world) == []
+    return log
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "is missing"),
+        (format_transactions([AbortedTransaction(8, 0, 2, 3)]), "has no marker at its end"),
+        (format_transactions([AbortedTransaction(7, 0, 1, 2)]), "has no marker at its end"),
+        (format_transactions([AbortedTransaction(7, 1, 2, 3)]), "begins at 0 in the log"),
+    ],
+)
+def test_a_transaction_index_that_contradicts_the_log_is_found(world, content, complaint):
+    with_transactions(world)
+    world.put(f"{0:020d}.txnindex", content)
+    assert any(complaint in each for each in complaints(world))
+
+
+def test_a_sealed_segment_without_the_index_of_its_aborted_transactions_is_found(world):
+    log = with_transactions(world)
+    world.disk.remove(f"{log.directory}/{0:020d}.txnindex")
+    (found,) = complaints(world)
+    assert "is missing" in found
+
+
+def test_a_snapshot_without_a_transaction_that_is_open_is_found(world):
+    """A planted bug: the snapshot forgets open transactions."""
+    with_transactions(world)
+    name = f"{3:020d}.snapshot"
+    states = ProducerStates()
+    for producer in decode_snapshot(world.content(name)):
+        states._entries.put(*producer._replace(first_offset=-1))
+    world.put(name, encode_snapshot(states.entries()))
+    (found,) = complaints(world)
+    assert "lacks the transaction of producer 8 that is open from 1" in found

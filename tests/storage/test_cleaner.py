@@ -341,16 +341,17 @@ def test_delete_retention_without_end_is_a_time_that_never_comes(compacted):
     assert [record.timestamp for record in compacted.records()] == [compacted.world.now_ms]
 
 
-def test_no_tombstone_goes_behind_a_value_that_was_not_looked_at(compacted):
-    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    compacted.put((b"a", b"1"), **producer, attributes=TRANSACTIONAL)
-    compacted.world.append_marker(compacted.log, COMMIT)
+def test_no_tombstone_goes_behind_a_value_that_was_not_looked_at(new_world):
+    world = new_world(compacted=True)
+    world.disk.make_directory("/data/orders-0")
+    world.put(FIRST_LOG, legacy_message(0, b"a", b"1"))
+    compacted = Compacted(world)
     compacted.put((b"a", None))
     compacted.roll()
     for _ in range(2):
         compacted.compact()
         compacted.world.now_ms += 2 * DAY
-    assert compacted.offsets() == [0, 1, 2]
+    assert compacted.offsets() == [0, 1]
 
 
 # -- producers and transactions
@@ -409,7 +410,7 @@ def test_an_unwritten_snapshot_is_written_after_a_compaction(compacted, monkeypa
     assert producer.last_sequence == 2
 
 
-def test_transactions_are_carried_through_with_their_index(compacted):
+def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_is_needed(compacted):
     for outcome in (COMMIT, ABORT):
         for sequence in (0, 1) if outcome == COMMIT else (2, 3):
             compacted.put((b"a", b"v"), **idempotent(sequence), attributes=TRANSACTIONAL)
@@ -417,13 +418,14 @@ def test_transactions_are_carried_through_with_their_index(compacted):
         compacted.roll()
     compacted.put((b"a", b"newest"))
     compacted.roll()
-    aborted = compacted.world.aborted(compacted.log, 0, 7)
     join_segments(compacted)
     compacted.compact()
-    assert compacted.offsets() == list(range(7))
+    assert compacted.offsets() == [2, 5, 6]
+    assert [header.last_offset for header, _ in compacted.batches()] == [2, 4, 5, 6], "4 has the last sequence"
     assert compacted.bases() == [0, 7]
     for clean in (True, False):
-        assert compacted.world.aborted(compacted.log, 0, 7) == aborted == [(7, 3)]
+        assert compacted.world.aborted(compacted.log, 0, 7) == [(7, 3)]
+        assert compacted.log.producers.get(7).last_sequence == 3
         compacted.reopen(clean=clean)
     assert findings(compacted.world) == []
 
@@ -675,7 +677,7 @@ def test_a_swap_counts_when_its_last_file_is_renamed(compacted, crashing_disk, r
         recovered = Compacted(world)
         assert recovered.leftovers() == []
         if renamed == len(SWAPPED_SUFFIXES):
-            assert recovered.offsets() == [0, 1, 19, 20, 21]
+            assert recovered.offsets() == [1, 19, 20, 21]
         else:
             assert recovered.batches() == before
         assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
@@ -693,7 +695,7 @@ def test_a_swap_that_is_interrupted_anywhere_is_completed(compacted, crashing_di
         replacement.apply(world.now_ms)
     world.disk = disk.crash_machine(random.Random(fuse))
     recovered = Compacted(world)
-    assert recovered.offsets() == [0, 1, 19, 20, 21]
+    assert recovered.offsets() == [1, 19, 20, 21]
     assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
     assert recovered.leftovers() == []
     assert recovered.bases() == [0, 22]

@@ -147,6 +147,26 @@ def test_a_control_batch_says_how_the_transaction_ended(control_type) -> None:
     assert (theirs.abort, theirs.commit) == (control_type == ABORT, control_type == COMMIT)
 
 
+# Written by Apache Kafka 3.9.1 for WriteTxnMarkers, to a topic with compression.type=gzip.
+MARKERS_OF_KAFKA = (
+    "0000000000000000000000420000000002a4d78213003000000000000001a210763a98000001a210763a98"
+    "00000000000010920003ffffffff000000012000000008000000010c00000000001100",
+    "0000000000000001000000420000000002"
+    "2273bc93003000000000000001a210763aaa000001a210763aaa"
+    "00000100000000057fffffffffff000000012000000008000000000c00000000000100",
+)
+
+
+def test_a_marker_is_what_kafka_writes() -> None:
+    commit = {"control_type": COMMIT, "coordinator_epoch": 17, "producer_id": 4242, "producer_epoch": 3}
+    abort = {"control_type": ABORT, "coordinator_epoch": 1, "producer_id": (1 << 40) + 5, "producer_epoch": 32767}
+    for offset, (fields, recorded) in enumerate(zip((commit, abort), MARKERS_OF_KAFKA, strict=True)):
+        time = int.from_bytes(bytes.fromhex(recorded)[27:35], "big")
+        built = build_control_batch(**fields, timestamp_ms=time, base_offset=offset, leader_epoch=0)
+        assert built.data.hex() == recorded
+        assert len(built.data) == 78
+
+
 @pytest.mark.parametrize(("key", "value"), [(None, bytes(6)), (b"\0\0\0", bytes(6)), (bytes(4), None), (bytes(4), b"")])
 def test_a_control_record_that_says_nothing_is_corrupt(key, value) -> None:
     with pytest.raises(CorruptRecords, match="control record"):

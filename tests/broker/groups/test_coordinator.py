@@ -393,7 +393,7 @@ async def test_a_group_topic_that_was_deleted_and_made_again_is_served(house, au
 
 
 async def test_a_group_is_not_looked_for_by_the_part_of_the_metadata_that_has_come(house, autojump_clock):
-    house.groups.expect_partitions(50)
+    house.groups.placement.expect_partitions(50)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
     house.groups.on_partitions_deleted([TopicPartition("__consumer_offsets", 0)])
     assert error_of(await house.ask(commit(5))) == 0

@@ -11,12 +11,14 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.replication.alter_partition import AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
+from barnabas.broker.shards.loading import Loading
 from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_sift import empty_batch
 from barnabas.wire.records import (
     ABORT,
     COMMIT,
@@ -197,6 +199,16 @@ async def test_transactions_in_the_log_keep_their_order(post, autojump_clock):
     post.lead()
     assert await state_of(post) == {b"a": b"1", b"b": b"1"}
     assert post.loaders[0].open == {b"a": b"3"}
+
+
+def test_a_marker_that_compaction_has_emptied_ends_nothing():
+    opened = build_batch([(b"a", b"1")], timestamp_ms=0, attributes=TRANSACTIONAL, base_sequence=0, **PRODUCER)
+    marker = build_control_batch(COMMIT, coordinator_epoch=0, timestamp_ms=0, base_offset=1, **PRODUCER)
+    loader = Letters()
+    loading = Loading(loader)
+    emptied = empty_batch(marker.header)
+    assert loading.load_batches(bytes(opened.data) + bytes(emptied)) == 2
+    assert (loading.finish(), loader.open) == ({}, {b"a": b"1"})
 
 
 async def test_a_loader_may_need_every_record(post, autojump_clock, monkeypatch):

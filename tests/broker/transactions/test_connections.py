@@ -27,7 +27,7 @@ def test_a_request_on_an_older_connection_is_overtaken():
     assert is_overtaken(known, OWNER, 4)
 
 
-def test_another_producer_overtakes_nobody():
+def test_another_producer_overtakes_no_request():
     known = an_id()
     for other in (Producer(7, 2), Producer(8, 3)):
         note_connection(known, other, 9)

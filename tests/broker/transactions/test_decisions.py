@@ -124,12 +124,12 @@ def test_who_is_not_the_owner_is_fenced_and_aborts_nothing(status, expected):
 
 
 @pytest.mark.parametrize("expected", [None, OWNER])
-def test_an_open_transaction_is_aborted_with_a_higher_epoch_and_the_client_asks_again(expected):
+def test_an_open_transaction_is_aborted_with_a_higher_epoch(expected):
     decision = decided(an_id(Status.ONGOING), InitProducer(5, expected))
     assert error_of(decision) is ErrorCode.CONCURRENT_TRANSACTIONS
     fenced = Recorded(7, 4, TIMEOUT, Status.PREPARE_ABORT, {A0: None, A1: None}, NOW, THEN)
     assert recorded_of(decision) == fenced
-    # The raised epoch is nobody's; a client without an epoch gets the one behind it.
+    # The raised epoch is given to no client; one without an epoch gets the one behind it.
     assert given(decided(an_id(Status.COMPLETE_ABORT, Producer(7, 4)), InitProducer(5))) == Producer(7, 5)
 
 
@@ -238,7 +238,7 @@ def test_only_the_owner_may_add_verify_or_end(status, pending):
 
 @pytest.mark.parametrize("status", [Status.ONGOING, *AT_REST])
 @pytest.mark.parametrize("pending", [True, False])
-def test_a_leader_is_told_which_partitions_the_transaction_has(status, pending):
+def test_a_leader_learns_which_partitions_the_transaction_has(status, pending):
     decision = decided(an_id(status), VerifyPartitions(OWNER, {A0: None, B0: None}), pending=pending)
     has = ErrorCode.NONE if status is Status.ONGOING else ErrorCode.TRANSACTION_ABORTABLE
     errors = {A0: has, B0: ErrorCode.TRANSACTION_ABORTABLE}
@@ -246,7 +246,7 @@ def test_a_leader_is_told_which_partitions_the_transaction_has(status, pending):
 
 
 @pytest.mark.parametrize("status", PREPARED)
-def test_a_leader_is_told_that_the_transaction_is_decided(status):
+def test_a_leader_learns_that_the_transaction_is_decided(status):
     assert error_of(decided(an_id(status), VerifyPartitions(OWNER, {}))) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 

@@ -138,7 +138,7 @@ def test_what_an_answer_does_not_name_is_tried_again():
     debt = a_debt(a_shard(), A0, A1)
     settled = settle([(debt, [A0, A1])], errors_of(answered(7, {A1: ErrorCode.NONE})))
     assert settled == ({debt: {A0: None}}, {}, [])
-    # Also without a row for the producer, and with an error code that nobody knows.
+    # Also without a row for the producer, and with an unknown error code.
     assert settle([(debt, [A0])], {}).again == {debt: {A0: None}}
     assert settle([(debt, [A0])], errors_of(answered(7, {A0: 9999}))).again == {debt: {A0: None}}
 

@@ -110,7 +110,7 @@ def test_the_last_record_of_an_id_counts():
 
 
 @pytest.mark.parametrize("status", PREPARED)
-def test_a_decision_owes_a_marker_to_each_partition_until_the_transaction_is_complete(status):
+def test_a_decision_owes_markers_until_the_transaction_is_complete(status):
     ids, decided = TransactionalIds(), ONGOING._replace(status=status)
     replay(ids, TransactionRecord("id", decided), 3)
     assert list(ids.by_name["id"].unmarked) == [A0]
