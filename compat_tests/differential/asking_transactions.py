@@ -21,8 +21,7 @@ NOT_FOUND = 105
 REPEATED = (14, 15, 16, 51)
 # Enough ids for every partition of `__transaction_state`.
 IDS = "abcdefghijkl"
-# More in-sync replicas than there are brokers: markers are not written.
-TOO_MANY = {"min_insync_replicas": "4"}
+LATER_EPOCH = 1000  # of a coordinator
 
 Topics = Mapping[str, Iterable[int]] | Iterable[tuple[str, Iterable[int]]]
 
@@ -277,26 +276,21 @@ def first_code(answer: Answer) -> int:
 
 
 class Stuck:
-    """A transaction that stays decided: its partition takes no marker until `release`."""
+    """A transaction that stays decided: one of its partitions has seen a marker of a later coordinator, and refuses."""
 
-    def __init__(self, writer: Writer, *, commit: bool = True) -> None:
-        self.writer = writer
+    def __init__(self, writer: Writer, *, commit: bool | None = True) -> None:
+        """With None it is not ended yet."""
         self.side = writer.side
-        self.topic = self.side.create_topic(f"stuck-{writer.name.rsplit('-', 1)[-1]}", **TOO_MANY)
+        self.topic = self.side.create_topic(f"stuck-{writer.name.rsplit('-', 1)[-1]}")
         writer.add(self.topic)
-        writer.client.ask(end(*writer.who, commit=commit), 3)
+        later = marker(writer.producer, writer.epoch, {self.topic: [0]}, coordinator_epoch=LATER_EPOCH)
+        answer = self.side.ask(markers(later), 1)
+        assert answer.markers[0].topics[0].partitions[0].error_code == 0, answer
+        if commit is not None:
+            writer.client.ask(end(*writer.who, commit=commit), 3)
 
     def __enter__(self) -> "Stuck":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def release(self) -> None:
-        """Let the marker be written."""
-        Request = m.IncrementalAlterConfigsRequest
-        change = Request.AlterableConfig(name="min.insync.replicas", config_operation=0, value="1")
-        resource = Request.AlterConfigsResource(resource_type=2, resource_name=self.topic, configs=[change])
-        answer = self.side.ask(Request(resources=[resource]), 1)
-        assert answer.responses[0].error_code == 0, answer
-        self.writer.settle()
+        self.side.give_up_topic(self.topic)

@@ -1,7 +1,7 @@
 """Describing, listing and finding transactions: what administrators see of them."""
 
 from barnabas.wire import messages as m
-from compat_tests.differential.asking_transactions import Stuck, Writer, await_transactions, described, init
+from compat_tests.differential.asking_transactions import Stuck, Writer, await_transactions, described
 from compat_tests.differential.scenario import scenario
 
 DURATION_VERSION = 1
@@ -124,7 +124,6 @@ def transactions_of_two_ids_at_once(side):
         two.add(topic)
         yield "one ends", one.end(commit=False)
         yield "two is open", two.described()
-        yield "two is taken over", one.client.ask(init(two.name), 4)
-        two.settle()
+        yield "two is taken over", two.init()
         yield "one", one.described()
         yield "two", two.described()

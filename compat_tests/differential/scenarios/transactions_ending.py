@@ -60,16 +60,13 @@ def ends_and_their_repetitions(side):
 @scenario
 def ends_while_markers_are_missing(side):
     for result, commit in RESULTS.items():
-        with Writer(side, result) as writer, Stuck(writer, commit=commit) as stuck:
+        with Writer(side, result) as writer, Stuck(writer, commit=commit):
             yield f"{result} stuck", writer.described()
             for version in VERSIONS:
                 yield f"{result} v{version} again", writer.client.ask(end(*writer.who, commit=commit), version)
                 yield f"{result} v{version} contrary", writer.client.ask(end(*writer.who, commit=not commit), version)
                 wrong = end(writer.name, NOBODY, 0, commit=commit)
                 yield f"{result} v{version} other producer", writer.client.ask(wrong, version)
-            stuck.release()
-            yield f"{result} released", writer.described()
-            yield f"{result} contrary at last", writer.client.ask(end(*writer.who, commit=not commit), 3)
 
 
 @scenario

@@ -3,7 +3,6 @@
 from compat_tests.differential.asking import batch, fetch, produce_one
 from compat_tests.differential.asking_groups import offsets_of
 from compat_tests.differential.asking_transactions import (
-    TOO_MANY,
     Writer,
     marker,
     markers,
@@ -174,8 +173,8 @@ def markers_with_another_epoch_than_the_transaction(side):
 
 
 @scenario
-def markers_with_too_few_replicas(side):
-    topic = side.create_topic("one", **TOO_MANY)
+def markers_where_more_replicas_are_wanted_than_there_are(side):
+    topic = side.create_topic("one", min_insync_replicas="4")
     for version in VERSIONS:
         yield f"v{version}", side.ask(markers(marker(1, 0, {topic: [0]})), version)
 
