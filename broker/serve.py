@@ -218,13 +218,11 @@ def _build(
     )
     groups = GroupCoordinator(world, config, metadata)
     controller_peer = ControllerPeer(peers, config, metadata, me)
-    producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
-    transactions, verification = _transaction_parts(me, world, config, metadata, peers, producer_ids)
+    parts = _transaction_parts(world, config, metadata, peers, controller_peer, replicas)
     registration = Registration(store, config, replicas, world.now_ms)
-    controller_deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
-    candidate = Candidate(controller_deps, register=registration.join_again)
+    candidate = _candidate(store, me, config, peers, world, registration)
     # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
-    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: transactions})
+    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: parts.transactions})
     dynamic_config = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs)
     broker = Broker(
         world=world,
@@ -240,9 +238,9 @@ def _build(
         topic_configs=topic_configs,
         dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         groups=groups,
-        transactions=transactions,
-        verification=verification,
-        producer_ids=producer_ids,
+        transactions=parts.transactions,
+        verification=parts.verification,
+        producer_ids=parts.producer_ids,
         alter_partition=alter_partition,
         candidate=candidate,
         registration=registration,
@@ -253,21 +251,35 @@ def _build(
     return broker
 
 
+def _candidate(
+    store: MetadataStore, me: int, config: BrokerConfig, peers: Peers, world: World, registration: Registration
+) -> Candidate:
+    deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
+    return Candidate(deps, register=registration.join_again)
+
+
+class _TransactionParts(NamedTuple):
+    producer_ids: ProducerIds
+    transactions: TransactionCoordinator
+    verification: Verification
+
+
 def _transaction_parts(
-    me: int,
     world: World,
     config: BrokerConfig,
     metadata: ClusterMetadata,
     peers: Peers,
-    producer_ids: ProducerIds,
-) -> tuple[TransactionCoordinator, Verification]:
-    """The coordinator of transactions, and what this broker asks coordinators. Each has connections of its own."""
+    controller_peer: ControllerPeer,
+    replicas: Replicas,
+) -> _TransactionParts:
+    me = replicas.broker_id
+    producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
     open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
     coordinator = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    return coordinator, asks
+    return _TransactionParts(producer_ids, coordinator, asks)
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:

@@ -122,7 +122,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
     await emptied(asked)
-    await emptied(begun)
+    if begun:
+        await emptied(begun)
     response = m.ProduceResponse(responses=topics)
     if request.acks == 0:
         try:
