@@ -264,7 +264,7 @@ def offsets_while_markers_are_missing_elsewhere(side):
             writer.add_offsets(group)
             writer.commit_offsets(group, (topic, [(0, 4)]))
             with Stuck(writer, commit=commits):
-                side.wait(lambda: len(writer.described().transaction_states[0].topics) == 1)  # noqa: B023
+                side.wait(lambda: len(writer.described().transaction_states[0].topics) == 1)
                 yield f"{commits} read", _offsets(writer, group, topic, 0)
                 for version in VERSIONS:
                     late = writer.commit_offsets(group, (topic, [(0, 5)]), version=version)
@@ -276,6 +276,7 @@ def a_higher_epoch_in_a_transaction_of_offsets(side):
     topic = side.create_topic("one")
     side.await_coordinator()
     with Writer(side) as writer:
+        writer.init()
         group = side.name("g")
         writer.add_offsets(group)
         writer.commit_offsets(group, (topic, [(0, 4)]))

@@ -157,10 +157,9 @@ def sequences_in_transactions(side):
             yield name, writer.produce(topic, writer.records(sequence, *[b"x"] * count))
         writer.end()
         writer.add(topic)
-        for sequence in (3, 6, 4, 4, 5):
-            name = f"next transaction {sequence}"
-            answer = writer.produce(topic, writer.records(sequence, b"y"))
-            yield f"{name} {answer.responses[0].partition_responses[0].base_offset}", answer
+        for step, sequence in enumerate((3, 6, 4, 4, 5)):
+            name = f"next transaction, {step}: {sequence}"
+            yield name, writer.produce(topic, writer.records(sequence, b"y"))
         yield "producers", producers_of(side, topic)
         yield "end", writer.end()
         yield "bumped", writer.init(writer.producer, writer.epoch)
