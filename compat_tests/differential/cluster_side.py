@@ -2,8 +2,8 @@
 
 A scenario that was written for one broker runs unchanged: every scenario has a broker where it is at home, which leads
 the partitions of the topics that it creates; what is asked of the controller goes to the controller, what is asked of
-a group's coordinator to that one, and everything else home. A scenario about clusters asks any broker by its id
-(`at`, `ask_at`), and says where its replicas are.
+the coordinator of a group or a transaction to that one, and everything else home. A scenario about clusters asks any
+broker by its id (`at`, `ask_at`), and says where its replicas are.
 """
 
 import zlib
@@ -15,7 +15,13 @@ from kazoo.client import KazooClient
 from barnabas.wire import messages as m
 from barnabas.wire.topics import java_string_hash
 from compat_tests.differential.asking import metadata
-from compat_tests.differential.clusters import BROKERS, OFFSETS_LAYOUT, Cluster
+from compat_tests.differential.clusters import (
+    BROKERS,
+    OFFSETS_LAYOUT,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_LAYOUT,
+    Cluster,
+)
 from compat_tests.differential.side import ANSWER_SECONDS, Answer, Connection, Side
 from compat_tests.raw import eventually
 
@@ -45,6 +51,34 @@ class Node(NamedTuple):
 def coordinator_of(group: str) -> int:
     """The broker that leads the group's partition, by Java's hash of its name."""
     return OFFSETS_LAYOUT[abs(java_string_hash(group)) % len(OFFSETS_LAYOUT)][0]
+
+
+def transaction_coordinator_of(name: str) -> int:
+    """The same for a transactional id."""
+    return TRANSACTIONS_LAYOUT[abs(java_string_hash(name)) % len(TRANSACTIONS_LAYOUT)][0]
+
+
+def transaction_of(request: m.Message) -> str | None:
+    """The transactional id whose coordinator is asked; of several the first."""
+    match request:
+        case m.InitProducerIdRequest() | m.AddOffsetsToTxnRequest() | m.EndTxnRequest():
+            return request.transactional_id
+        case m.AddPartitionsToTxnRequest():
+            several = request.transactions
+            return several[0].transactional_id if several else request.v3_and_below_transactional_id
+        case m.DescribeTransactionsRequest():
+            return next(iter(request.transactional_ids), None)
+    return None
+
+
+def marked_group_partition(request: m.Message) -> int | None:
+    """The partition of `__consumer_offsets` that markers are for, if they are."""
+    if isinstance(request, m.WriteTxnMarkersRequest):
+        for marker in request.markers:
+            for topic in marker.topics:
+                if topic.name == OFFSETS_TOPIC:
+                    return topic.partition_indexes[0]
+    return None
 
 
 def group_of(request: m.Message) -> str | None:
@@ -119,6 +153,12 @@ class ClusterSide(Side):
         """The broker that answers for what this request is about."""
         if isinstance(request, TO_THE_CONTROLLER):
             return self.controller()
+        transaction = transaction_of(request)
+        if transaction is not None:
+            return transaction_coordinator_of(transaction)
+        marked = marked_group_partition(request)
+        if marked is not None:
+            return OFFSETS_LAYOUT[marked][0]
         group = group_of(request)
         return self.home if group is None else coordinator_of(group)
 

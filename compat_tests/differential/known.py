@@ -7,7 +7,6 @@ from barnabas.wire.apis import APIS
 from compat_tests.differential.compare import Known
 
 NOT_SERVED = "Not listed on purpose: clients would use what is not there, and do well without it."
-TRANSACTIONS = "Transactions are not implemented yet: their APIs are not listed, and they have no coordinator."
 KAFKA_FAILS = "Kafka fails inside and says UNKNOWN_SERVER_ERROR; we know what is meant, or what is wrong."
 KAFKA_FORGETS = "Kafka refuses the repetition of a batch older than a producer's last five; ours finds it in the log."
 WITHOUT_REPLICAS = "A partition without replicas can never be used; Kafka in KRaft mode refuses it with the same code."
@@ -16,13 +15,7 @@ JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours say
 LIMITED = "What one client may cost the others is bounded here; broker/README.md says how."
 
 KNOWN_DIFFERENCES = [
-    *(
-        Known("api_versions", "*", api.name, TRANSACTIONS if api.family == "txn" else NOT_SERVED)
-        for api in APIS.values()
-        if not api.served
-    ),
-    Known("control_batches_from_a_producer", "transactional*, id t", "*", TRANSACTIONS),
-    Known("produce_in_every_version", "v* transactional", "*", TRANSACTIONS),
+    *(Known("api_versions", "*", api.name, NOT_SERVED) for api in APIS.values() if not api.served),
     Known(
         "fetch_in_old_formats",
         "* codec ? at 1",

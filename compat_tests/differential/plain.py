@@ -33,7 +33,14 @@ CODECS = 7  # the bits of a batch's attributes that name its codec
 # Fields whose value belongs to the run and not to the broker's behaviour.
 BY_CHANCE = {"cluster_id", "session_id", "broker_epoch", "total_bytes", "usable_bytes"}
 ORDERED = {"synonyms"}  # lists of structs whose order says something
-TIMES = {"timestamp", "base_timestamp", "max_timestamp", "log_append_time_ms", "last_timestamp"}
+TIMES = {
+    "timestamp",
+    "base_timestamp",
+    "max_timestamp",
+    "log_append_time_ms",
+    "last_timestamp",
+    "transaction_start_time_ms",
+}
 
 
 class Names:

@@ -24,6 +24,7 @@ SETTINGS = {
     **{name.replace(".", "_"): value for name, value in SINGLE_BROKER.items()},
     "offsets_topic_num_partitions": 3,
     "transaction_state_log_num_partitions": 3,
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 500,
     "group_min_session_timeout_ms": 1000,
 }
 

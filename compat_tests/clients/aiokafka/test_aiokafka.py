@@ -206,7 +206,7 @@ def test_a_batch_that_is_too_large_for_the_topic_is_refused(run, create_topic):
 
 def test_transactions_commit_and_abort(run, new_topic):
     async def scenario(clients):
-        producer = await asyncio.wait_for(clients.producer(transactional_id=new_topic), 3)
+        producer = await clients.producer(transactional_id=new_topic)
         with contextlib.suppress(LookupError):
             async with producer.transaction():
                 await producer.send_and_wait(new_topic, b"aborted")

@@ -165,7 +165,7 @@ def test_a_partition_that_is_not_there_is_refused(producer, new_topic):
 
 def test_transactions_commit_and_abort(producer, consumer, new_topic):
     made = producer(transactional_id=new_topic)
-    made.init_transactions(2)
+    made.init_transactions(30)
     for value, end in [(b"aborted", made.abort_transaction), (b"committed", made.commit_transaction)]:
         made.begin_transaction()
         send_all(made, new_topic, [value])

@@ -192,7 +192,7 @@ public class Scenarios {
 
         static void transactions() throws Exception {
             String topic = newTopic(1);
-            try (var producer = producer("transactional.id", topic, "max.block.ms", 3000)) {
+            try (var producer = producer("transactional.id", topic, "max.block.ms", 30_000)) {
                 producer.initTransactions();
                 producer.beginTransaction();
                 producer.send(new ProducerRecord<>(topic, "aborted"));
@@ -432,7 +432,7 @@ public class Scenarios {
                 equal(1, described.activeProducers().size());
                 equal(4, described.activeProducers().get(0).lastSequence());
             });
-            scenario("there are no transactions", () -> {
+            scenario("an unknown transactional id is not found", () -> {
                 String unknown = "unknown-" + UUID.randomUUID();
                 equal(false, admin.listTransactions().all().get().stream().anyMatch(t -> t.transactionalId().equals(unknown)));
                 refused(TransactionalIdNotFoundException.class,

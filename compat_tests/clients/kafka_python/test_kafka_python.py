@@ -147,7 +147,7 @@ def test_a_batch_that_is_too_large_for_the_topic_is_refused(producer, create_top
 
 
 def test_transactions_commit_and_abort(producer, consumer, new_topic):
-    made = producer(transactional_id=new_topic, max_block_ms=3000)
+    made = producer(transactional_id=new_topic, max_block_ms=30_000)
     made.init_transactions()
     for value, end in [(b"aborted", made.abort_transaction), (b"committed", made.commit_transaction)]:
         made.begin_transaction()

@@ -192,7 +192,7 @@ test('a batch that is too large is refused', async () => {
 
 test('a transaction is seen when it is committed, and not when it is aborted', async () => {
   const topic = await newTopic()
-  const options = { transactionalId: topic, idempotent: true, maxInFlightRequests: 1, retry: { retries: 1 } }
+  const options = { transactionalId: topic, idempotent: true, maxInFlightRequests: 1 }
   await producing(options, async producer => {
     const aborted = await producer.transaction()
     await aborted.send({ topic, messages: valued(['aborted']) })
@@ -207,7 +207,7 @@ test('a transaction is seen when it is committed, and not when it is aborted', a
 test('offsets are committed with a transaction', async () => {
   const topic = await newTopic()
   const groupId = `group-${randomUUID()}`
-  const options = { transactionalId: topic, idempotent: true, maxInFlightRequests: 1, retry: { retries: 1 } }
+  const options = { transactionalId: topic, idempotent: true, maxInFlightRequests: 1 }
   await producing(options, async producer => {
     const transaction = await producer.transaction()
     await transaction.sendOffsets({ consumerGroupId: groupId, topics: [{ topic, partitions: [{ partition: 0, offset: '7' }] }] })
