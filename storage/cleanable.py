@@ -144,7 +144,9 @@ def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cle
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         last_stable_offset=log.last_stable_offset(high_watermark),
-        recovery_point=log.recovery_point,
+        # A marker that is not synced may get lost. Then its transaction is open again, and may be aborted: its records
+        # must not have replaced older ones.
+        recovery_point=min(log.recovery_point, log.synced_stable_offset),
         now_ms=now_ms,
     )
 

@@ -32,6 +32,7 @@ class FlushPlan:
         "names_version",
         "offset",
         "snapshot",
+        "synced_stable_offset",
     )
 
     def __init__(
@@ -46,6 +47,7 @@ class FlushPlan:
         # The event loop may roll and delete this segment during the sync; the reference keeps the descriptor open.
         segments.active.file.retain()
         self.offset = log.log_end_offset
+        self.synced_stable_offset = log.decided_offset
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self.names_version = names_version  # None: no file was made since the last directory sync

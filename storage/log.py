@@ -93,6 +93,7 @@ class PartitionLog:
         "producers",
         "recovery_point",
         "segments",
+        "synced_stable_offset",
         "topic_id",
         "topic_partition",
     )
@@ -112,6 +113,8 @@ class PartitionLog:
         self.flush_demanded = False  # a flush is due now: flush.messages was reached, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        # Below it each transaction is decided even if everything above the recovery point gets lost.
+        self.synced_stable_offset = min(self.recovery_point, self.decided_offset)
         self.first_dirty_offset: int | None = None  # the cleaner's checkpoint; None if the log was never compacted
         # The next three are set by the callers of long operations; the methods below refuse what would conflict.
         self.is_being_cleaned = False  # the cleaner reads segments in a thread: no segment may be removed
@@ -346,6 +349,12 @@ class PartitionLog:
         first_unstable = self.producers.first_unstable_offset(high_watermark)
         return None if first_unstable is None else max(first_unstable, self.log_start_offset)
 
+    @property
+    def decided_offset(self) -> int:
+        """Below it no transaction is open in this log; a marker of it may not be committed yet."""
+        oldest_open = self.producers.oldest_open
+        return self.log_end_offset if oldest_open is None else min(oldest_open, self.log_end_offset)
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """The LSO: a read_committed consumer reads below it."""
         first_unstable = self.first_unstable_offset(high_watermark)
@@ -402,6 +411,7 @@ class PartitionLog:
         # that were synced, so the recovery point stays and the next plan syncs again.
         if plan.generation == self.segments.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
+            self.synced_stable_offset = plan.synced_stable_offset
         self._settle()
 
     def _settle(self) -> None:
@@ -434,6 +444,7 @@ class PartitionLog:
         disk.sync_directory(self.directory)
         self._names_saved = self._names_version
         self.recovery_point = self.log_end_offset
+        self.synced_stable_offset = self.decided_offset
         self._settle()
 
     # -- the beginning of the log
@@ -549,6 +560,7 @@ class PartitionLog:
             self._now_ms,
             self.config.producer_id_expiration_ms,
         )
+        self.synced_stable_offset = min(self.synced_stable_offset, self.decided_offset)
         self._settle()
 
     # -- a move to another log directory (KIP-113)

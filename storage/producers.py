@@ -353,6 +353,11 @@ class ProducerStates:
         )
 
     @property
+    def oldest_open(self) -> int | None:
+        """The first offset of the oldest open transaction; None if none is open."""
+        return next(iter(self._open_transactions), None)
+
+    @property
     def open_transactions(self) -> dict[int, int]:
         """The open transactions: first offset -> producer id, the oldest first."""
         return dict(self._open_transactions)
@@ -360,8 +365,7 @@ class ProducerStates:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset that may belong to an undecided transaction; None if all are decided."""
         self.forget_committed(high_watermark)
-        completed = self._completed
-        oldest_open = next(iter(self._open_transactions), None)
+        completed, oldest_open = self._completed, self.oldest_open
         if not completed:
             return oldest_open
         return completed[0][0] if oldest_open is None else min(oldest_open, completed[0][0])

@@ -6,6 +6,8 @@ eager_compaction compact segments that are not synced yet
 trusted_sync     trust a sync that succeeds after a failed one
 blind_start      serve a directory that could not be read for lack of a descriptor
 late_checkpoint  do not write the lower recovery point after a truncation
+unsynced_marker  compact data of transactions whose markers are not synced yet
+forgotten_open   load a snapshot without its open transactions
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs import directories, partition_logs
 from barnabas.broker.logs.checkpoints import Checkpoints
-from barnabas.storage import cleanable, disk
+from barnabas.storage import cleanable, disk, producers
 from barnabas.storage import log as storage_log
 
 if TYPE_CHECKING:
@@ -83,6 +85,21 @@ def _late_checkpoint() -> list[Replacement]:
     return [(Checkpoints, "write_all_of", write_all_of)]
 
 
+def _unsynced_marker() -> list[Replacement]:
+    return [(storage_log.PartitionLog, "decided_offset", property(lambda self: self.log_end_offset))]
+
+
+def _forgotten_open() -> list[Replacement]:
+    right = producers.ProducerStates.load_snapshot
+
+    def load_snapshot(self: producers.ProducerStates, data: bytes, now_ms: int, expiration_ms: int) -> None:
+        """Bug: the LSO does not know the transactions that were open."""
+        right(self, data, now_ms, expiration_ms)
+        self._open_transactions.clear()
+
+    return [(producers.ProducerStates, "load_snapshot", load_snapshot)]
+
+
 BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "early_marker": _early_marker,
     "forgotten_name": _forgotten_name,
@@ -90,4 +107,6 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "trusted_sync": _trusted_sync,
     "blind_start": _blind_start,
     "late_checkpoint": _late_checkpoint,
+    "unsynced_marker": _unsynced_marker,
+    "forgotten_open": _forgotten_open,
 }

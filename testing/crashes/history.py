@@ -4,7 +4,8 @@ The code under test is the broker's: `Logs` with its periodic tasks and the flus
 time, so that a seed determines the history. The history appends, flushes, rolls, truncates and deletes records;
 retention, compaction, checkpoints and removals run at their intervals. Meanwhile operations of the disk fail (no
 descriptor, no memory, no space, a broken device), and at one of them power fails: most often during work, sometimes
-during the recovery that follows. After each start the log is compared with the guarantees (`truth.py`).
+during the recovery that follows. In some histories producers write transactions. After each start the log is compared
+with the guarantees (`truth.py`), and its transactions with a replay of what it holds (`replayed.py`).
 """
 
 import random
@@ -22,13 +23,26 @@ from barnabas.broker.world import World, run_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import leader_epoch_of, walk_buffer
 from barnabas.storage.flusher import Flusher
-from barnabas.storage.log import PartitionLog
+from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.producers import Origin
+from barnabas.storage.verification import Guard
 from barnabas.testing.crashes.disk import FailingDisk, PowerCut
+from barnabas.testing.crashes.replayed import check_transactions
 from barnabas.testing.crashes.truth import End, Found, Truth, Violated, Written
 from barnabas.testing.simulation.schedule import quiet, seeded_scheduler
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.records import build_batch, read_records
+from barnabas.wire.records import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    Batch,
+    build_batch,
+    build_control_batch,
+    control_of,
+    read_batch_header,
+    read_records,
+)
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
 START_MS = 1_000_000_000
@@ -38,6 +52,8 @@ US = StoredIdentity(1, "castle")
 STEPS = 60  # of work in one life
 STARTS_MAX = 6  # in which something may go wrong; the next one goes well
 KEYS = 5
+PRODUCERS = 3
+TRANSACTIONAL_SHARE = 0.4  # of the histories
 TROUBLES = ((0.0, False), (0.005, False), (0.02, False), (0.05, True), (0.15, True))  # how often, and shortages only
 
 PROPERTIES = {
@@ -68,6 +84,9 @@ class History:
     def __init__(self, seed: int) -> None:
         self.counts: Counter[str] = Counter()
         self._rng = rng = random.Random(seed)
+        # Of its own, so that the histories without transactions stay as they are.
+        self.transactions = random.Random(f"{seed} transactions")
+        self.is_transactional = self.transactions.random() < TRANSACTIONAL_SHARE
         is_compacted = rng.random() < 0.5
         has_retention = not is_compacted and rng.random() < 0.5
         self._is_compacted = is_compacted
@@ -174,6 +193,8 @@ class History:
     def _check(self, log: PartitionLog | None) -> None:
         found = Found([], 0, 0, 0, []) if log is None else found_in(log, self._disk)
         self._truth.check(found, self._end)
+        if log is not None:
+            check_transactions(log, self._disk)
         self._truth.settle(found)
         self._end = End.PROCESS
 
@@ -210,16 +231,22 @@ class _Work:
 
     async def do(self, steps: int) -> None:
         """So many steps, fewer if the directory fails."""
+        is_transactional = self._history.is_transactional
         choices = (
-            (self._append, 55),
+            (self._append, 25 if is_transactional else 55),
             (self._want_flush, 8),
             (self._flush, 6),
             (self._roll, 4),
             (self._truncate, 4),
             (self._delete_records, 0 if self._history._is_compacted else 3),
             (self._pause, 20),
+            (self._append_to_transaction, 25 if is_transactional else 0),
+            (self._end_transaction, 15 if is_transactional else 0),
         )
         ways, weights = zip(*choices, strict=True)
+        # The first flush may have failed already.
+        if self._logs.get(KEY) is not self._log:
+            return
         for _ in range(steps):
             way = self._rng.choices(ways, weights)[0] if steps > 1 else self._append
             self._history.counts[way.__name__.strip("_").replace("_", " ")] += 1
@@ -234,15 +261,67 @@ class _Work:
                 truth.high_watermark = self._rng.randint(truth.high_watermark, truth.log_end_offset)
 
     async def _append(self) -> None:
-        log, rng = self._log, self._rng
+        rng = self._rng
         self._history.leader_epoch += rng.random() < 0.1  # it never falls, whatever becomes of the log
-        epoch = self._history.leader_epoch
-        written = [self._record(epoch) for _ in range(rng.choice((1, 1, 2, 3)))]
+        written = [self._record(self._history.leader_epoch) for _ in range(rng.choice((1, 1, 2, 3)))]
         batch = build_batch([(each.key, each.value) for each in written], timestamp_ms=self._history._now_ms())
+        self._put(batch, written, Origin.CLIENT)
+
+    async def _append_to_transaction(self) -> None:
+        """A batch of a producer, which begins a transaction or goes on with it."""
+        rng, now_ms = self._history.transactions, self._history._now_ms()
+        producer_id = rng.randrange(PRODUCERS)
+        state = self._log.producers.get(producer_id)
+        epoch = 0 if state is None else state.epoch
+        sequence = 0 if state is None else state.last_sequence + 1
+        written = [
+            self._record(self._history.leader_epoch)._replace(producer_id=producer_id)
+            for _ in range(rng.choice((1, 2)))
+        ]
+        batch = build_batch(
+            [(each.key, each.value) for each in written],
+            timestamp_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL,
+        )
+        guard = self._log.producers.begin_verification(producer_id, epoch, sequence, now_ms)
+        self._put(batch, written, Origin.CLIENT, guard)
+
+    async def _end_transaction(self) -> None:
+        """A marker, also for a producer without an open transaction; a fence raises its epoch."""
+        rng = self._history.transactions
+        producer_id, outcome = rng.randrange(PRODUCERS), rng.choice((COMMIT, ABORT))
+        state = self._log.producers.get(producer_id)
+        epoch = (0 if state is None else state.epoch) + (outcome == ABORT and rng.random() < 0.1)
+        marker = build_control_batch(
+            outcome,
+            coordinator_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp_ms=self._history._now_ms(),
+        )
+        (record,) = read_records(marker.data)
+        written = Written(record.key, record.value, self._history.leader_epoch, producer_id, outcome)
+        self._put(marker, [written], Origin.COORDINATOR)
+
+    def _put(self, batch: Batch, written: list[Written], origin: Origin, guard: Guard | None = None) -> None:
+        """Append a batch with these records."""
+        log, epoch = self._log, self._history.leader_epoch
         offset, has_failed = log.log_end_offset, True
         self._truth.append(offset, written)
         try:
-            log.append_as_leader(batch, leader_epoch=epoch, origin=Origin.CLIENT, now_ms=self._history._now_ms())
+            appended = log.append_as_leader(
+                batch,
+                leader_epoch=epoch,
+                origin=origin,
+                now_ms=self._history._now_ms(),
+                guard=guard,
+                is_verifying=True,
+            )
+            if not isinstance(appended, Appended):
+                raise Violated(f"{batch} is refused with {appended!r}")
             has_failed = False
         except StorageError as error:
             self._logs.fail_directory_of(log, error)
@@ -293,8 +372,14 @@ def found_in(log: PartitionLog, disk: FailingDisk) -> Found:
     records = []
     for segment in log.segments:
         for span, batch in walk_buffer(memoryview(disk.peek(segment.path))):
-            epoch = leader_epoch_of(span, batch)
-            records += [(record.offset, Written(record.key, record.value, epoch)) for record in read_records(batch)]
+            epoch, header = leader_epoch_of(span, batch), read_batch_header(batch)
+            producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+            control = control_of(batch) if header.is_control else None
+            outcome = None if control is None else control.type
+            records += [
+                (record.offset, Written(record.key, record.value, epoch, producer_id, outcome))
+                for record in read_records(batch)
+            ]
     return Found(records, log.log_start_offset, log.log_end_offset, log.recovery_point, list(log.epochs.entries))
 
 

@@ -6,13 +6,19 @@ A start may follow one of three ends, each with its guarantee:
     PROCESS  the process was killed at any point: the log has everything that was appended
     STOP     clean stop: the same
 
-In a compacted log "everything" is the last value of each key, and a key whose tombstone is guaranteed never has an
-older value again. Records that were never written, or were truncated, are never there.
+In a compacted log "everything" is the last committed value of each key, and a key whose tombstone is guaranteed never
+has an older value again. Records that were never written, or were truncated, are never there.
+
+A record of a transaction counts as committed if a COMMIT marker of its producer follows. A marker is a record, too: as
+long as there is data of its transaction, it is there.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
+
+from barnabas.wire.records import COMMIT
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 
 
 class End(Enum):
@@ -29,6 +35,8 @@ class Written(NamedTuple):
     key: bytes | None
     value: bytes | None
     epoch: int
+    producer_id: int = NO_PRODUCER_ID  # of a transaction's records, and its marker's
+    outcome: int | None = None  # of a marker: ABORT or COMMIT
 
 
 class Found(NamedTuple):
@@ -118,8 +126,13 @@ class Truth:
             raise Violated(f"after a {end.value} {lost} are lost, of {low} to {bound}")
 
     def _check_keys(self, promised: Mapping[int, Written], there: Mapping[int, Written], end: End) -> None:
-        newest = {promised[offset].key: offset for offset in sorted(promised)}
-        last = {there[offset].key: offset for offset in sorted(there)}
+        outcomes, found_outcomes = outcomes_of(promised), outcomes_of(there)
+        # Of the records that are still there the outcome is, too.
+        for offset, outcome in outcomes.items():
+            if offset in there and found_outcomes.get(offset) != outcome:
+                raise Violated(f"after a {end.value} the marker of {promised[offset]} at {offset} is lost")
+        newest = {promised[offset].key: offset for offset in sorted(promised) if is_visible(promised, outcomes, offset)}
+        last = {there[offset].key: offset for offset in sorted(there) if is_visible(there, found_outcomes, offset)}
         for key, offset in newest.items():
             at = last.get(key, -1)
             if at >= offset:
@@ -147,3 +160,24 @@ class Truth:
         self.log_start_offset, self.log_end_offset = found.log_start_offset, found.log_end_offset
         self.durable_offset = found.recovery_point
         self.high_watermark = min(self.high_watermark, found.log_end_offset)
+
+
+def outcomes_of(records: Mapping[int, Written]) -> dict[int, int]:
+    """Offset -> ABORT or COMMIT, of the records whose transaction has ended."""
+    outcomes: dict[int, int] = {}
+    open_records: dict[int, list[int]] = {}
+    for offset in sorted(records):
+        record = records[offset]
+        if record.outcome is not None:
+            outcomes |= dict.fromkeys(open_records.pop(record.producer_id, ()), record.outcome)
+        elif record.producer_id != NO_PRODUCER_ID:
+            open_records.setdefault(record.producer_id, []).append(offset)
+    return outcomes
+
+
+def is_visible(records: Mapping[int, Written], outcomes: Mapping[int, int], offset: int) -> bool:
+    """Whether a read_committed consumer sees this record."""
+    record = records[offset]
+    if record.outcome is not None:
+        return False
+    return record.producer_id == NO_PRODUCER_ID or outcomes.get(offset) == COMMIT

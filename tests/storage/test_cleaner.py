@@ -430,6 +430,31 @@ def test_an_aborted_transaction_stays_in_the_index_as_long_as_its_marker_is_need
     assert findings(compacted.world) == []
 
 
+def test_a_marker_that_is_not_synced_decides_nothing_for_compaction(compacted):
+    """A power failure could take it, and what the transaction has replaced would be lost if it is aborted then."""
+    producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    compacted.put((b"a", b"1"))
+    compacted.put((b"a", b"2"), **producer, attributes=TRANSACTIONAL)
+    compacted.roll()
+    compacted.world.flush(compacted.log)
+    compacted.world.append_marker(compacted.log, COMMIT)
+    compacted.put((b"b", b"1"))
+    log, world = compacted.log, compacted.world
+    assert cleanable_part(log, log.log_end_offset, world.now_ms).end_offset == 0
+    compacted.roll()
+    world.flush(log)
+    assert cleanable_part(log, log.log_end_offset, world.now_ms).end_offset == 4
+    compacted.compact()
+    assert compacted.offsets() == [1, 2, 3]
+    compacted.reopen()
+    assert compacted.log.synced_stable_offset == 4
+    compacted.put((b"c", b"1"), **producer | {"base_sequence": 1}, attributes=TRANSACTIONAL)
+    world.flush(compacted.log)
+    assert compacted.log.synced_stable_offset == 4
+    compacted.log.truncate_to(4)
+    assert compacted.log.synced_stable_offset == 4
+
+
 def legacy_message(offset: int, key: bytes, value: bytes) -> bytes:
     fields = struct.pack(">bbqi", 1, 0, 1000, len(key)) + key + struct.pack(">i", len(value)) + value
     return struct.pack(">qiI", offset, 4 + len(fields), zlib.crc32(fields)) + fields
