@@ -200,7 +200,7 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
                 left = LOOKED_AT_A_TIME
     # One request belongs to one transaction.
     if refused is None and len(begun) > 1 and not await _is_of_one_producer(begun):
-        refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING, None
+        refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
     return (asked, *(refused or (ErrorCode.NONE, None)), begun)
 
 

@@ -168,8 +168,8 @@ KNOWN_DIFFERENCES = [
         "Kafka takes it into the open transaction, whose marker it refuses afterwards: nobody can end it.",
     ),
     Known(
-        "batches_that_are_late",
-        "* plain",
+        "plain_batches_after_transactions",
+        "* behind it",
         "*",
         "A plain batch need not wait for a transactional one that was refused: anybody can ask for that, in any name.",
     ),

@@ -134,9 +134,19 @@ def batches_that_are_late(side):
                 name = f"v{version} {commit}"
                 yield f"{name} next", writer.produce(topic, writer.records(1, b"b"), version=version)
                 yield f"{name} repeated", writer.produce(topic, writer.records(0, b"a"), version=version)
-                yield f"{name} plain", writer.produce(topic, writer.records(1, b"b", attributes=0), version=version)
     with side.connect() as client:
         yield from seen(client, topic)
+
+
+@scenario
+def plain_batches_after_transactions(side):
+    for commit in (True, False):
+        topic = side.create_topic(str(commit))
+        with Writer(side, str(commit)) as writer:
+            writer.transaction(topic, b"a", commit=commit)
+            yield f"{commit} next", writer.produce(topic, writer.records(1, b"b", attributes=0))
+            yield f"{commit} refused", writer.produce(topic, writer.records(1, b"c"))
+            yield f"{commit} behind it", writer.produce(topic, writer.records(2, b"c", attributes=0))
 
 
 @scenario
