@@ -361,14 +361,14 @@ async def test_without_transactions_read_committed_reads_up_to_the_high_watermar
 
 async def test_a_damaged_transaction_index_fails_read_committed_of_that_partition(nursery, autojump_clock, monkeypatch):
     machine, client, _ = await with_records(nursery, partitions=2)
-    damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_transactions
+    damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_in
 
     def read_if_whole(log, *offsets):
         if log is damaged:
             raise CorruptRecords("the index is damaged")
         return read(log, *offsets)
 
-    monkeypatch.setattr(PartitionLog, "aborted_transactions", read_if_whole)
+    monkeypatch.setattr(PartitionLog, "aborted_in", read_if_whole)
     answer = await client.ask(fetch_request([("t", 0, 0), ("t", 1, 0)], isolation_level=1), 12)
     rows = [row for _, row in fetched(answer)]
     assert [row.error_code for row in rows] == [ErrorCode.CORRUPT_MESSAGE, 0]
