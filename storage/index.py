@@ -18,7 +18,7 @@ Pure: the only input and output is the `File` that the caller passes.
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.sentinels import NO_TIMESTAMP
@@ -141,7 +141,7 @@ class _GrowingIndex:
     """The index of the active segment: all entries in memory, the first `saved_bytes` of them also in the file."""
 
     __slots__ = ("base_offset", "entries", "saved_bytes")
-    ENTRY: struct.Struct
+    ENTRY: ClassVar[struct.Struct]
 
     def __init__(self, base_offset: int, entries: bytes | bytearray = b"") -> None:
         self.base_offset = base_offset
