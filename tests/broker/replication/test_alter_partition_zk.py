@@ -28,7 +28,7 @@ class Scene:
     def get(self, topic, index):
         if not self.led:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        partition = object.__new__(Partition)
+        partition = Partition.__new__(Partition)
         partition.is_leader, partition.controller_epoch = True, 7
         return partition
 
