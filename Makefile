@@ -38,8 +38,8 @@ test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
 # The compiled form, as users get it: a wheel, installed in an environment of its own. Without ARGS the tests of what is
 # compiled, and clients of every kind; everything else is the same code in both forms, and `make test` runs it.
 COMPILED_UNITS := tests/test_form.py tests/wire tests/storage tests/broker
-COMPILED_BLACK_BOX := $(addprefix compat_tests/,test_behaviour.py test_crashes.py test_hostile.py test_process.py \
-	test_roundtrip.py differential/test_differential.py)
+COMPILED_BLACK_BOX := $(addprefix compat_tests/,test_behaviour.py test_hostile.py test_process.py test_roundtrip.py \
+	differential/test_differential.py)
 test-compiled: $(COMPILED_VENV)/made $(KIO)/made
 	$(COMPILED_VENV)/bin/barnabas version | grep -F '(compiled)'
 ifdef ARGS

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.replication.waiting import Waiter, Watched
-from barnabas.form import FORM
 from barnabas.wire.records import BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ class Looker(Protocol):
 
     def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker does not have this replica any more, while it runs."""
-
-
-if FORM == "compiled":
-    # The brokers of a simulated cluster are observed by a subclass of one of their classes, which must not be compiled.
-    raise ImportError("the simulator runs on the pure form of Barnabas: from a checkout, or a wheel of pure Python")
 
 
 class _Watch(Waiter):

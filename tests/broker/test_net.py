@@ -338,7 +338,6 @@ async def test_names_are_looked_up_though_all_threads_are_at_work():
         threads.release_on_behalf_of(number)
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_a_connection_that_is_reset_before_its_options_are_set_is_lost(monkeypatch):
     def refusing(*_):
         raise OSError(errno.EINVAL, "Invalid argument")

@@ -28,7 +28,6 @@ def carried(monkeypatch) -> list[list[object]]:
 # -- what an answer holds
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_an_answer_holds_so_many_bytes_in_memory_and_the_rest_as_slices(nursery, autojump_clock, carried):
     count = INLINE_TOTAL_BYTES_MAX // 30_000 + 3
     _, client, _ = await with_records(nursery, 1, size=30_000, partitions=count)
@@ -38,7 +37,6 @@ async def test_an_answer_holds_so_many_bytes_in_memory_and_the_rest_as_slices(nu
     assert INLINE_TOTAL_BYTES_MAX - 31_000 < sum(map(len, in_memory)) <= INLINE_TOTAL_BYTES_MAX
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_an_answer_holds_so_many_descriptors_of_sealed_segments(nursery, autojump_clock, carried, monkeypatch):
     monkeypatch.setattr("barnabas.broker.fetching.plan.SEALED_SLICES_MAX", 2)
     _, client, _ = await with_records(nursery, 2, size=40_000, partitions=4, segment_bytes="50000")
@@ -50,7 +48,6 @@ async def test_an_answer_holds_so_many_descriptors_of_sealed_segments(nursery, a
     assert [sum(isinstance(piece, FileSlice) for piece in pieces) for pieces in carried] == [2, 4]
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_an_old_reader_is_converted_so_much_at_a_time(nursery, autojump_clock, carried):
     _, client, _ = await with_records(nursery, 4, size=900_000)
     asked = fetch_request([("t", 0, 0)], max_wait_ms=0, partition_max_bytes=1 << 23)
@@ -71,7 +68,6 @@ def asked_ahead(monkeypatch) -> list[tuple[int, int]]:
     return asked
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_a_long_read_asks_for_what_follows_it(nursery, autojump_clock, carried, asked_ahead):
     _, client, _ = await with_records(nursery, 8, size=100_000)
     await client.ask(fetch_request([("t", 0, 0)], max_wait_ms=0, partition_max_bytes=300_000), 12)

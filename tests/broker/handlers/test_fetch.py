@@ -359,7 +359,6 @@ async def test_without_transactions_read_committed_reads_up_to_the_high_watermar
     assert row.aborted_transactions == []
 
 
-@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 async def test_a_damaged_transaction_index_fails_read_committed_of_that_partition(nursery, autojump_clock, monkeypatch):
     machine, client, _ = await with_records(nursery, partitions=2)
     damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_transactions

@@ -100,7 +100,6 @@ async def test_a_request_at_work_is_not_interrupted_when_its_client_goes(nursery
         await ended.wait()
 
 
-@pytest.mark.pure_form(reason="replaces a function of a compiled module")
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), KeyError("ours")])
 @pytest.mark.provokes_mistakes
 async def test_what_goes_wrong_with_one_connection_ends_no_other(nursery, autojump_clock, monkeypatch, caplog, error):
