@@ -101,7 +101,8 @@ class LogSegments:
 
     def since(self, offset: int) -> list[Segment]:
         """The segment that holds this offset, and all later ones."""
-        return self._row[self.number_of(offset) :]
+        number = self.number_of(offset)
+        return self._row[number:]
 
     # -- reading
 
