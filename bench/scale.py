@@ -1,6 +1,6 @@
 """Measures how far brokers, a controller and a cluster scale: `python -m bench.scale cluster|…`.
 
-Not part of `make bench`: a run takes minutes and gigabytes. 
+Not part of `make bench`: a run takes minutes and gigabytes.
 """
 
 import argparse
