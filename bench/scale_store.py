@@ -29,9 +29,9 @@ STATE = PartitionState(leader=1, leader_epoch=7, controller_epoch=3, isr=(1, 2, 
 PARTITIONS_OF_A_TOPIC = 100
 
 
-def measure(partitions: int, directory: pathlib.Path | None) -> None:
+def measure(partitions: int) -> None:
     """Print the table."""
-    with tempfile.TemporaryDirectory(prefix="barnabas-scale-", dir=directory) as place:
+    with tempfile.TemporaryDirectory(prefix="barnabas-scale-") as place:
         zookeeper = ZooKeeperProcess(pathlib.Path(place), jvm=ZOOKEEPER_JVM).start()
         try:
             trio.run(_measure, zookeeper, partitions)
