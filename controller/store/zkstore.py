@@ -38,8 +38,6 @@ from barnabas.controller.store.store import (
 if TYPE_CHECKING:
     from barnabas.controller.store.zkclient import Session
 
-ITEMS_CHECKED_A_STEP = 100  # of a batch, before other tasks get a turn: less than a millisecond
-
 Answer = TypeVar("Answer")
 
 
@@ -124,15 +122,11 @@ class ZooKeeperStore(MetadataStore):
 
     async def batch(self, items: Sequence[Item]) -> list[Outcome]:
         multis = [[item] if isinstance(item, Op) else list(item) for item in items]
-        too_large: list[NodeError | None] = []
-        # All are checked before the first is sent.
         for ops in multis:
             for op in ops:
                 check_op(op)
-            # Refused here: ZooKeeper would drop the connection, and with it every request that is on its way.
-            too_large.append(refuse_large(ops))
-            if len(too_large) % ITEMS_CHECKED_A_STEP == 0:
-                await trio.lowlevel.checkpoint()
+        # Refused here: ZooKeeper would drop the connection, and with it every request that is on its way.
+        too_large = [refuse_large(ops) for ops in multis]
         sent = [ops for ops, refused in zip(multis, too_large, strict=True) if refused is None]
         answers = iter(await self._answer(self._living().write(sent)))
         return [refused or _outcome(item, next(answers)) for item, refused in zip(items, too_large, strict=True)]
