@@ -9,7 +9,6 @@ sending of requests to the store, and the store itself, which works between the 
 ZooKeeper and its client cost).
 """
 
-import gc
 import os
 import random
 import time
@@ -89,7 +88,6 @@ class Phase:
     longest_at: str = ""
     resident_bytes: int = 0  # afterwards
     peak_bytes: int = 0
-    collection_seconds: float = 0.0  # of a full collection at the end
 
 
 class Meter(StepMeter):
@@ -369,7 +367,6 @@ async def _phases(scale: Scale, simulation: Simulation) -> list[Phase]:
             cluster.check()
             meter.phase.resident_bytes = resident_bytes()
             meter.phase.peak_bytes = peak_resident_bytes_of(os.getpid())
-            meter.phase.collection_seconds = collection_seconds()
             phases.append(meter.end())
 
         killed, stopped = cluster.brokers[KILLED], cluster.brokers[STOPPED]
@@ -430,26 +427,18 @@ async def kill_controller(cluster: ScaleCluster) -> None:
     cluster.brokers[2].end()
 
 
-def collection_seconds() -> float:
-    """How long a full collection takes now."""
-    began = time.perf_counter()
-    gc.collect()
-    return time.perf_counter() - began
-
-
 def print_table(scale: Scale) -> None:
     """Run everything and print it."""
     freeze_heap()  # as a broker's process does
     phases = run_phases(scale)
     print(f"\n{scale.brokers} brokers, {scale.partitions:,} partitions, RF {REPLICATION_FACTOR}\n")
-    columns = "CPU s", "in threads s", "longest step ms", "reads", "writes", "RSS MB (peak)", "full collection ms"
+    columns = "CPU s", "in threads s", "longest step ms", "reads", "writes", "RSS MB (peak)"
     print(f"| | {' | '.join(columns)} | requests |\n|-{'|-:' * len(columns)}|-|")
     for phase in phases:
         print(
             f"| {phase.name} | {phase.step_seconds:.2f} | {phase.encode_seconds:.2f}"
             f" | {phase.longest_seconds * 1000:.1f} | {phase.reads:,} | {phase.writes:,}"
             f" | {phase.resident_bytes / 1e6:,.0f} ({phase.peak_bytes / 1e6:,.0f})"
-            f" | {phase.collection_seconds * 1000:.0f}"
             f" | {'; '.join(sent_text(api, sent) for api, sent in sorted(phase.sent.items()))} |",
             flush=True,
         )
