@@ -264,7 +264,7 @@ def offsets_while_markers_are_missing_elsewhere(side):
             writer.add_offsets(group)
             writer.commit_offsets(group, (topic, [(0, 4)]))
             with Stuck(writer, commit=commits):
-                side.wait(lambda: len(writer.described().transaction_states[0].topics) == 1)  # noqa: B023
+                side.wait(lambda: len(writer.described().transaction_states[0].topics) == 1)
                 yield f"{commits} read", _offsets(writer, group, topic, 0)
                 for version in VERSIONS:
                     late = writer.commit_offsets(group, (topic, [(0, 5)]), version=version)
