@@ -1,5 +1,5 @@
-# make serve | test | test-all | check | generated | sim | sim-bite | crash-histories | compat | cluster | hostile | spark |
-#      bench | docker-check | clean
+# make serve | test | test-all | test-compiled | wheel | check | generated | sim | sim-bite | crash-histories | compat |
+#      cluster | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -9,9 +9,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
+COMPILED_VENV := .venv-compiled
 
-.PHONY: serve test test-all test-thorough check generated sim sim-bite crash-histories compat cluster hostile spark bench
-.PHONY: docker-check clean
+.PHONY: serve test test-all test-thorough test-compiled wheel check generated sim sim-bite crash-histories compat cluster
+.PHONY: hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -33,6 +34,25 @@ test-all: test test-thorough
 test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
 	$(BIN)/python -m pytest --numprocesses 2 -m thorough tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m thorough --durations=10 compat_tests
+
+# The compiled form, as users get it: a wheel, installed in an environment of its own. Without ARGS the tests of what is
+# compiled, and clients of every kind; everything else is the same code in both forms, and `make test` runs it.
+COMPILED_UNITS := tests/test_form.py tests/wire tests/storage tests/broker
+COMPILED_BLACK_BOX := $(addprefix compat_tests/,test_behaviour.py test_hostile.py test_process.py test_roundtrip.py \
+	differential/test_differential.py)
+test-compiled: $(COMPILED_VENV)/made $(KIO)/made
+	$(COMPILED_VENV)/bin/barnabas version | grep -F '(compiled)'
+ifdef ARGS
+	$(COMPILED_VENV)/bin/python -m pytest $(ARGS)
+else
+	$(COMPILED_VENV)/bin/python -m pytest --numprocesses 2 -m "not thorough" $(COMPILED_UNITS)
+	$(COMPILED_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile $(COMPILED_BLACK_BOX)
+endif
+
+# A wheel in dist/: pure Python, for every platform; with COMPILED=1 for this interpreter and platform.
+wheel: $(VENV)/made-dev
+	$(if $(COMPILED),BARNABAS_COMPILE=1) $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls -t dist/barnabas-*.whl | head -1
 
 check: $(VENV)/made-dev
 	$(BIN)/ruff check .
@@ -83,7 +103,7 @@ docker-check: $(VENV)/made-dev
 	$(BIN)/python docker/check.py
 
 clean:
-	rm -rf $(VENV) $(KIO) $(SPARK) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KIO) $(SPARK) $(COMPILED_VENV) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.
@@ -114,4 +134,16 @@ $(SPARK): $(SPARK)/made
 $(SPARK)/made: pyproject.toml constraints.txt | $(VENV)/made
 	$(BIN)/python -m venv $(SPARK)
 	$(SPARK)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable '.[spark]'
+	@touch $@
+
+# Built again when any source of the package has changed.
+$(COMPILED_VENV)/made: setup.py pyproject.toml constraints.txt $(shell find -L src/barnabas -name '*.py*' -type f \
+	-not -path '*/__pycache__/*') | $(VENV)/made-dev
+	@test -x $(COMPILED_VENV)/bin/python || $(BIN)/python -m venv $(COMPILED_VENV)
+	rm -rf $(COMPILED_VENV)/wheel
+	BARNABAS_COMPILE=1 $(PIP) wheel --no-build-isolation --no-deps --wheel-dir $(COMPILED_VENV)/wheel .
+	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt \
+		"$$(ls $(COMPILED_VENV)/wheel/*.whl)[dev]"
+	$(COMPILED_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --force-reinstall \
+		$(COMPILED_VENV)/wheel/*.whl
 	@touch $@

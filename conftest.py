@@ -2,7 +2,10 @@
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from barnabas.form import FORM
 
 # No deadline: the machine may be busy, and a slow example is no wrong one. A failure prints how to see it again. In
 # continuous integration the examples are always the same, so that a failure there is due to the change under test.
@@ -14,3 +17,13 @@ def pytest_make_parametrize_id(config, val, argname):
     """Bytes are named by their argument and a number: compressed ones differ between runs (gzip writes the time), and
     the processes that share a run must find the same names. Everything else keeps pytest's name."""
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_report_header(config):
+    return f"barnabas: the {FORM} form"
+
+
+def pytest_runtest_setup(item):
+    """Calls within a compiled module are bound when it is compiled, so a test cannot put another function there."""
+    if FORM == "compiled" and (marker := item.get_closest_marker("pure_form")):
+        pytest.skip(f"only in the pure form: {marker.kwargs['reason']}")

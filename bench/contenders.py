@@ -54,6 +54,7 @@ class Contender:
     name: str
     pid: int
     port: int
+    seconds_max = READY_SECONDS_MAX  # of a start or a stop
 
     @property
     def bootstrap(self) -> str:
@@ -66,6 +67,10 @@ class Contender:
     def resident_bytes(self) -> int:
         """Resident memory now."""
         return resident_bytes_of(self.pid)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long a start or a stop may take."""
+        self.seconds_max = seconds
 
     def is_running(self) -> bool:
         raise NotImplementedError
@@ -127,7 +132,7 @@ class Barnabas(Contender):
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.directory, env=environment
             )
         assert self._process.stdout is not None
-        readable, _, _ = select.select([self._process.stdout], [], [], READY_SECONDS_MAX)
+        readable, _, _ = select.select([self._process.stdout], [], [], self.seconds_max)
         line = self._process.stdout.readline() if readable else ""
         if not line:
             self._process.kill()
@@ -138,7 +143,7 @@ class Barnabas(Contender):
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.communicate(timeout=60)
+            self._process.communicate(timeout=self.seconds_max)
             self._process = None
 
 
@@ -169,6 +174,9 @@ class Kafka(Contender):
     @property
     def pid(self) -> int:  # type: ignore[override]  # the process knows it
         return self._kafka.pid
+
+    def wait_at_most(self, seconds: float) -> None:
+        self._kafka.seconds_max = seconds
 
     def is_running(self) -> bool:
         return self._kafka.is_running()

@@ -124,15 +124,16 @@ def gather_settings(
 @commands.command()
 @as_json
 def version(as_json: bool) -> None:
-    """Print the version."""
+    """Print the version, and the form: pure Python, or compiled."""
     import platform
 
     from barnabas import __version__
+    from barnabas.form import FORM
 
     if as_json:
-        print_json({"barnabas": __version__, "python": platform.python_version()})
+        print_json({"barnabas": __version__, "form": FORM, "python": platform.python_version()})
     else:
-        click.echo(f"barnabas {__version__}")
+        click.echo(f"barnabas {__version__} ({FORM})")
 
 
 @commands.command()

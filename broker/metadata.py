@@ -53,6 +53,7 @@ class ClusterMetadata:
         self.controller_id = -1
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
+        self.partition_count = 0  # of all topics
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and the time of departure, on trio's clock
         self.is_complete = trio.Event()  # set once: all topics that existed at the broker's start have arrived
         self.answers = Kept()  # encoded topics of Metadata responses for all topics
@@ -146,9 +147,11 @@ class ClusterMetadata:
         if topic is None or topic.topic_id != topic_id:
             if topic is not None:
                 self._names.pop(topic.topic_id, None)
+                self.partition_count -= len(topic.partitions)
             topic = self.topics[name] = TopicInfo(name, topic_id, {})
             if topic_id != ZERO_TOPIC_ID:
                 self._names[topic_id] = name
+        self.partition_count += state.partition_index not in topic.partitions
         topic.partitions[state.partition_index] = PartitionInfo(
             leader_id=state.leader,
             leader_epoch=state.leader_epoch,
@@ -161,7 +164,7 @@ class ClusterMetadata:
         topic = self.topics.get(name)
         if topic is None:
             return
-        topic.partitions.pop(partition, None)
+        self.partition_count -= topic.partitions.pop(partition, None) is not None
         # A topic is deleted partition by partition; the last one takes the name with it.
         if not topic.partitions:
             del self.topics[name]

@@ -191,7 +191,8 @@ class OsStream:
             rest = memoryview(data)[sent:]
             while rest:
                 await trio.lowlevel.wait_writable(self._socket)
-                rest = rest[self._send_some(rest) :]
+                sent = self._send_some(rest)
+                rest = rest[sent:]
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost(str(error)) from error
 

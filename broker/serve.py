@@ -89,7 +89,7 @@ class Serving(NamedTuple):
     """The facts about a broker that serves."""
 
     ready_line: str
-    load: Callable[[], int]  # connections + hosted partitions + partitions in fetch sessions, at each call
+    load: Callable[[], int]  # connections, partitions here, in fetch sessions, in the metadata and in the controller
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -493,7 +493,9 @@ async def _serve_connections(
     connections = Connections(broker.config, broker.responses)
 
     def load() -> int:
-        return len(connections) + len(broker.replicas) + broker.fetch_sessions.partition_count
+        here = len(broker.replicas) + broker.fetch_sessions.partition_count
+        # Of the whole cluster: far more than this broker hosts, if there are many brokers.
+        return len(connections) + here + broker.metadata.partition_count + broker.candidate.replica_count
 
     # Two nurseries: at a stop, accepting ends at once, while the accepted connections still get a deadline.
     async with trio.open_nursery() as accepted:

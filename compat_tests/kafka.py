@@ -114,6 +114,7 @@ class JavaProcess:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.port = 0
+        self.seconds_max = READY_SECONDS  # of a start or a stop
         self._name = name
         self._main_class = main_class
         self._jvm = jvm
@@ -180,7 +181,7 @@ class JavaProcess:
 
     def _await_ready(self, may_retry: bool) -> bool:
         """Wait until it serves; False if its port was taken in the meantime."""
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + self.seconds_max
         while time.monotonic() < deadline and self.is_running():
             if self._is_ready():
                 return True
@@ -200,7 +201,7 @@ class JavaProcess:
             return 0
         if self._process.poll() is None:
             self._process.send_signal(with_signal)
-        status = self._process.wait(60)
+        status = self._process.wait(self.seconds_max)
         self._process = None
         return status
 
@@ -211,8 +212,8 @@ class ZooKeeperProcess(JavaProcess):
     Sessions last 2 to 20 ticks, whatever a client asks for.
     """
 
-    def __init__(self, directory: pathlib.Path, tick_ms: int = 2000) -> None:
-        super().__init__(directory, "zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", TOOL_JVM)
+    def __init__(self, directory: pathlib.Path, tick_ms: int = 2000, *, jvm: tuple[str, ...] = TOOL_JVM) -> None:
+        super().__init__(directory, "zookeeper", "org.apache.zookeeper.server.quorum.QuorumPeerMain", jvm)
         self._tick_ms = tick_ms
 
     def _properties(self) -> dict[str, str]:

@@ -88,6 +88,11 @@ class Candidate:
         """Whether this broker is the active controller, as far as it has noticed."""
         return self._controller is not None
 
+    @property
+    def replica_count(self) -> int:
+        """The number of replicas in the image of the cluster; 0 while this broker is not the active controller."""
+        return 0 if self._controller is None else sum(map(len, self._controller.image.held.values()))
+
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock | ErrorCode:
         """The next block of producer ids for a broker (KIP-730).
 

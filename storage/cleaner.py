@@ -94,8 +94,8 @@ class Cleaning:
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
         # A copy of the row: the pass runs in a thread, while the event loop may roll new segments.
-        self._row = list(log.segments)
-        self._segments = [segment for segment in self._row if segment.base_offset < part.end_offset]
+        self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
+        self._aborting = [segment for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
         self._compaction = Compaction(
             self._offsets,
@@ -204,22 +204,23 @@ class Cleaning:
 
     def _aborted_before(self, first: Segment, end_offset: int) -> Iterator[AbortedTransaction]:
         """The aborted transactions with records in [first segment, end_offset), all of them decided."""
-        # Their markers may lie in any later segment, also in one that is not cleaned. Those of the segment itself come
-        # whole: in memory is what one segment has.
-        for segment in self._row[number_of(self._row, first.base_offset) :]:
-            aborted, is_last = overlapping(self._entries_of(segment, end_offset), first.base_offset, end_offset)
+        start_offset = first.base_offset
+        # Their markers may lie in any later segment, cleaned or not. In memory is what one segment has.
+        for segment in self._aborting[number_of(self._aborting, start_offset) :]:
+            # The entries of the last segment are in memory. The event loop may append others meanwhile, but those of
+            # decided transactions are there.
+            if isinstance(segment, ActiveSegment):
+                aborted, is_last = segment.transactions.overlapping(start_offset, end_offset)
+            elif segment.oldest_aborted is None or segment.oldest_aborted >= end_offset:
+                continue
+            else:
+                aborted, is_last = overlapping(self._entries_of(segment), start_offset, end_offset)
             yield from aborted
             if is_last:
                 return
 
-    def _entries_of(self, segment: Segment, end_offset: int) -> Sequence[AbortedTransaction]:
-        """The .txnindex of a segment; if it is damaged, it is rebuilt from the log."""
-        # The entries of the last segment are in memory. The event loop may append others meanwhile, but those of
-        # decided transactions are there.
-        if isinstance(segment, ActiveSegment):
-            return segment.transactions.entries[:]
-        if segment.oldest_aborted is None or segment.oldest_aborted >= end_offset:
-            return ()
+    def _entries_of(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        """The .txnindex of a sealed segment; if it is damaged, it is rebuilt from the log."""
         # Segments before this one give the producers' state at its start; those already replaced no longer exist.
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
         base, next_base = segment.base_offset, _next_base(segment)

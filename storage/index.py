@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.sentinels import NO_TIMESTAMP
@@ -167,7 +167,7 @@ class _GrowingIndex:
     """The index of the active segment: all entries in memory, the first `saved_bytes` of them also in the file."""
 
     __slots__ = ("base_offset", "entries", "saved_bytes")
-    ENTRY: struct.Struct
+    ENTRY: ClassVar[struct.Struct]
 
     def __init__(self, base_offset: int, entries: bytes | bytearray = b"") -> None:
         self.base_offset = base_offset

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
@@ -31,7 +30,7 @@ from barnabas.storage.replay import reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
-from barnabas.wire.sentinels import NO_TIMESTAMP
+from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 UNKNOWN_SIZE = -1
 HITS_REMEMBERED = 64  # positions; so many readers at different offsets of a log need no index lookup
@@ -68,7 +67,7 @@ class DeletedFiles(NamedTuple):
 class LogSegments:
     """Segments in offset order; the last one is `active`. There is always at least that one."""
 
-    __slots__ = ("_deleted", "_hits", "_row", "active", "generation", "store")
+    __slots__ = ("_deleted", "_hits", "_last_aborting", "_row", "active", "generation", "store")
 
     def __init__(self, store: SegmentStore, segments: list[Segment]) -> None:
         self.store = store
@@ -77,6 +76,7 @@ class LogSegments:
         self._deleted: deque[DeletedFiles] = deque()
         # offset -> position and size in bytes of its entry; UNKNOWN_SIZE of an entry that did not exist yet
         self._hits: dict[int, tuple[Segment, int, int]] = {}
+        self._last_aborting: int | None = None  # see `_aborts_from`
         self.active = _last(segments)
 
     def __iter__(self) -> Iterator[Segment]:
@@ -101,7 +101,8 @@ class LogSegments:
 
     def since(self, offset: int) -> list[Segment]:
         """The segment that holds this offset, and all later ones."""
-        return self._row[self.number_of(offset) :]
+        number = self.number_of(offset)
+        return self._row[number:]
 
     # -- reading
 
@@ -183,11 +184,21 @@ class LogSegments:
 
         `end_offset` is that of the read.
         """
-        number = self.number_of(read.segment_base_offset)
         # To find where a read ends costs a few lookups, and most logs have no aborted transactions.
-        if not read.size_bytes or not any(segment.has_aborted for segment in islice(self._row, number, None)):
+        if not read.size_bytes or not self._aborts_from(read.segment_base_offset):
             return []
-        return self.aborted_transactions(start_offset, self._end_of(read, self._row[number], end_offset))
+        segment = self._row[self.number_of(read.segment_base_offset)]
+        return self.aborted_transactions(start_offset, self._end_of(read, segment, end_offset))
+
+    def _aborts_from(self, base_offset: int) -> bool:
+        """Whether the segment with this base offset, or a later one, has the marker of an aborted transaction."""
+        if self.active.has_aborted:
+            return True
+        # The base offset of the last sealed segment with one. A log may have thousands of segments.
+        if self._last_aborting is None:
+            aborting = (segment.base_offset for segment in reversed(self._row) if segment.has_aborted)
+            self._last_aborting = next(aborting, NO_OFFSET)
+        return base_offset <= self._last_aborting
 
     def _end_of(self, read: Read, segment: Segment, end_offset: int) -> int:
         """The base offset of the first batch that the read does not contain as a whole."""
@@ -276,6 +287,7 @@ class LogSegments:
         self._row[-1:] = [old.sealed(base_offset), new] if old.size_bytes else [new]
         self.active = new
         self._hits.clear()
+        self._last_aborting = None
         # Last, for it may fail, too: an empty segment that stays behind is harmless.
         if not old.size_bytes:
             old.is_removed = True
@@ -312,6 +324,7 @@ class LogSegments:
         """Mark a change during which files and row may contradict each other. A StorageError in it becomes HalfDone."""
         self.generation += 1
         self._hits.clear()
+        self._last_aborting = None
         try:
             yield
         except StorageError as error:

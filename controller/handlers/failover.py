@@ -59,7 +59,7 @@ async def startup(context: ControllerContext, event: Startup) -> None:
     if context.image.deletions:
         announcement.add_metadata(partition for partition, _ in context.image.partitions(context.image.deletions))
         await context.tell(announcement)
-    await _take_up(context, new, {topic_partition: found.written_zxid for topic_partition, found in states.items()})
+    await _take_up(context, new, states)
     # Requests in the store are events of their own: here a request that cannot be handled would end every term.
     for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
         context.put(request)
@@ -72,7 +72,9 @@ async def work_left_behind(context: ControllerContext, event: WorkLeftBehind) ->
 
 
 async def _take_up(
-    context: ControllerContext, topic_partitions: Iterable[TopicPartition], written_zxids: Mapping[TopicPartition, int]
+    context: ControllerContext,
+    topic_partitions: Iterable[TopicPartition],
+    states: Mapping[TopicPartition, loading.FoundState],
 ) -> None:
     """Start replicas that are on live brokers, stop the others, and elect leaders where that leaves none."""
     image = context.image
@@ -83,6 +85,7 @@ async def _take_up(
         decision = await context.decide(decide_replicas_online, [each for each in replicas if each[1] in image.brokers])
         dead = [each for each in replicas if each[1] not in image.brokers]
         decision.extend(await context.decide(decide_replicas_lost, dead))
+        written_zxids = {each: states[each].written_zxid for each in part if each in states}
         await context.elect(part, decision, choose=decide_leaders_of_new_term(written_zxids))
 
 

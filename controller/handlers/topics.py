@@ -8,9 +8,10 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller.admin.create_topics import new_topic_id
-from barnabas.controller.context import ControllerContext
+from barnabas.controller.context import PARTITIONS_IN_A_BATCH, ControllerContext
 from barnabas.controller.decide.leaders import partitions_without_leader
 from barnabas.controller.decide.replicas import decide_replicas_of_new_partitions
+from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
 from barnabas.controller.image import loading
@@ -118,9 +119,9 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
 
 
 async def _serve_new_partitions(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
-    if topic_partitions:
-        decision = decide_replicas_of_new_partitions(context.image, topic_partitions)
-        await context.elect(topic_partitions, decision)
+    # The replicas of a slice with its leaders: a decision about all of them would be one long step.
+    for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
+        await context.elect(part, await context.decide(decide_replicas_of_new_partitions, part))
 
 
 async def unclean_election_allowed(context: ControllerContext, event: UncleanElectionAllowed) -> None:

@@ -69,6 +69,8 @@ _REFUSALS: dict[int, type[NodeError]] = {
 
 # Each request wakes kazoo by one byte in a socket pair, whose buffer holds some 270 of them (see `_Bell`).
 IN_FLIGHT_MAX = 200
+
+OUTCOMES_A_STEP = 100  # of a batch, before other tasks get a turn: less than a millisecond
 CLOSE_SECONDS = 5.0  # kazoo cannot be interrupted while it connects; after this its thread is left to end by itself
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 1.0
@@ -178,10 +180,14 @@ class Session:
     async def write(self, multis: Sequence[Sequence[Op]]) -> list[list[Result] | NodeError]:
         """Carry out the multis in order; the outcome of each."""
         answers = await self._perform([Multi(ops, self.root) for ops in multis])
-        outcomes = [self._outcome(ops, answer) for ops, answer in zip(multis, answers, strict=True)]
-        for outcome in outcomes:
+        outcomes: list[list[Result] | NodeError] = []
+        for ops, answer in zip(multis, answers, strict=True):
+            outcome = self._outcome(ops, answer)
             if not isinstance(outcome, NodeError):
-                outcome[:] = [await self._with_stat(result) for result in outcome]
+                outcome = [await self._with_stat(result) for result in outcome]
+            outcomes.append(outcome)
+            if len(outcomes) % OUTCOMES_A_STEP == 0:
+                await trio.lowlevel.checkpoint()
         return outcomes
 
     async def _with_stat(self, result: Result) -> Result:
@@ -246,12 +252,15 @@ class Session:
         """The answers, in order; that of a refused request is a `Refusal`. SessionExpired."""
         if self.is_over:
             raise SessionExpired(self.id)
+        # All in one step, also a thousand: calls of several tasks are carried out in the order in which they were made.
         calls = [Call(request, request.serialize) for request in requests]
         self._waiting.extend(calls)
         self._send()
         try:
             for call in calls:
-                await call.settled.wait()
+                # Answers arrive several at a time: those that are there need no turn of the loop each.
+                if not call.settled.is_set():
+                    await call.settled.wait()
         finally:
             # If the caller was cancelled, its calls that were not sent yet never will be.
             for call in calls:
@@ -489,8 +498,8 @@ class Multi:
     type = serialization.Transaction.type
 
     def __init__(self, ops: Sequence[Op], root: str) -> None:
-        requests = [_request_of(op, root) for op in ops]
-        self.serialize: Serialize = lambda: _serialize_multi(requests)
+        # Not made here, for a controller queues a thousand multis in one step; kazoo's thread calls it to send one.
+        self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root) for op in ops])
         self._root_length = len(root)
 
     def deserialize(self, data: bytes, offset: int) -> "list[Result | Refusal]":

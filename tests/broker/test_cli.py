@@ -15,6 +15,7 @@ import pytest
 from barnabas import __version__
 from barnabas.broker.cli import gather_settings
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.form import FORM
 
 # Before the ready line none of these is imported: each costs tens of milliseconds. trio itself imports ssl.
 HEAVY_MODULES = {"rich", "kazoo", "prometheus_client", "zstandard", "lz4", "snappy", "cramjam", "asyncio", "ssl"}
@@ -44,9 +45,10 @@ def ready_line(process):
     return process.stdout.readline()
 
 
-def test_the_version_is_printed_as_text_and_as_json():
-    assert barnabas("version").stdout == f"barnabas {__version__}\n"
-    assert json.loads(barnabas("version", "--json").stdout)["barnabas"] == __version__
+def test_version_and_form_are_printed_as_text_and_as_json():
+    assert barnabas("version").stdout == f"barnabas {__version__} ({FORM})\n"
+    printed = json.loads(barnabas("version", "--json").stdout)
+    assert (printed["barnabas"], printed["form"]) == (__version__, FORM)
 
 
 def test_the_served_apis_are_listed():

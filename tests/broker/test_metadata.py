@@ -59,6 +59,21 @@ def test_a_topic_under_deletion_leaves_the_picture() -> None:
     assert metadata.topic_name(TOPIC_ID) is None
 
 
+def test_partitions_are_counted_however_they_come_and_go() -> None:
+    metadata, counts = ClusterMetadata(), []
+    other_id = bytes(16)[:15] + b"1"
+    for request in (
+        update(),
+        update(leader=2),
+        update(topic_id=other_id),
+        update(LEADER_DURING_DELETE),
+        update(LEADER_DURING_DELETE),
+    ):
+        metadata.apply(request)
+        counts.append(metadata.partition_count)
+    assert counts == [1, 1, 1, 0, 0]
+
+
 def test_a_topic_made_again_has_its_new_id_only() -> None:
     metadata = ClusterMetadata()
     metadata.apply(update())

@@ -31,6 +31,12 @@ async def test_the_first_broker_wins_and_the_others_wait(cluster):
     assert await context(cluster) == (1, 1)
 
 
+async def test_only_the_active_controller_counts_replicas(cluster):
+    await cluster.start(1, 2)
+    await cluster.create("orders", [[1, 2], [2, 1]])
+    assert [broker.candidate.replica_count for broker in cluster.brokers.values()] == [4, 0]
+
+
 async def test_the_election_is_an_ephemeral_node_and_the_epoch_is_plain_text(cluster):
     broker = await cluster.start(1)
     stat = await cluster.store.exists(paths.CONTROLLER)

@@ -510,6 +510,7 @@ def test_searches_by_time_find_what_is_left(compacted):
     assert complete_inline(compacted.log.offset_of_largest_timestamp()).offset == 29
 
 
+@pytest.mark.pure_form(reason="replaces a method of a compiled class")
 def test_a_search_in_a_thread_that_met_the_swap_begins_again(compacted, monkeypatch):
     fill(compacted, 40, 3)
     segment = compacted.log.segments[0]

@@ -75,6 +75,8 @@ BITES = {
     "trusted_sync": 808,
     "blind_start": 1,
     "late_checkpoint": 534,
+    "unsynced_marker": 1462,
+    "forgotten_open": 8,
 }
 
 

@@ -135,7 +135,10 @@ def test_where_steps_end_changes_nothing(codec, sizes, step) -> None:
     other.credit = step
     for each in (walk, other):
         complete_inline(walking(open_stream(codec, memoryview(batch.data)[61:]), each))
-    assert [getattr(walk, name) for name in Walk.__slots__] == [getattr(other, name) for name in Walk.__slots__]
+    # A compiled class has no __slots__.
+    found = [name for name in dir(Walk) if name not in dir(record_cursor.Meter) and not callable(getattr(Walk, name))]
+    assert {"count", "highest"} < {*found}
+    assert [getattr(walk, name) for name in found] == [getattr(other, name) for name in found]
 
 
 def test_what_takes_one_step_is_checked_at_once_and_what_takes_more_is_left_alone() -> None:

@@ -263,15 +263,6 @@ async def test_a_leader_without_the_callers_listener_is_no_coordinator(house, au
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-@pytest.mark.parametrize("version", range(1, 7))
-async def test_transactions_have_no_coordinator_yet_and_clients_need_not_ask_again(house, version, autojump_clock):
-    asked = {"coordinator_keys": ["x"]} if version >= 4 else {"key": "x"}
-    answer = await house.ask(m.FindCoordinatorRequest(key_type=1, **asked), version)
-    one = answer.coordinators[0] if version >= 4 else answer
-    assert one.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert "transactions" in one.error_message
-
-
 @pytest.mark.parametrize(
     ("key_type", "version", "code"),
     [

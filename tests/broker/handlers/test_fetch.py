@@ -7,10 +7,18 @@ from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import CorruptRecords
+from barnabas.wire.records import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    CorruptRecords,
+    build_batch,
+    build_control_batch,
+)
 from tests.broker.harness import (
     Machine,
     batch_of,
@@ -361,19 +369,40 @@ async def test_without_transactions_read_committed_reads_up_to_the_high_watermar
 
 async def test_a_damaged_transaction_index_fails_read_committed_of_that_partition(nursery, autojump_clock, monkeypatch):
     machine, client, _ = await with_records(nursery, partitions=2)
-    damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_transactions
+    damaged, read = machine.broker.replicas.get("t", 0).log, PartitionLog.aborted_in
 
-    def read_if_whole(log, *offsets):
+    def read_if_whole(log, *arguments):
         if log is damaged:
             raise CorruptRecords("the index is damaged")
-        return read(log, *offsets)
+        return read(log, *arguments)
 
-    monkeypatch.setattr(PartitionLog, "aborted_transactions", read_if_whole)
+    monkeypatch.setattr(PartitionLog, "aborted_in", read_if_whole)
     answer = await client.ask(fetch_request([("t", 0, 0), ("t", 1, 0)], isolation_level=1), 12)
     rows = [row for _, row in fetched(answer)]
     assert [row.error_code for row in rows] == [ErrorCode.CORRUPT_MESSAGE, 0]
     assert len(records_in(rows[1])) == 3
     assert (await client.fetch("t", 0)).error_code == 0
+
+
+async def test_read_committed_is_told_of_the_aborted_transactions_in_what_it_gets(nursery, autojump_clock):
+    machine, client, _ = await with_topic(nursery)
+    partition = machine.broker.replicas.get("t", 0)
+    for sequence, outcome in enumerate((ABORT, COMMIT, ABORT, None)):
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence, "attributes": TRANSACTIONAL}
+        batch = build_batch([(None, b"%d" % sequence)], timestamp_ms=1, **fields)
+        partition.append_as_leader(batch, Origin.CLIENT)
+        if outcome is not None:
+            fields = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0, "timestamp_ms": 1}
+            partition.append_as_leader(build_control_batch(outcome, **fields), Origin.COORDINATOR)
+    size = partition.log.size_bytes
+    seen = []
+    for offset, max_bytes in ((0, size), (0, size // 7), (2, size), (6, size), (7, size)):
+        row = await client.fetch("t", offset=offset, isolation_level=1, partition_max_bytes=max_bytes, max_wait_ms=0)
+        assert (row.error_code, row.last_stable_offset, row.high_watermark) == (0, 6, 7)
+        seen.append([(each.producer_id, each.first_offset) for each in row.aborted_transactions])
+    assert seen == [[(7, 0), (7, 4)], [(7, 0)], [(7, 4)], [], []]
+    row = await client.fetch("t", isolation_level=0)
+    assert row.aborted_transactions is None
 
 
 async def test_read_committed_long_polls_are_woken_as_others_are(nursery, autojump_clock):

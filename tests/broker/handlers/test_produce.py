@@ -184,11 +184,18 @@ async def test_large_batches_go_through_a_thread_and_come_out_the_same(nursery, 
     assert await client.read_values("t") == [value]
 
 
-async def test_transactional_batches_are_refused_until_someone_coordinates_them(nursery, autojump_clock):
+async def test_transactional_batches_are_refused_without_a_coordinator_to_ask(nursery, autojump_clock):
     _, client = await with_topic(nursery)
     batch = batch_of(b"v", attributes=16, producer_id=7, producer_epoch=0, base_sequence=0)
-    assert (await client.produce("t", batch, transactional_id="tx")).error_code == 49
+    row = await client.produce("t", batch, transactional_id="tx")
+    assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "every client repeats it"
+    assert row.error_message.endswith("Underlying error: COORDINATOR_NOT_AVAILABLE")
     assert (await client.produce("t", batch)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    other = batch_of(b"v", attributes=16, producer_id=8, producer_epoch=0, base_sequence=0)
+    await client.create_topic("u")
+    answer = await client.ask(produce_many({("t", 0): batch, ("u", 0): other}, name="tx"))
+    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2, "a request belongs to one transaction"
     control = batch_of(b"v", attributes=32, producer_id=7, producer_epoch=0, base_sequence=0)
     assert (await client.produce("t", control)).error_code == ErrorCode.INVALID_RECORD
     assert await client.read_values("t") == []

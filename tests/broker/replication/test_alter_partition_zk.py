@@ -12,6 +12,7 @@ from barnabas.controller.store.paths import PartitionList, PartitionState
 from barnabas.controller.store.store import Create, StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
+from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import open_memory_database
 
 ME, OTHER = 1, 2
@@ -28,7 +29,7 @@ class Scene:
     def get(self, topic, index):
         if not self.led:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        partition = object.__new__(Partition)
+        partition = Partition(TopicPartition("t", 0), None, ME, None, None, None, None)  # only asked whether it leads
         partition.is_leader, partition.controller_epoch = True, 7
         return partition
 

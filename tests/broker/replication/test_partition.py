@@ -1,5 +1,7 @@
 """One partition: roles, high watermark, appends and what waits for them, over a real log on a disk in memory."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -12,7 +14,7 @@ from barnabas.storage.log import Appended, open_log
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import build_batch, stamp
+from barnabas.wire.records import TRANSACTIONAL, build_batch, stamp
 from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
@@ -115,6 +117,19 @@ def test_a_follower_neither_appends_nor_has_in_sync_replicas():
         [],
     )
     assert scene.partition.high_watermark == 1
+
+
+def test_a_transaction_begins_with_a_guard_that_only_a_leader_gives():
+    scene = Scene().lead()
+    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
+    append = partial(scene.partition.append_as_leader, origin=Origin.CLIENT, is_verifying=True)
+    batch = build_batch([(None, b"v")], timestamp_ms=NOW_MS, **fields)
+    assert append(batch) == ErrorCode.INVALID_TXN_STATE
+    guard = scene.partition.begin_verification(7, 0, 0)
+    assert append(batch, guard=guard).base_offset == 0
+    assert scene.partition.begin_verification(7, 0, 1) is None, "its transaction is open"
+    scene.follow(epoch=1)
+    assert scene.partition.begin_verification(7, 0, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_each_leadership_begins_a_leader_epoch_where_the_log_ends():

@@ -43,7 +43,7 @@ def codes_in(value) -> list[int]:
     found = []
     for name in value.FIELDS:
         field = getattr(value, name)
-        if name == "error_code":
+        if name in ("error_code", "partition_error_code"):
             found.append(field)
         for each in field if isinstance(field, list | tuple) else [field]:
             if hasattr(each, "FIELDS"):

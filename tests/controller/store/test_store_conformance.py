@@ -404,6 +404,25 @@ async def test_each_item_of_a_batch_has_its_own_outcome(store):
     assert (await store.get("/b"))[0] == b"1"
 
 
+async def test_a_write_after_a_large_batch_comes_after_all_of_it(store):
+    await store.create("/p")
+    items = [[Check("/p", 0), Create(f"/p/{number:03}")] for number in range(300)]
+    written, later = [], []
+
+    async def write():
+        written.extend(await store.batch(items))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        # Both tasks run after the first one, in any order; after the second one the batch has begun.
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        later.append(await store.create("/p/later"))
+    paths = [created.path for _, created in written]
+    assert paths == [f"/p/{number:03}" for number in range(300)]
+    assert later[0].stat.czxid > max(created.stat.czxid for _, created in written)
+
+
 async def test_an_empty_batch_does_nothing(store):
     assert await store.batch([]) == []
 
