@@ -228,8 +228,10 @@ class Writer:
     def produce(
         self, topic: str, records: bytes, *, partition: int = 0, version: int = ABORTABLE_VERSION, **fields: Any
     ) -> Answer:
-        request = produce_one(topic, records, partition, **{"transactional_id": self.name} | fields)
-        return self.client.ask(request, version)
+        return self.client.ask(self.producing(topic, records, partition, **fields), version)
+
+    def producing(self, topic: str, records: bytes, partition: int = 0, **fields: Any) -> m.ProduceRequest:
+        return produce_one(topic, records, partition, **{"transactional_id": self.name} | fields)
 
     def commit_offsets(self, group: str, *offsets: tuple[str, Iterable[Sequence[Any]]], version: int = 3) -> Answer:
         return self.client.ask(commit_in(self.name, group, self.producer, self.epoch, offsets), version)

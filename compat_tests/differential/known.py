@@ -173,14 +173,11 @@ KNOWN_DIFFERENCES = [
         "*",
         "A plain batch need not wait for a transactional one that was refused: anybody can ask for that, in any name.",
     ),
-    *(
-        Known(
-            scenario,
-            "*",
-            "*.aborted_transactions*",
-            "Ours lists what the records that are sent need; Kafka goes on to the next entry of its sparse index.",
-        )
-        for scenario in ("aborted_transactions", "aborted_transactions_in_several_segments")
+    Known(
+        "aborted_transactions",
+        "*",
+        "*.aborted_transactions*",
+        "Ours lists what the records that are sent need; Kafka goes on to the next entry of its sparse index.",
     ),
     Known(
         "markers_in_topics_for_small_messages",
