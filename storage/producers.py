@@ -164,12 +164,12 @@ class ProducerStates:
     def begin_verification(self, producer_id: int, epoch: int, base_sequence: int, now_ms: int) -> Guard | None:
         """The guard to append this transactional batch with, once the coordinator has verified it.
 
-        None if a transaction of this very epoch is open: then the batch needs no verification. A batch without sequence
-        has the base sequence -1.
+        None if a transaction of this epoch is open, which the batch continues; or of a higher one, which fences it. A
+        batch without sequence has the base sequence -1.
         """
         producer = self.get(producer_id)
-        # Of this epoch, unlike Kafka: a batch of a higher epoch does not belong to the open transaction.
-        if producer is not None and producer.first_offset != NO_OFFSET and producer.epoch == epoch:
+        # Unlike in Kafka a batch of a higher epoch is verified: it does not belong to the open transaction.
+        if producer is not None and producer.first_offset != NO_OFFSET and producer.epoch >= epoch:
             return None
         return self._verifications.begin(producer_id, epoch, base_sequence, now_ms)
 

@@ -112,6 +112,7 @@ def build_control_batch(
     timestamp_ms: int,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    uses_append_time: bool = False,
 ) -> Batch:
     """The marker that ends a transaction with ABORT or COMMIT (reference kafka-internals.md, D.3)."""
     return build_batch(
@@ -121,7 +122,7 @@ def build_control_batch(
         producer_epoch=producer_epoch,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-        attributes=CONTROL | TRANSACTIONAL,
+        attributes=CONTROL | TRANSACTIONAL | (LOG_APPEND_TIME if uses_append_time else 0),
     )
 
 

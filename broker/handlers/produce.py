@@ -23,7 +23,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
-from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, pause_after, portions
+from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, paced, pause_after, portions
 from barnabas.broker.replication.partition import AppendedUpTo, Partition, acknowledgements
 from barnabas.broker.replication.waiting import DelayedResponse
 from barnabas.broker.transactions.state import Producer
@@ -190,13 +190,26 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
             if data is not None:
                 # A repeated partition loses its first entry, but that entry can still fail the whole request.
                 asked.setdefault(topic.name, {})[data.index] = data
+                if begun:
+                    begun.pop(TopicPartition(topic.name, data.index), None)
                 if refused is None:
                     refused = _refuse_request(call, request, topic.name, data, begun)
             left -= 1
             if not left:
                 await trio.lowlevel.checkpoint()
                 left = LOOKED_AT_A_TIME
+    # One request belongs to one transaction.
+    if refused is None and len(begun) > 1 and not await _is_of_one_producer(begun):
+        refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
     return (asked, *(refused or (ErrorCode.NONE, None)), begun)
+
+
+async def _is_of_one_producer(begun: Begun) -> bool:
+    first = next(iter(begun.values()))
+    async for header in paced(begun.values()):
+        if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
+            return False
+    return True
 
 
 def _refuse_request(
@@ -216,13 +229,11 @@ def _refuse_request(
         return _why_unreadable(records)
     if not attributes & TRANSACTIONAL:
         return None
-    code = _refuse_transaction(call, request.transactional_id)
     header = read_batch_header(records)
-    begun[TopicPartition(topic, data.index)] = header
-    # One request belongs to one transaction.
-    first = next(iter(begun.values()))
-    if not code and (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
-        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    # As in Kafka: without a producer id it belongs to no transaction.
+    if header.producer_id >= 0:
+        begun[TopicPartition(topic, data.index)] = header
+    code = _refuse_transaction(call, request.transactional_id)
     return (code, None) if code else None
 
 
@@ -267,7 +278,10 @@ async def _verify(
         return verified
     asked: list[TopicPartition] = []
     for key, header in begun.items():
-        partition = _writable_partition(broker, call, *key)
+        # As in Kafka, which refuses batches for internal topics only after it has asked the coordinator.
+        partition = broker.replicas.get(*key)
+        if not call.authorize("Write", "Topic", key.topic):
+            continue
         # An error of the partition is found again by `_append`, which reports it.
         if isinstance(partition, ErrorCode):
             continue
@@ -312,12 +326,12 @@ async def _append(
     The errors of the row are those of `_writable_partition`, `_checked_batch` and `Partition.append_as_leader`, and the
     error of an earlier batch of the same producer that was refused.
     """
+    if isinstance(guard, ErrorCode):
+        _refuse_unverified(row, guard)
+        return None
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
-        return None
-    if isinstance(guard, ErrorCode):
-        _refuse_unverified(row, guard)
         return None
     records, batch = data.records, None
     # The usual batch is validated without a coroutine. None: it needs several steps, a rebuild, or the index of each

@@ -69,9 +69,9 @@ async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetComm
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         async for key in paced(commits):
             errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large and not error else error
-    topics: dict[str, list[CommitRow]] = {topic.name: [] async for topic in paced(request.topics)}
+    topics: dict[str, list[CommitRow]] = {}
     async for (name, index), code in paced(errors.items()):
-        topics[name].append(CommitRow(partition_index=index, error_code=code))
+        topics.setdefault(name, []).append(CommitRow(partition_index=index, error_code=code))
     return m.TxnOffsetCommitResponse(
         topics=[CommitTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())]
     )

@@ -68,8 +68,8 @@ async def add_partitions_to_txn(
     async for key in _named(topics):
         errors[key] = _why_not_addable(broker, call, key)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    errors = await _add(broker, call, name, producer, errors)
-    return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _rows(topics, errors))
+    rows = await _add(broker, call, name, producer, topics, errors)
+    return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
 def refuse_add_partitions_to_txn(
@@ -97,10 +97,10 @@ async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction) -
         is_missing = broker.metadata.partition(*key) is None
         errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_missing else ErrorCode.NONE
     if asked.verify_only:
-        errors |= await _verify(broker, name, producer, errors)
+        rows = await _grouped({**errors, **await _verify(broker, name, producer, errors)})
     else:
-        errors = await _add(broker, call, name, producer, errors)
-    return TransactionResult(transactional_id=name, topic_results=await _rows(asked.topics, errors))
+        rows = await _add(broker, call, name, producer, asked.topics, errors)
+    return TransactionResult(transactional_id=name, topic_results=rows)
 
 
 async def _verify(broker: Broker, name: str, producer: Producer, errors: Errors) -> Mapping[TopicPartition, ErrorCode]:
@@ -114,14 +114,16 @@ async def _verify(broker: Broker, name: str, producer: Producer, errors: Errors)
     return dict.fromkeys(known, answer.error) if answer.partition_errors is None else answer.partition_errors
 
 
-async def _add(broker: Broker, call: Call, name: str, producer: Producer, errors: Errors) -> Errors:
+async def _add(  # one transaction of the request
+    broker: Broker, call: Call, name: str, producer: Producer, topics: Sequence[AskedTopic], errors: Errors
+) -> list[TopicResult]:
     """Add the partitions, unless one of them may not be added."""
     if any(errors.values()):
-        return {key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()}
+        return await _grouped({key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()})
     code = ErrorCode.INVALID_REQUEST
     if name != "":
         code = await _added(broker, call, name, AddPartitions(producer, dict.fromkeys(errors)))
-    return dict.fromkeys(errors, code)
+    return await _all_alike(topics, code)
 
 
 async def _added(broker: Broker, call: Call, name: str, event: AddPartitions) -> ErrorCode:
@@ -147,16 +149,26 @@ async def _named(topics: Sequence[AskedTopic]) -> AsyncIterator[TopicPartition]:
             yield TopicPartition(topic.name, index)
 
 
-async def _rows(topics: Sequence[AskedTopic], errors: Mapping[TopicPartition, ErrorCode]) -> list[TopicResult]:
-    """A row for each partition in the order of the request; what is named twice is answered once."""
-    named: dict[str, dict[int, PartitionResult]] = {}
-    async for topic in paced(topics):
-        rows = named.setdefault(topic.name, {})
-        async for index in paced(topic.partitions):
-            code = errors[TopicPartition(topic.name, index)]
-            rows[index] = PartitionResult(partition_index=index, partition_error_code=code)
+async def _grouped(errors: Mapping[TopicPartition, ErrorCode]) -> list[TopicResult]:
+    """A row for each partition; what was named twice is answered once."""
+    named: dict[str, list[PartitionResult]] = {}
+    async for (topic, index), code in paced(errors.items()):
+        row = PartitionResult(partition_index=index, partition_error_code=code)
+        named.setdefault(topic, []).append(row)
+    return [TopicResult(name=name, results_by_partition=rows) async for name, rows in paced(named.items())]
+
+
+async def _all_alike(topics: Sequence[AskedTopic], code: ErrorCode) -> list[TopicResult]:
+    """The same code for each partition, in the form of the request."""
     return [
-        TopicResult(name=name, results_by_partition=list(rows.values())) async for name, rows in paced(named.items())
+        TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                PartitionResult(partition_index=index, partition_error_code=code)
+                async for index in paced(topic.partitions)
+            ],
+        )
+        async for topic in paced(topics)
     ]
 
 

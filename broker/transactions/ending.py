@@ -24,7 +24,9 @@ def decide_end(known: TransactionalId | None, event: EndTransaction, now_ms: int
     if refused or known is None:
         return refuse(refused)
     recorded = known.recorded
-    if pending:
+    # Until the markers are written, also where the client asks for the contrary of the decision: as in Kafka, it learns
+    # that when it repeats the request.
+    if pending or recorded.status in PREPARED:
         return CONCURRENT
     if recorded.status is Status.ONGOING:
         decided = recorded.entering(Status.PREPARE_COMMIT if event.commit else Status.PREPARE_ABORT, now_ms)
@@ -32,7 +34,7 @@ def decide_end(known: TransactionalId | None, event: EndTransaction, now_ms: int
     # Without a transaction there is nothing to end; a decision cannot be reversed.
     if recorded.status is Status.EMPTY or recorded.is_commit != event.commit:
         return refuse(ErrorCode.INVALID_TXN_STATE)
-    return CONCURRENT if recorded.status in PREPARED else Decision(Answer(ErrorCode.NONE))
+    return Decision(Answer(ErrorCode.NONE))
 
 
 def decide_timeout(known: TransactionalId, now_ms: int, *, pending: bool) -> Decision:

@@ -32,13 +32,12 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
     """
     if known is None:
         return _first(event, now_ms)
-    if pending:
-        return CONCURRENT
     recorded, expected = known.recorded, event.expected
+    # Whoever asks: who owns the id is looked at when the repetition comes.
+    if pending or recorded.status in PREPARED:
+        return CONCURRENT
     if expected is not None and not _may_be_owner(known, expected):
         return FENCED
-    if recorded.status in PREPARED:
-        return CONCURRENT
     if recorded.status is Status.ONGOING:
         # A client that was fenced before must not abort the transaction of its successor. Kafka does not look.
         if expected is not None and expected.producer_epoch != recorded.producer_epoch:

@@ -13,7 +13,7 @@ whole. The coordinator stores each step as a record of `__transaction_state`; th
     event \\ state     none         Empty          Ongoing                  Prepare*    Complete*
     InitProducer      new id: 0    epoch + 1      epoch + 1, PrepareAbort  51          epoch + 1, Empty
     AddPartitions     49           Ongoing        Ongoing, with more       51          Ongoing, new start
-    EndTransaction    49           48             Prepare*                 51, or 48   NONE, or 48
+    EndTransaction    49           48             Prepare*                 51          NONE, or 48
     timeout           -            -              epoch + 1, PrepareAbort  -           -
     all markers sent  -            -              -                        Complete*   -
     long unused       -            tombstone      -                        -           tombstone

@@ -13,6 +13,7 @@ WITHOUT_REPLICAS = "A partition without replicas can never be used; Kafka in KRa
 KAFKA_IS_SILENT = "Kafka fails inside and never answers; ours is the answer that it means to give."
 JAVA_ACCIDENT = "Kafka shows the text of whatever exception was thrown; ours says what is wrong with the value."
 LIMITED = "What one client may cost the others is bounded here; broker/README.md says how."
+RECORDED = "Ours is what is recorded; Kafka keeps in memory, until it loads the log again, what no record says."
 
 KNOWN_DIFFERENCES = [
     *(Known("api_versions", "*", api.name, NOT_SERVED) for api in APIS.values() if not api.served),
@@ -120,5 +121,77 @@ KNOWN_DIFFERENCES = [
         "v0 * twice",
         "topics.*.partitions",
         "Version 0 names a partition twice that was committed twice; the others do not, and neither do we.",
+    ),
+    *(
+        Known(scenario, answer, "*.transaction_start_time_ms", RECORDED)
+        for scenario, answer in (
+            ("producer_ids_after_a_transaction", "* then"),
+            ("transactions_in_every_state_are_described", "*"),
+            ("transactions_of_two_ids_at_once", "two"),
+            ("a_transaction_that_takes_too_long", "then"),
+            ("a_successor_takes_the_id_over", "who"),
+            ("an_open_transaction_is_aborted_for_*", "* then"),
+        )
+    ),
+    Known("offsets_are_deleted_in_a_transaction", "* group", "*.group_state", RECORDED),
+    Known("a_group_of_which_only_a_failed_commit_is_known", "*", "groups*", RECORDED),
+    Known(
+        "an_open_transaction_and_a_client_that_was_fenced",
+        "*",
+        "*",
+        "A client with an outdated epoch is fenced; Kafka aborts the transaction of its successor first.",
+    ),
+    Known(
+        "epochs_that_are_exhausted",
+        "last, again",
+        "*",
+        "The repetition of the request that gave the last epoch gets its answer; Kafka fails inside.",
+    ),
+    Known("markers_that_kafka_does_not_answer", "*", "", KAFKA_IS_SILENT),
+    Known("a_request_for_no_transaction", "*", "", KAFKA_IS_SILENT),
+    Known(
+        "several_transactions_in_one_request",
+        "* one id twice",
+        "*.results_by_partition.*",
+        "Each row is about its own partitions; Kafka answers both with those of the last one.",
+    ),
+    Known(
+        "partitions_that_cannot_be_verified",
+        "* unknown partition beside others",
+        "*.partition_error_code",
+        "A partition that a broker does not know yet is no reason to refuse the others, whose producers would fail.",
+    ),
+    Known(
+        "a_higher_epoch_in_an_open_transaction",
+        "higher",
+        "*",
+        "Kafka takes it into the open transaction, whose marker it refuses afterwards: nobody can end it.",
+    ),
+    Known(
+        "plain_batches_after_transactions",
+        "* behind it",
+        "*",
+        "A plain batch need not wait for a transactional one that was refused: anybody can ask for that, in any name.",
+    ),
+    *(
+        Known(
+            scenario,
+            "*",
+            "*.aborted_transactions*",
+            "Ours lists what the records that are sent need; Kafka goes on to the next entry of its sparse index.",
+        )
+        for scenario in ("aborted_transactions", "aborted_transactions_in_several_segments")
+    ),
+    Known(
+        "markers_in_topics_for_small_messages",
+        "77",
+        "*.error_code",
+        "A marker has no size limit: Kafka's coordinator could never end a transaction there.",
+    ),
+    Known(
+        "markers_with_negative_numbers",
+        "*",
+        "*",
+        "Kafka refuses the producer id -1 only, and writes markers of other ids that nobody can have.",
     ),
 ]

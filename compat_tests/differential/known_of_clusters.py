@@ -21,6 +21,7 @@ ABOUT_ONE_BROKER: dict[str, str] = {
     **dict.fromkeys(("much_for_an_old_consumer", "a_client_that_sends_no_more"), ONE_CONNECTION),
     **dict.fromkeys(("keys_on_a_compacted_topic", "times_of_records", "sizes_of_batches"), ONE_CONNECTION),
     **dict.fromkeys(("every_*_with_every_value", "what_is_*", "broker_configs_*", "topic_configs_*"), OWN_CONFIGS),
+    "epochs_that_are_exhausted": "It takes as many requests as there are epochs, each of them replicated.",
     **dict.fromkeys(("metadata_creates_topics", "log_directories", "largest_names"), DRAWN),
 }
 

@@ -102,6 +102,9 @@ def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
             if field == "records":
                 return _batches(content, names)
             return names.text(content.decode("latin-1"))
+        # Kafka lists the partitions of a transaction in the order of its hash table.
+        case m.DescribeTransactionsResponse.TopicData():
+            return {"topic": names.text(value.topic), "partitions": sorted(value.partitions)}
         case m.Struct():
             return {name: plain(getattr(value, name), names, name) for name in value.FIELDS}
         case dict():

@@ -51,7 +51,7 @@ def transactions_in_every_state_are_described(side):
         yield "CompleteAbort", writer.described()
         writer.init()
         yield "Empty again", writer.described()
-        yield "several", described(side, writer.name, "nobody", "", writer.name)
+        yield "several", described(side, writer.name, writer.name)
     for commit in (True, False):
         with Writer(side, str(commit)) as writer:
             writer.add(topic)

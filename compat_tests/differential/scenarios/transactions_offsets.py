@@ -276,6 +276,7 @@ def a_higher_epoch_in_a_transaction_of_offsets(side):
     topic = side.create_topic("one")
     side.await_coordinator()
     with Writer(side) as writer:
+        writer.init()
         group = side.name("g")
         writer.add_offsets(group)
         writer.commit_offsets(group, (topic, [(0, 4)]))

@@ -134,9 +134,19 @@ def batches_that_are_late(side):
                 name = f"v{version} {commit}"
                 yield f"{name} next", writer.produce(topic, writer.records(1, b"b"), version=version)
                 yield f"{name} repeated", writer.produce(topic, writer.records(0, b"a"), version=version)
-                yield f"{name} plain", writer.produce(topic, writer.records(1, b"b", attributes=0), version=version)
     with side.connect() as client:
         yield from seen(client, topic)
+
+
+@scenario
+def plain_batches_after_transactions(side):
+    for commit in (True, False):
+        topic = side.create_topic(str(commit))
+        with Writer(side, str(commit)) as writer:
+            writer.transaction(topic, b"a", commit=commit)
+            yield f"{commit} next", writer.produce(topic, writer.records(1, b"b", attributes=0))
+            yield f"{commit} refused", writer.produce(topic, writer.records(1, b"c"))
+            yield f"{commit} behind it", writer.produce(topic, writer.records(2, b"c", attributes=0))
 
 
 @scenario
@@ -157,10 +167,9 @@ def sequences_in_transactions(side):
             yield name, writer.produce(topic, writer.records(sequence, *[b"x"] * count))
         writer.end()
         writer.add(topic)
-        for sequence in (3, 6, 4, 4, 5):
-            name = f"next transaction {sequence}"
-            answer = writer.produce(topic, writer.records(sequence, b"y"))
-            yield f"{name} {answer.responses[0].partition_responses[0].base_offset}", answer
+        for step, sequence in enumerate((3, 6, 4, 4, 5)):
+            name = f"next transaction, {step}: {sequence}"
+            yield name, writer.produce(topic, writer.records(sequence, b"y"))
         yield "producers", producers_of(side, topic)
         yield "end", writer.end()
         yield "bumped", writer.init(writer.producer, writer.epoch)

@@ -135,7 +135,7 @@ def test_an_open_transaction_is_aborted_with_a_higher_epoch(expected):
 
 @pytest.mark.parametrize("status", PREPARED)
 def test_while_the_markers_are_written_the_client_asks_again(status):
-    for expected in (None, OWNER):
+    for expected in (None, OWNER, Producer(99, 0)):
         decision = decided(an_id(status), InitProducer(TIMEOUT, expected))
         assert error_of(decision) is ErrorCode.CONCURRENT_TRANSACTIONS
         assert decision.record is None
@@ -267,9 +267,9 @@ def test_the_decision_is_stored_with_the_partitions(commit):
         (Status.EMPTY, True, ErrorCode.INVALID_TXN_STATE),
         (Status.EMPTY, False, ErrorCode.INVALID_TXN_STATE),
         (Status.PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (Status.PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (Status.PREPARE_COMMIT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
         (Status.PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (Status.PREPARE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+        (Status.PREPARE_ABORT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
         (Status.COMPLETE_COMMIT, True, ErrorCode.NONE),
         (Status.COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
         (Status.COMPLETE_ABORT, False, ErrorCode.NONE),
