@@ -3,19 +3,36 @@
 One process, of this checkout. CPU of requests is measured elsewhere (`measurements.py`, `growth.py`).
 """
 
+import os
 import time
 from collections.abc import Callable
 
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.controller.image.state import (
+    ClusterImage,
+    Leadership,
+    LeadershipChanged,
+    PartitionAppeared,
+    ReplicaMoved,
+    TopicAppeared,
+    replay,
+    replay_all,
+)
+from barnabas.controller.image.transitions import ReplicaMove
+from barnabas.controller.store.paths import PartitionState
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
+from barnabas.wire.topics import TopicPartition
 from bench.load import Case, Client, batch_of, check_produced, create_topic, frame, produce_frame
 from bench.pacing_clients import requests_of
-from bench.processes import Measured, broker
+from bench.processes import Measured, broker, resident_bytes_of
 
 SETTLE_SECONDS, IDLE_SECONDS = 12.0, 20.0  # a broker returns freed memory every ten seconds
 CONNECTIONS, PARTITIONS, GROUPS, PRODUCERS = 5000, 5000, 2000, 20_000
 PARTITIONS_OF_A_TOPIC = 500
 OFFSETS_OF_A_GROUP = 100
+KNOWN_PARTITIONS = 100_000
+UPDATE_METADATA_VERSION = 8
 
 
 def print_table() -> None:
@@ -29,6 +46,8 @@ def print_table() -> None:
     row("group of one member", GROUPS, groups)
     row("committed offset", GROUPS * OFFSETS_OF_A_GROUP, offsets)
     row("producer id", PRODUCERS, producer_ids)
+    of_the_cluster("partition in the controller's image, RF 3", image_of)
+    of_the_cluster("partition in the metadata", metadata_of)
 
 
 def row(name: str, count: int, make: Callable[[Measured, Client, int], object]) -> None:
@@ -50,6 +69,47 @@ def row(name: str, count: int, make: Callable[[Measured, Client, int], object]) 
         # A clean stop would sync thousands of logs.
         served.process.kill()
         served.process.wait()
+
+
+def of_the_cluster(name: str, make: Callable[[int], object]) -> None:
+    """What a broker keeps of partitions that others host: made in this process."""
+    before, cpu = resident_bytes_of(os.getpid()), time.process_time()
+    kept = make(KNOWN_PARTITIONS)
+    cpu = time.process_time() - cpu
+    each = (resident_bytes_of(os.getpid()) - before) / KNOWN_PARTITIONS
+    print(f"| {name} | {KNOWN_PARTITIONS:,} | {each:,.0f} | | {cpu / KNOWN_PARTITIONS * 1e6:.0f} |", flush=True)
+    del kept
+
+
+def image_of(count: int) -> ClusterImage:
+    image = ClusterImage()
+    for number in range(count // PARTITIONS_OF_A_TOPIC):
+        topic = f"topic-{number}"
+        replay(image, TopicAppeared(topic, number.to_bytes(16, "big")))
+        for index in range(PARTITIONS_OF_A_TOPIC):
+            # A tuple of its own for the ISR, as when it is read from a node.
+            partition, replicas = TopicPartition(topic, index), (index % 30, (index + 1) % 30, (index + 2) % 30)
+            state = PartitionState(replicas[0], 5, 1, (*(each for each in replicas),))
+            replay(image, PartitionAppeared(partition, replicas))
+            replay(image, LeadershipChanged(partition, Leadership(state, 7)))
+            replay_all(image, [ReplicaMoved(partition, each, ReplicaMove.START) for each in replicas])
+    return image
+
+
+def metadata_of(count: int) -> ClusterMetadata:
+    metadata = ClusterMetadata()
+    kind = m.UpdateMetadataRequest
+    for number in range(count // PARTITIONS_OF_A_TOPIC):
+        states = [
+            kind.UpdateMetadataPartitionState(partition_index=index, leader=1, isr=[1, 2, 3], replicas=[1, 2, 3])
+            for index in range(PARTITIONS_OF_A_TOPIC)
+        ]
+        topic = kind.UpdateMetadataTopicState(
+            topic_name=f"topic-{number}", topic_id=number.to_bytes(16, "big"), partition_states=states
+        )
+        encoded = m.encode(kind(topic_states=[topic]), UPDATE_METADATA_VERSION)
+        metadata.apply(m.decode(kind, UPDATE_METADATA_VERSION, encoded, 0))
+    return metadata
 
 
 def idle(served: Measured) -> float:

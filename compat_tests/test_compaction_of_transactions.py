@@ -371,3 +371,22 @@ def test_a_marker_of_kafka_is_ours_byte_by_byte(kafka, topic):
         ).data
     assert built == data
     assert len(data) == 2 * 78
+
+
+def test_a_marker_says_that_its_time_is_the_brokers_where_the_topic_says_so(kafka, topic):
+    create_topic(kafka.port, topic, message_timestamp_type="LogAppendTime")
+    with RawClient(kafka.port) as client:
+        Writer(client, topic).mark(COMMIT, 4242)
+    data = (kafka.data_dir / f"{topic}-0" / f"{0:020d}.log").read_bytes()
+    theirs = read_batch_header(data)
+    built = build_control_batch(
+        COMMIT,
+        coordinator_epoch=0,
+        producer_id=4242,
+        producer_epoch=0,
+        timestamp_ms=theirs.max_timestamp,
+        leader_epoch=0,
+        uses_log_append_time=True,
+    )
+    # Kafka takes the time twice, a moment apart.
+    assert built.header._replace(base_timestamp=theirs.base_timestamp, crc=theirs.crc) == theirs

@@ -112,9 +112,12 @@ def build_control_batch(
     timestamp_ms: int,
     base_offset: int = 0,
     leader_epoch: int = -1,
-    uses_append_time: bool = False,
+    uses_log_append_time: bool = False,
 ) -> Batch:
-    """The marker that ends a transaction with ABORT or COMMIT (reference kafka-internals.md, D.3)."""
+    """The marker that ends a transaction with ABORT or COMMIT (reference kafka-internals.md, D.3).
+
+    It is never compressed, whatever the topic's compression.type; `uses_log_append_time` is the topic's setting.
+    """
     return build_batch(
         [(CONTROL_KEY.pack(0, control_type), CONTROL_VALUE.pack(0, coordinator_epoch))],
         timestamp_ms=timestamp_ms,
@@ -122,7 +125,7 @@ def build_control_batch(
         producer_epoch=producer_epoch,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-        attributes=CONTROL | TRANSACTIONAL | (LOG_APPEND_TIME if uses_append_time else 0),
+        attributes=CONTROL | TRANSACTIONAL | (LOG_APPEND_TIME if uses_log_append_time else 0),
     )
 
 

@@ -381,17 +381,17 @@ def _corrected(
 ) -> Checked:
     """The batch, with attributes and max timestamp corrected in place if they are wrong."""
     attributes = header.attributes
-    uses_append_time = rules.message_timestamp_type == "LogAppendTime"
-    _, largest, newest_index = (0, now_ms, 0) if uses_append_time else times
+    uses_log_append_time = rules.message_timestamp_type == "LogAppendTime"
+    _, largest, newest_index = (0, now_ms, 0) if uses_log_append_time else times
     # Kafka stores an uncompressed batch with such offset deltas as it is. A compressed one it tries to rebuild, and
     # fails, because it has skipped keys and values in its check (measured on 3.9.1).
     if attributes & CODEC_MASK and not walk.is_in_order:
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
     # A wrong max timestamp is corrected; only then are unknown attribute bits dropped, as in Kafka 3.9.1. A producer
     # that sets the LogAppendTime bit in a CreateTime topic has it cleared; its max timestamp was that of all records.
-    if header.max_timestamp != largest or uses_append_time is not (attributes & LOG_APPEND_TIME != 0):
+    if header.max_timestamp != largest or uses_log_append_time is not (attributes & LOG_APPEND_TIME != 0):
         attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
-        rewrite_times(records, attributes | LOG_APPEND_TIME if uses_append_time else attributes, largest)
+        rewrite_times(records, attributes | LOG_APPEND_TIME if uses_log_append_time else attributes, largest)
         header = read_batch_header(records)
     return fitting_segment(Batch(records, header, largest, newest_index), rules)
 

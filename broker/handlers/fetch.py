@@ -68,6 +68,12 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     plan = FetchPlan(broker, call, request)
     try:
         return await _answer(plan, request, session, named, incremental=incremental)
+    except BaseException:
+        # The client does not get the id of its new session, so the slot would be taken until the session expires. A
+        # follower interrupts its Fetch whenever partitions are added to it.
+        if session is not None and not incremental:
+            broker.fetch_sessions.close(session.session_id)
+        raise
     finally:
         # The tables of the usual Fetch are freed in one short step, when the last reference goes.
         if len(plan.rows) + len(named) + sum(map(len, named.values())) > PARTITIONS_AT_A_TIME:

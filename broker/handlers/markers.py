@@ -66,8 +66,8 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
     partition = broker.replicas.get(topic, index)
     if isinstance(partition, ErrorCode):
         return partition
-    uses_append_time = partition.config.message_timestamp_type == "LogAppendTime"
-    batch = _batch(marker, broker.world.now_ms(), uses_append_time=uses_append_time)
+    uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
+    batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
     if topic == GROUP_TOPIC:
         stored = broker.groups.end_transaction(index, batch, marker.producer_id, committed=marker.transaction_result)
         if stored.error_code:
@@ -81,14 +81,14 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
     return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
 
 
-def _batch(marker: Marker, now_ms: int, *, uses_append_time: bool) -> Batch:
+def _batch(marker: Marker, now_ms: int, *, uses_log_append_time: bool) -> Batch:
     return build_control_batch(
         COMMIT if marker.transaction_result else ABORT,
         coordinator_epoch=marker.coordinator_epoch,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         timestamp_ms=now_ms,
-        uses_append_time=uses_append_time,
+        uses_log_append_time=uses_log_append_time,
     )
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import paced, portions
 from barnabas.broker.replication.isr import LagLimits
 from barnabas.broker.replication.partition import RECOVERED, AskedIsr, Partition
 from barnabas.wire import messages as m
@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 0.05  # as in Kafka
 ROLE_WAIT_SECONDS = 30.0  # a newly elected controller may need so long to send all roles
 BY_NAME_VERSION_MAX = 1  # of AlterPartition; later versions name topics by id only
+ASKED_AT_A_TIME = 300  # partitions in a request: to carry out the response for one takes 10 µs
 SHORTEST_INTERVAL_SECONDS = 0.01  # between two checks of the followers, whatever replica.lag.time.max.ms is
 
 # With these errors the change was certainly not made, so the high watermark need not wait for the requested members.
@@ -186,14 +187,14 @@ class AlterPartition:
 
 
 def _split(asked: Mapping[Partition, AskedIsr]) -> Iterator[tuple[dict[Partition, AskedIsr], int | None]]:
-    """The requests to send, as (partitions, highest version): one for topics with an id, one for those without."""
+    """The requests to send, as (partitions, highest version): for topics with an id, and for those without."""
     # From version 2 on AlterPartition has topic ids only. During an upgrade a leader of `inter.broker.protocol.version`
     # 2.8 or later leads topics without ids, until the controller has reached that level and has given them ids. Their
     # changes go in a request of version 1.
     for have_ids, version_max in ((True, None), (False, BY_NAME_VERSION_MAX)):
-        part = {each: isr for each, isr in asked.items() if (_topic_id(each) != ZERO_TOPIC_ID) is have_ids}
-        if part:
-            yield part, version_max
+        part = [(each, isr) for each, isr in asked.items() if (_topic_id(each) != ZERO_TOPIC_ID) is have_ids]
+        for some in portions(part, ASKED_AT_A_TIME):
+            yield dict(some), version_max
 
 
 def _topic_id(partition: Partition) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from barnabas.storage.check import check_partition
 from barnabas.storage.cleanable import cleanable_part
 from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.dump import read_rows
 from barnabas.storage.index import AbortedTransaction
 from barnabas.storage.producers import Origin, ProducerStates
 from barnabas.wire.errors import ErrorCode
@@ -201,6 +202,8 @@ def test_a_marker_stays_a_pass_longer_than_its_data_and_then_until_its_horizon(l
     assert life.batches() == [Batch(1, 1, 1, True), *last], "from now on a reader has a day to see it"
     assert life.aborted() == []
     assert len(life.entries()[0][1]) > 78, "the timestamp is now a difference from the horizon"
+    row, *_ = read_rows(life.world.disk, life.log.segments[0].path)
+    assert row["delete_horizon"] == life.world.now_ms + DAY_MS
     life.world.now_ms += DAY_MS - 1
     life.compact()
     assert life.batches() == [Batch(1, 1, 1, True), *last]

@@ -79,7 +79,7 @@ import sys
 
 def test_before():
     ours = {name for name in sys.modules if name.split(".")[0] in {"barnabas", "trio", "crc32c", "lz4"}}
-    assert ours == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
+    assert ours == {"barnabas", "barnabas.form", "barnabas.testing", "barnabas.testing.plugin"}
 
 def test_with(barnabas_broker):
     assert "trio" in sys.modules
@@ -92,4 +92,4 @@ def test_the_plugin_imports_only_pytest(installed):
     code = f"{imports}; print(*(set(sys.modules) - before))"
     environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert set(ran.stdout.split()) == {"barnabas", "barnabas.testing", "barnabas.testing.plugin"}
+    assert set(ran.stdout.split()) == {"barnabas", "barnabas.form", "barnabas.testing", "barnabas.testing.plugin"}

@@ -384,7 +384,7 @@ async def test_a_damaged_transaction_index_fails_read_committed_of_that_partitio
     assert (await client.fetch("t", 0)).error_code == 0
 
 
-async def test_read_committed_is_told_of_the_aborted_transactions_in_what_it_gets(nursery, autojump_clock):
+async def test_read_committed_gets_a_list_of_what_was_aborted(nursery, autojump_clock):
     machine, client, _ = await with_topic(nursery)
     partition = machine.broker.replicas.get("t", 0)
     for sequence, outcome in enumerate((ABORT, COMMIT, ABORT, None)):

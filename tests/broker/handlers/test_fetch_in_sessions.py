@@ -329,3 +329,15 @@ async def test_sessions_and_full_requests_see_the_same_log(nursery, autojump_clo
 def first_offset(row):
     records = records_in(row)
     return records[0].offset if records else None
+
+
+async def test_a_client_that_goes_before_its_first_answer_leaves_no_session(nursery, autojump_clock):
+    # A follower interrupts its Fetch whenever partitions are added to it. The slots were used up within seconds.
+    machine, client, _ = await with_topic(nursery)
+    sessions = machine.broker.fetch_sessions
+    await client.send(fetch_request([("t", 0, 0)], session=(0, 0), max_wait_ms=60_000), 12)
+    await trio.sleep(0.1)
+    assert len(sessions) == 1
+    client.close()
+    await trio.sleep(5)
+    assert len(sessions) == 0

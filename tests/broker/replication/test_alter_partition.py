@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata
-from barnabas.broker.replication.alter_partition import ROLE_WAIT_SECONDS, AlterPartition
+from barnabas.broker.replication.alter_partition import ASKED_AT_A_TIME, ROLE_WAIT_SECONDS, AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
@@ -269,3 +269,15 @@ async def test_the_timer_finds_a_stuck_follower_within_one_and_a_half_lag_times(
     assert scene.isrs == [[ME, OTHER]]
     await trio.sleep(5.2)
     assert scene.isrs == [[ME]]
+
+
+async def test_many_changes_are_asked_for_in_several_requests(nursery, autojump_clock):
+    # To carry out the response for thousands of partitions would be one long step.
+    controller = Controller()
+    controller.holds = trio.Event()
+    scene = await settled(nursery, controller, 0, partitions=ASKED_AT_A_TIME + 11)
+    scene.join(*range(1, ASKED_AT_A_TIME + 11))
+    controller.holds.set()
+    await trio.sleep(0.05)
+    assert [len(each.topics[0].partitions) for each in controller.requests] == [1, ASKED_AT_A_TIME, 10]
+    assert scene.isrs == [[ME, OTHER]] * (ASKED_AT_A_TIME + 11)
