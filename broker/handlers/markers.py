@@ -65,7 +65,9 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
         return ErrorCode.UNKNOWN_SERVER_ERROR
     partition = broker.replicas.get(topic, index)
     if isinstance(partition, ErrorCode):
-        return partition
+        # As in Kafka: without a replica here the marker cannot be written, whether the partition exists or not.
+        is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
     uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
     batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
     if topic == GROUP_TOPIC:

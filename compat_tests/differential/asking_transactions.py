@@ -162,11 +162,12 @@ def records_of(producer: int, epoch: int, sequence: int, *values: bytes, **field
 
 
 def await_transactions(side: Side) -> None:
-    """Wait until every partition of `__transaction_state` is led and loaded."""
+    """Wait until every partition of `__transaction_state` is led and loaded, and all leaders have producer ids."""
     find = m.FindCoordinatorRequest(key="a", key_type=1)
     side.wait(lambda: side.ask(find, 2).error_code == 0)
     for name in IDS:
         side.wait(lambda name=name: described(side, name).transaction_states[0].error_code == NOT_FOUND)
+        side.wait(lambda name=name: side.ask(init(side.name(f"warm-{name}")), 4).error_code == 0)
 
 
 class Writer:

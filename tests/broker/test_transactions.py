@@ -457,6 +457,18 @@ async def test_an_epoch_that_is_used_up_gives_a_new_producer_id(nursery, autojum
     assert await committed(machines, "t") == [b"a", b"b"]
 
 
+async def test_a_marker_for_a_partition_without_replica_here_is_refused_as_unknown(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        one, *_ = machines
+        client = await one.connect()
+        await create_topic(client, "t", [2, 3])
+        Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+        topic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0])
+        marker = Marker(producer_id=1, producer_epoch=0, transaction_result=True, topics=[topic], coordinator_epoch=0)
+        (row,) = (await client.ask(m.WriteTxnMarkersRequest(markers=[marker]))).markers[0].topics[0].partitions
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_administrators_see_ids_and_their_transactions(nursery, autojump_clock):
     machines = await one_broker(nursery)
     one, two = Writer(machines, "one"), Writer(machines, "two")

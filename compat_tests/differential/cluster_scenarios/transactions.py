@@ -34,7 +34,7 @@ def requests_to_those_who_do_not_coordinate_the_transaction(side):
             "verify": (range(4, 6), verify((*writer.who, {topic: [0]}))),
             "add offsets": (range(5), add_offsets(*writer.who, "g")),
             "end": (range(5), end(*writer.who)),
-            "end, of nobody": (range(5), end(writer.name, 2**50, 0)),
+            "end, of another": (range(5), end(writer.name, 2**50, 0)),
             "describe": (range(1), m.DescribeTransactionsRequest(transactional_ids=[writer.name])),
         }
         with side.at(stranger) as client:
