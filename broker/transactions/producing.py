@@ -33,7 +33,7 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
     if known is None:
         return _first(event, now_ms)
     recorded, expected = known.recorded, event.expected
-    # Whoever asks: who owns the id is looked at when the repetition comes.
+    # As in Kafka: whether the client is the owner is looked at when it asks again.
     if pending or recorded.status in PREPARED:
         return CONCURRENT
     if expected is not None and not _may_be_owner(known, expected):

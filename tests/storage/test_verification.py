@@ -58,7 +58,7 @@ def test_a_transaction_begins_with_its_guard_and_goes_on_without(leader):
     assert leader.append(1) is ACCEPTED
 
 
-def test_a_batch_of_a_lower_epoch_than_the_open_transaction_is_not_verified_but_fenced(leader):
+def test_a_batch_of_a_lower_epoch_than_the_open_transaction_is_fenced(leader):
     assert leader.append(0, leader.begin(epoch=1), epoch=1) is ACCEPTED
     assert leader.begin(1) is None
     assert leader.append(1) is FENCED
