@@ -25,7 +25,7 @@ SETTINGS = {
     "transaction_partition_verification_enable": "false",  # so that a transaction can hang
 }
 LONG_MS = 900_000  # for a transaction that is still open at the end
-NOBODY = 5_000_000  # the producer id of the transaction that hangs
+STRANGER = 5_000_000  # the producer id of the transaction that hangs
 BY_CHANCE = {"LastTimestamp", "CurrentTransactionStartTimeMs", "TransactionDurationMs", "Duration(min)"}
 MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
 
@@ -37,7 +37,7 @@ class Lived:
         self.process = process
         self.data = data
         self.side = Side(kind, process.port, data, "tools")
-        self.producers = {str(NOBODY): "nobody"}
+        self.producers = {str(STRANGER): "stranger"}
         self.topic, self.hanging = self.side.create_topic("one", 2), self.side.create_topic("hanging")
         self.side.await_coordinator()
         for of, step in {"empty": None, "committed": True, "aborted": False, "open": None}.items():
@@ -56,7 +56,7 @@ class Lived:
 
     def hang(self, sequence: int) -> None:
         """Begin a transaction that no coordinator knows."""
-        request = produce_one(self.hanging, records_of(NOBODY, 3, sequence, b"h"), transactional_id="nobody")
+        request = produce_one(self.hanging, records_of(STRANGER, 3, sequence, b"h"), transactional_id="stranger")
         answer = self.side.ask(request, 9)
         assert answer.responses[0].partition_responses[0].error_code == 0, answer
 
@@ -155,7 +155,7 @@ def test_a_hanging_transaction_is_found_and_aborted(lived, version):
             lived[kind].hang(state.last_sequence + 1)
     finding = "find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0"
     (row,) = [row for row in alike(lived, *finding, version=version) if row["Topic"] == topic]
-    assert row["ProducerId"] == "nobody"
+    assert row["ProducerId"] == "stranger"
     (found,) = alike(lived, "describe-producers", "--topic", topic, "--partition", "0", version=version)
     where = "--topic", topic, "--partition", "0", "--start-offset", found["CurrentTransactionStartOffset"]
     assert alike(lived, "abort", *where, version=version) == []

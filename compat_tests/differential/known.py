@@ -165,7 +165,7 @@ KNOWN_DIFFERENCES = [
         "a_higher_epoch_in_an_open_transaction",
         "higher",
         "*",
-        "Kafka takes it into the open transaction, whose marker it refuses afterwards: nobody can end it.",
+        "Kafka takes it into the open transaction, whose marker it refuses afterwards: stranger can end it.",
     ),
     Known(
         "plain_batches_after_transactions",
@@ -192,6 +192,6 @@ KNOWN_DIFFERENCES = [
         "markers_with_negative_numbers",
         "*",
         "*",
-        "Kafka refuses the producer id -1 only, and writes markers of other ids that nobody can have.",
+        "Kafka refuses the producer id -1 only, and writes markers of other ids that stranger can have.",
     ),
 ]

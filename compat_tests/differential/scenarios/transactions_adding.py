@@ -14,7 +14,7 @@ from compat_tests.differential.scenario import scenario
 
 CLIENT_VERSIONS = range(4)
 BROKER_VERSIONS = (4, 5)
-NOBODY = 2**50
+STRANGER = 2**50
 
 
 @scenario
@@ -25,8 +25,8 @@ def partitions_of_unknown_ids_and_producers(side):
         for version in CLIENT_VERSIONS:
             cases = {
                 "empty id": add("", writer.producer, 1, {topic: [0]}),
-                "unknown id": add(side.name("nobody"), writer.producer, 1, {topic: [0]}),
-                "other producer": add(writer.name, NOBODY, 1, {topic: [0]}),
+                "unknown id": add(side.name("stranger"), writer.producer, 1, {topic: [0]}),
+                "other producer": add(writer.name, STRANGER, 1, {topic: [0]}),
                 "no producer": add(writer.name, -1, -1, {topic: [0]}),
                 "former epoch": add(writer.name, writer.producer, 0, {topic: [0]}),
                 "higher epoch": add(writer.name, writer.producer, 2, {topic: [0]}),
@@ -55,7 +55,7 @@ def partitions_that_may_not_be_added(side):
             }
             cases = {name: add(*writer.who, of) for name, of in topics.items()}
             cases["unknown partition, empty id"] = add("", 1, 0, {topic: [2]})
-            cases["unknown partition, unknown id"] = add("nobody", 1, 0, {topic: [2, 0]})
+            cases["unknown partition, unknown id"] = add("stranger", 1, 0, {topic: [2, 0]})
             yield from writer.client.ask_all(version, cases)
         yield "then", writer.described()
 
@@ -100,7 +100,7 @@ def partitions_while_markers_are_missing(side):
                     "the same": add(*writer.who, {stuck.topic: [0]}),
                     "none": add(*writer.who, {}),
                     "higher epoch": add(writer.name, writer.producer, 5, {topic: [0]}),
-                    "other producer": add(writer.name, NOBODY, 0, {topic: [0]}),
+                    "other producer": add(writer.name, STRANGER, 0, {topic: [0]}),
                     "unknown partition": add(*writer.who, {topic: [9]}),
                 }
                 for name, request in cases.items():
@@ -111,7 +111,7 @@ def partitions_while_markers_are_missing(side):
                     "verified": verify((*writer.who, {stuck.topic: [0]})),
                     "verified, not in": verify((*writer.who, {topic: [0]})),
                     "verified, epoch": verify((writer.name, writer.producer, 5, {stuck.topic: [0]})),
-                    "verified, producer": verify((writer.name, NOBODY, 0, {stuck.topic: [0]})),
+                    "verified, producer": verify((writer.name, STRANGER, 0, {stuck.topic: [0]})),
                 }
                 for name, request in cases.items():
                     yield f"{commit} v{version} {name}", writer.client.ask(request, version)
@@ -140,8 +140,8 @@ def partitions_that_brokers_add(side):
                 "unknown partition": add_several((*writer.who, {topic: [1, 5]})),
                 "unknown topic": add_several((*writer.who, {"no-such-topic": [0], topic: [1]})),
                 "empty id": add_several(("", *writer.who[1:], {topic: [0]})),
-                "unknown id": add_several(("nobody", *writer.who[1:], {topic: [0]})),
-                "other producer": add_several((writer.name, NOBODY, 0, {topic: [0]})),
+                "unknown id": add_several(("stranger", *writer.who[1:], {topic: [0]})),
+                "other producer": add_several((writer.name, STRANGER, 0, {topic: [0]})),
                 "higher epoch": add_several((writer.name, writer.producer, 1, {topic: [0]})),
                 "no topics": add_several((*writer.who, {})),
                 "no partitions": add_several((*writer.who, {topic: []})),
@@ -156,7 +156,7 @@ def several_transactions_in_one_request(side):
     topic = side.create_topic("one", 3)
     for version in BROKER_VERSIONS:
         with Writer(side, f"{version}") as one:
-            good, bad = (*one.who, {topic: [0]}), ("nobody", 1, 0, {topic: [1]})
+            good, bad = (*one.who, {topic: [0]}), ("stranger", 1, 0, {topic: [1]})
             cases = {
                 "good and bad": add_several(good, bad),
                 "verified": verify(good, bad),
@@ -199,8 +199,8 @@ def partitions_that_cannot_be_verified(side):
             name, producer, epoch = writer.who
             cases = {
                 "empty id": verify(("", producer, epoch, {topic: [0]})),
-                "unknown id": verify(("nobody", producer, epoch, {topic: [0]})),
-                "other producer": verify((name, NOBODY, epoch, {topic: [0]})),
+                "unknown id": verify(("stranger", producer, epoch, {topic: [0]})),
+                "other producer": verify((name, STRANGER, epoch, {topic: [0]})),
                 "former epoch": verify((name, producer, 0, {topic: [0]})),
                 "higher epoch": verify((name, producer, 9, {topic: [0]})),
                 "no topics": verify((name, producer, epoch, {})),
@@ -221,8 +221,8 @@ def offsets_are_added(side):
             name, producer, epoch = writer.who
             cases = {
                 "empty id": add_offsets("", producer, epoch, "g"),
-                "unknown id": add_offsets("nobody", producer, epoch, "g"),
-                "other producer": add_offsets(name, NOBODY, epoch, "g"),
+                "unknown id": add_offsets("stranger", producer, epoch, "g"),
+                "other producer": add_offsets(name, STRANGER, epoch, "g"),
                 "former epoch": add_offsets(name, producer, 0, "g"),
                 "higher epoch": add_offsets(name, producer, 7, "g"),
                 "good": add_offsets(name, producer, epoch, "g"),

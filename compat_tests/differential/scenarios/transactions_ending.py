@@ -16,7 +16,7 @@ from compat_tests.differential.asking_transactions import (
 from compat_tests.differential.scenario import scenario
 
 VERSIONS = range(5)
-NOBODY = 2**50
+STRANGER = 2**50
 RESULTS = {"commit": True, "abort": False}
 
 
@@ -29,8 +29,8 @@ def ends_of_nothing(side):
             for result, commit in RESULTS.items():
                 cases = {
                     "empty id": end("", producer, epoch, commit=commit),
-                    "unknown id": end("nobody", producer, epoch, commit=commit),
-                    "other producer": end(name, NOBODY, epoch, commit=commit),
+                    "unknown id": end("stranger", producer, epoch, commit=commit),
+                    "other producer": end(name, STRANGER, epoch, commit=commit),
                     "former epoch": end(name, producer, 0, commit=commit),
                     "higher epoch": end(name, producer, 9, commit=commit),
                     "no epoch": end(name, producer, -1, commit=commit),
@@ -65,7 +65,7 @@ def ends_while_markers_are_missing(side):
             for version in VERSIONS:
                 yield f"{result} v{version} again", writer.client.ask(end(*writer.who, commit=commit), version)
                 yield f"{result} v{version} contrary", writer.client.ask(end(*writer.who, commit=not commit), version)
-                wrong = end(writer.name, NOBODY, 0, commit=commit)
+                wrong = end(writer.name, STRANGER, 0, commit=commit)
                 yield f"{result} v{version} other producer", writer.client.ask(wrong, version)
 
 

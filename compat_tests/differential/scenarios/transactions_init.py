@@ -45,7 +45,7 @@ def a_client_that_comes_back_to_a_forgotten_id(side):
     await_transactions(side)
     for version in RECOVERING_VERSIONS:
         with side.connect() as client:
-            known = {"of nobody": (2**50, 7), "exhausted": (2**50, EXHAUSTED), "largest epoch": (1, 32_767)}
+            known = {"of stranger": (2**50, 7), "exhausted": (2**50, EXHAUSTED), "largest epoch": (1, 32_767)}
             cases = {name: init(side.name(f"{version}-{name}"), 1000, *who) for name, who in known.items()}
             yield from client.ask_all(version, cases)
 

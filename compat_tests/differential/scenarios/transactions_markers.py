@@ -14,13 +14,13 @@ from compat_tests.differential.asking_transactions import (
 from compat_tests.differential.scenario import scenario
 
 VERSIONS = (0, 1)
-NOBODY = 2**50
+STRANGER = 2**50
 RESULTS = {"commit": True, "abort": False}
 SHORT_SECONDS = 1.0
 
 
 @scenario
-def markers_of_nobody(side):
+def markers_of_stranger(side):
     """They end nothing, and are written."""
     topic = side.create_topic("one", 2)
     for version in VERSIONS:

@@ -6,7 +6,7 @@ from compat_tests.differential.asking_transactions import Stuck, Writer, commit_
 from compat_tests.differential.scenario import scenario
 
 VERSIONS = range(5)
-NOBODY = 2**50
+STRANGER = 2**50
 STABLE_VERSIONS = range(7, 10)  # of OffsetFetch
 TOO_LONG = "m" * 5000
 
@@ -55,8 +55,8 @@ def offsets_that_are_refused(side):
             cases = {
                 "empty group": commit_in(name, "", producer, epoch, one),
                 "empty id": commit_in("", group, producer, epoch, one),
-                "unknown id": commit_in("nobody", group, producer, epoch, one),
-                "other producer": commit_in(name, group, NOBODY, epoch, one),
+                "unknown id": commit_in("stranger", group, producer, epoch, one),
+                "other producer": commit_in(name, group, STRANGER, epoch, one),
                 "no producer": commit_in(name, group, -1, -1, one),
                 "former epoch": commit_in(name, group, producer, 0, one),
                 "higher epoch": commit_in(name, group, producer, 7, one),
@@ -115,7 +115,7 @@ def offsets_of_members(side):
                 "no generation": (-1, member),
                 "unknown member": (generation, "unknown"),
                 "generation alone": (generation, ""),
-                "nobody": (-1, ""),
+                "stranger": (-1, ""),
                 "instance": (-1, "", "i1"),
                 "instance of the member": (generation, member, "i1"),
             }

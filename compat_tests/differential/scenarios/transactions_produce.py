@@ -15,7 +15,7 @@ from compat_tests.differential.asking_transactions import (
 from compat_tests.differential.scenario import scenario
 
 VERSIONS = range(3, 12)
-NOBODY = 2**50
+STRANGER = 2**50
 
 
 @scenario
@@ -43,8 +43,8 @@ def batches_of_unknown_transactions(side):
             for name, records, of in (
                 ("null id", writer.records(0, b"a"), None),
                 ("empty id", writer.records(0, b"a"), ""),
-                ("unknown id", writer.records(0, b"a"), side.name("nobody")),
-                ("other producer", records_of(NOBODY, epoch, 0, b"a"), writer.name),
+                ("unknown id", writer.records(0, b"a"), side.name("stranger")),
+                ("other producer", records_of(STRANGER, epoch, 0, b"a"), writer.name),
                 ("former epoch", records_of(producer, 0, 0, b"a"), writer.name),
                 ("higher epoch", records_of(producer, 5, 0, b"a"), writer.name),
                 ("no producer", records_of(-1, -1, -1, b"a"), writer.name),
@@ -106,7 +106,7 @@ def transactional_ids_of_plain_batches(side):
     await_transactions(side)
     idempotent = batch(b"i", producer_id=side.new_producer(), producer_epoch=0, base_sequence=0)
     for name, records in {"plain": batch(b"p"), "idempotent": idempotent}.items():
-        for of in ("", "nobody"):
+        for of in ("", "stranger"):
             yield f"{name} {of!r}", side.ask(produce_one(topic, records, transactional_id=of), 9)
 
 
@@ -198,7 +198,7 @@ def plain_batches_in_an_open_transaction(side):
         for version in VERSIONS:
             yield f"v{version}", writer.produce(topic, plain, version=version)
             yield f"v{version} null id", writer.produce(topic, plain, version=version, transactional_id=None)
-        yield "of nobody", writer.client.ask(produce_one(topic, batch(b"c")), 9)
+        yield "of stranger", writer.client.ask(produce_one(topic, batch(b"c")), 9)
         yield "goes on", writer.write(topic, b"d")
         yield from seen(writer.client, topic)
 
@@ -294,7 +294,7 @@ def _verify_is_on(side, value):
 
 
 @scenario
-def batches_that_nobody_verifies(side):
+def batches_that_stranger_verifies(side):
     topic, probe = side.create_topic("one", 2), side.create_topic("probe")
     with Writer(side) as writer, Writer(side, "probe") as prober:
         yield "off", _verify_is_on(side, "false")
@@ -308,7 +308,10 @@ def batches_that_nobody_verifies(side):
             yield "not added", writer.produce(topic, writer.records(0, b"a"))
             yield "again", writer.produce(topic, writer.records(0, b"a"))
             yield "null id", writer.produce(topic, writer.records(1, b"a"), transactional_id=None)
-            yield "of nobody", writer.produce(topic, records_of(NOBODY, 3, 0, b"a"), transactional_id="x", partition=1)
+            yield (
+                "of stranger",
+                writer.produce(topic, records_of(STRANGER, 3, 0, b"a"), transactional_id="x", partition=1),
+            )
             yield "producers", producers_of(side, topic, 0, 1)
         finally:
             on = _verify_is_on(side, None)
