@@ -282,6 +282,9 @@ def transactional_batches_are_stored_as_the_topic_says(side):
             yield f"{topic} log", writer.client.ask(fetch([(topic, [(0, 0)])]), 12)
 
 
+PROBES = 200  # more than there are attempts
+
+
 def _verify_is_on(side, value):
     """Change the one property of transactions that can be changed, on all brokers."""
     Request = m.IncrementalAlterConfigsRequest
@@ -295,15 +298,17 @@ def _verify_is_on(side, value):
 
 @scenario
 def batches_that_are_not_verified(side):
-    topic, probe = side.create_topic("one", 2), side.create_topic("probe")
+    topic, probe = side.create_topic("one", 2), side.create_topic("probe", PROBES)
     with Writer(side) as writer, Writer(side, "probe") as prober:
+        # A partition for each attempt: in one that has accepted a batch the transaction is open.
+        partitions = iter(range(PROBES))
+
+        def is_accepted():
+            answer = prober.produce(probe, prober.records(0, b"p"), partition=next(partitions))
+            return answer.responses[0].partition_responses[0].error_code == 0
+
         yield "off", _verify_is_on(side, "false")
         try:
-
-            def is_accepted():
-                answer = prober.produce(probe, prober.records(0, b"p"))
-                return answer.responses[0].partition_responses[0].error_code == 0
-
             side.wait(is_accepted)
             yield "not added", writer.produce(topic, writer.records(0, b"a"))
             yield "again", writer.produce(topic, writer.records(0, b"a"))
@@ -315,6 +320,8 @@ def batches_that_are_not_verified(side):
             yield "producers", producers_of(side, topic, 0, 1)
         finally:
             on = _verify_is_on(side, None)
+            # Later scenarios rely on it, and Kafka applies a change some time after its answer.
+            side.wait(lambda: not is_accepted())
         yield "on", on
 
 
