@@ -24,6 +24,9 @@ from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
 from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
+# In rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition, and for the result of a producer.
+PARTITION_COST, MARKER_COST = 5, 3
+
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 MarkerResult = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = m.WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
@@ -46,9 +49,9 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
     turn_began = trio.current_time()
-    for marker in request.markers:
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
+    async for marker in paced(request.markers):
+        async for topic in paced(marker.topics):
+            async for index in paced(topic.partition_indexes, PARTITION_COST):
                 # A producer without partitions has no row.
                 of_producer = outcomes.setdefault(marker.producer_id, {})
                 of_producer[TopicPartition(topic.name, index)] = _append(broker, marker, topic.name, index)
@@ -57,7 +60,8 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
                     await trio.lowlevel.checkpoint()
                     turn_began = trio.current_time()
     await _await_acknowledgements(outcomes, deadline)
-    return m.WriteTxnMarkersResponse(markers=[await _result(*each) for each in outcomes.items()])
+    results = [await _result(*each) async for each in paced(outcomes.items(), MARKER_COST)]
+    return m.WriteTxnMarkersResponse(markers=results)
 
 
 def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode | AppendedUpTo:
@@ -98,13 +102,13 @@ async def _await_acknowledgements(outcomes: Outcomes, deadline: float) -> None:
     """Replace what waits for its acknowledgement by the error code."""
     waiting = [
         (of_producer, key, outcome)
-        for of_producer in outcomes.values()
-        for key, outcome in of_producer.items()
+        async for of_producer in paced(outcomes.values())
+        async for key, outcome in paced(of_producer.items())
         if isinstance(outcome, AppendedUpTo)
     ]
     decisions = acknowledgements([outcome for _, _, outcome in waiting], ACKS_ALL)
     await decisions.wait(deadline)
-    for (of_producer, key, _), decided in zip(waiting, decisions.decided, strict=True):
+    async for (of_producer, key, _), decided in paced(zip(waiting, decisions.decided, strict=True)):
         of_producer[key] = ErrorCode.REQUEST_TIMED_OUT if decided is None else decided
 
 
@@ -113,9 +117,8 @@ async def _result(producer_id: int, outcomes: dict[TopicPartition, ErrorCode | A
     async for (topic, index), outcome in paced(outcomes.items()):
         code = outcome if isinstance(outcome, ErrorCode) else ErrorCode.REQUEST_TIMED_OUT
         topics.setdefault(topic, []).append(PartitionResult(partition_index=index, error_code=code))
-    return MarkerResult(
-        producer_id=producer_id, topics=[TopicResult(name=name, partitions=rows) for name, rows in topics.items()]
-    )
+    rows = [TopicResult(name=name, partitions=each) async for name, each in paced(topics.items())]
+    return MarkerResult(producer_id=producer_id, topics=rows)
 
 
 def refuse_write_txn_markers(
