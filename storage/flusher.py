@@ -170,7 +170,13 @@ class Flusher:
         failed = _plan(current, planned)
         # One thread for the whole round: the device would execute parallel syncs one after the other anyway.
         if planned and failed is None:
-            failed = await self._in_thread(_sync, planned)
+            try:
+                failed = await self._in_thread(_sync, planned)
+            # The broker ends, perhaps before the thread has begun.
+            except trio.Cancelled:
+                for _, plan in planned:
+                    plan.release()
+                raise
         if failed is not None and _is_passing(current, *failed):
             await self._begin_again(directory, current, planned, failed[1])
             return

@@ -102,6 +102,19 @@ async def test_a_wanted_log_is_flushed_and_reported(scene, autojump_clock):
     assert (log.flushed_bytes, scene.flushed) == (1, [log])
 
 
+async def test_a_round_that_is_cancelled_holds_no_file(autojump_clock):
+    scene = Scene()
+    log = scene.log()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(scene.run)
+        log.append()
+        scene.flusher.want(log)
+        await trio.sleep(SYNC_SECONDS / 2)
+        nursery.cancel_scope.cancel()
+    log.file.release()
+    assert scene.disk.open_count == 0
+
+
 async def test_a_hundred_producers_share_few_syncs(scene, autojump_clock):
     log = scene.log()
 
