@@ -309,7 +309,12 @@ class Shards(Generic[State]):
                 return
             if read.slice is None:
                 break
-            offset = await self._world.in_thread(loading.load_slice, read.slice, offset)
+            try:
+                offset = await self._world.in_thread(loading.load_slice, read.slice, offset)
+            # The broker ends before the thread has begun, which would release the slice.
+            except trio.Cancelled:
+                read.slice.release()
+                raise
             # Leadership may have changed while the thread ran.
             if self._shards.get(shard.index) is not shard:
                 return

@@ -274,6 +274,31 @@ async def test_a_load_ends_with_the_leadership_for_which_it_began(post, autojump
     assert post.happened == [("NOT_COORDINATOR", 0), *([("loaded", 0), ("serves", 0)] if comes_back else [])]
 
 
+async def test_a_load_that_is_cancelled_holds_no_file(autojump_clock, monkeypatch):
+    post = led_before(Post())
+    post.append((b"k", b"1"))
+    slices = []
+    read = Partition.read
+
+    def kept(*args, **kwargs):  # as by a traceback
+        slices.append(read(*args, **kwargs))
+        return slices[-1]
+
+    async def begins_never(*_):
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(Partition, "read", kept)
+    post.world.in_thread = begins_never
+    post.lead()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(post.shards.load)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert slices[0].slice is not None
+    post.partitions[0].log.close(0)
+    assert post.disk.open_count == 0
+
+
 async def test_news_of_an_older_epoch_is_ignored_until_the_topic_is_made_again(post, autojump_clock):
     post.lead(epoch=5)
     post.shards.on_resigned(0, 4)
