@@ -64,18 +64,10 @@ from barnabas.broker.groups.syncing import (
     apply_assignment_stored,
     decide_sync,
 )
+from barnabas.broker.shards.shard import NOT_STORED
 from barnabas.wire.errors import ErrorCode
 
-# The error of a failed append -> the error for clients, as in Kafka's GroupMetadataManager. Other codes stay the same.
-# The append's own codes would mislead a client, which did not name the partition of the group topic. On these two it
-# looks up the coordinator again and retries.
-NOT_STORED = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
+# The errors of a failed append for clients, as in Kafka's GroupMetadataManager. Other codes stay the same.
 GROUP_NOT_STORED = NOT_STORED | {
     # Members rejoin on this error. A commit keeps REQUEST_TIMED_OUT, and its client retries it.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,

@@ -10,6 +10,7 @@ Versions: 0-4. 2+ leader epochs; 3+ member id, instance id and generation, so th
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.groups.decisions import IN_TRANSACTION_NOT_STORED
 from barnabas.broker.groups.events import CommitAnswer, CommitOffsetsInTransaction, Transaction, Waiting
 from barnabas.broker.groups.records import Commit
 from barnabas.broker.pacing import paced
@@ -27,15 +28,6 @@ COMMIT_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read a commit
 CommitRow = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 CommitTopic = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 AskedPartition = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
-
-# The error of a verification -> that of the commit, as in Kafka's GroupMetadataManager. Others stay the same.
-UNVERIFIED = {
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
 
 
 async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse:
@@ -107,17 +99,17 @@ async def _verify(
         return None
     partition = broker.replicas.get(*offsets)
     if isinstance(partition, ErrorCode):
-        return UNVERIFIED.get(partition, partition)
+        return IN_TRANSACTION_NOT_STORED.get(partition, partition)
     guard = partition.begin_verification(*producer, -1)
     if isinstance(guard, ErrorCode):
-        return UNVERIFIED.get(guard, guard)
+        return IN_TRANSACTION_NOT_STORED.get(guard, guard)
     if guard is None:
         return None
     error = (await broker.verification.verify(transactional_id, producer, [offsets]))[offsets]
     if not error:
         return guard
     code = code_for(error, knows_abortable=call.version >= ABORTABLE_VERSION)
-    return UNVERIFIED.get(code, code)
+    return IN_TRANSACTION_NOT_STORED.get(code, code)
 
 
 def _commit(row: AskedPartition, now_ms: int) -> Commit:

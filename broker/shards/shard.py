@@ -8,6 +8,16 @@ from barnabas.wire.sentinels import NO_OFFSET
 
 State = TypeVar("State")
 
+# The error of a failed append -> the error for clients, which did not name the partition of the internal topic: the
+# append's own codes would mislead them. On these two they look up the coordinator again and retry.
+NOT_STORED = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
 
 class Shard(Generic[State]):
     """A partition with its state, from one election to its end. Compared by identity."""

@@ -23,7 +23,7 @@ from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
 from barnabas.broker.transactions.connections import is_overtaken, note_connection
-from barnabas.broker.transactions.decisions import NOT_STORED, decide
+from barnabas.broker.transactions.decisions import TRANSACTION_NOT_STORED, decide
 from barnabas.broker.transactions.descriptions import Description, Filters, describe, is_listed
 from barnabas.broker.transactions.events import (
     AddPartitions,
@@ -72,8 +72,6 @@ class TransactionConfig(Protocol):
     def request_timeout_ms(self) -> int: ...
     @property
     def transaction_abort_timed_out_transaction_cleanup_interval_ms(self) -> int: ...
-    @property
-    def transaction_max_timeout_ms(self) -> int: ...
     @property
     def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
     @property
@@ -306,7 +304,7 @@ class TransactionCoordinator:
             return answer
         # The record stays in the log even if it is not committed in time, so it may take effect after an error.
         error = await self._shards.await_committed(shard, after_offset, self._config.request_timeout_ms)
-        return Answer(NOT_STORED.get(error, error)) if error else answer
+        return Answer(TRANSACTION_NOT_STORED.get(error, error)) if error else answer
 
     async def _settled(self, shard: TransactionShard, name: str, deadline: float) -> bool:
         """Wait until the id has no pending record and no markers under way; False if that takes too long."""
@@ -356,7 +354,7 @@ class TransactionCoordinator:
             return _Outcome(answer, state.forgotten_offset if known is None else known.offset)
         stored = self._store(shard, name, decision, batch)
         if stored.error_code:
-            return _Outcome(Answer(NOT_STORED.get(stored.error_code, stored.error_code)), NO_OFFSET)
+            return _Outcome(Answer(TRANSACTION_NOT_STORED.get(stored.error_code, stored.error_code)), NO_OFFSET)
         return _Outcome(answer, stored.last_offset)
 
     def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:

@@ -3,9 +3,10 @@
     decide(known, event, now_ms, pending=...)   what follows from an event; `known` is None for an unknown id
 
 The shell stores the record of the decision and replays it (`replay.py`), in the same step. A record that cannot be
-stored changes nothing: the request gets `NOT_STORED` of the error.
+stored changes nothing: the request gets `TRANSACTION_NOT_STORED` of the error.
 """
 
+from barnabas.broker.shards.shard import NOT_STORED
 from barnabas.broker.transactions.adding import decide_adding, decide_verifying
 from barnabas.broker.transactions.ending import decide_completion, decide_end, decide_timeout, decide_unused
 from barnabas.broker.transactions.events import (
@@ -24,14 +25,9 @@ from barnabas.broker.transactions.producing import decide_init
 from barnabas.broker.transactions.state import TransactionalId
 from barnabas.wire.errors import ErrorCode
 
-# The error of a failed append -> the error for clients, as in Kafka's TransactionStateManager. Others stay the same.
-NOT_STORED = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+# The errors of a failed append for clients, as in Kafka's TransactionStateManager. Others stay the same.
+TRANSACTION_NOT_STORED = NOT_STORED | {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
