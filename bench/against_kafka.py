@@ -11,6 +11,7 @@ import threading
 import time
 
 from bench.contenders import BareLoop, Barnabas, Contender, Kafka, seconds_until_open
+from bench.pairs import COMPILED
 from bench.run import (
     TOOL_SECONDS_MAX,
     Cases,
@@ -26,11 +27,13 @@ from bench.run import (
 from compat_tests.kafka import free_port
 
 SIZES = (
-    Size("10 B", 10, 1_500_000, 1.2),
-    Size("100 B", 100, 700_000, 1.3),
-    Size("1 kB", 1000, 140_000, 1.1),
-    Size("10 kB", 10_000, 13_000, 1.2),
+    Size("10 B", 10, 1_500_000),
+    Size("100 B", 100, 700_000),
+    Size("1 kB", 1000, 140_000),
+    Size("10 kB", 10_000, 13_000),
 )
+PRODUCE_TARGET, PRODUCE_CPU_TARGET = 1.0, 0.95
+CONSUME_TARGET, CONSUME_CPU_TARGET = 1.05, 0.8
 LATENCY_MESSAGES = 4000
 CONFLUENT_RECORDS = 2_000_000
 PYTHON_RECORDS = 80_000
@@ -43,10 +46,11 @@ class BrokerRun(Run):
     def __init__(self, directory: pathlib.Path, *, pairs: int, shrink: int) -> None:
         super().__init__(directory, pairs=pairs, shrink=shrink)
         self.kafka = Kafka(directory / "kafka", self.zookeeper, "bench")
-        self.barnabas = Barnabas(directory / "barnabas", self.installed)
+        barnabas = Barnabas(directory / "barnabas", self.installed)
+        compiled = Barnabas(directory / "compiled", self.installed_compiled, name=COMPILED)
         self.bare = BareLoop(directory / "bare")
-        self.brokers = self.kafka, self.barnabas
-        self.contenders = self.kafka, self.barnabas, self.bare
+        self.brokers = self.kafka, barnabas, compiled
+        self.contenders = *self.brokers, self.bare
 
 
 # -- Kafka's own tools
@@ -55,8 +59,7 @@ class BrokerRun(Run):
 def java_tools(run: BrokerRun, size: Size) -> None:
     """ProducerPerformance with acks=1 and all, beside the bare loop, and ConsumerPerformance of what they wrote."""
     count = run.count(size.records)
-    contenders = (run.kafka, run.barnabas, run.bare)
-    brokers = (run.kafka, run.barnabas)
+    contenders, brokers = run.contenders, run.brokers
     run.warm_up(size.name, contenders, lambda c, t: use_once(c, t, count, size), count * size.record_bytes)
     for pair in range(run.pairs):
         topic = run.new_topic(contenders)
@@ -90,8 +93,8 @@ def produce_case(run: BrokerRun, contender: Contender, topic: str, count: int, s
             line.add(contender.name, rate)
         if contender is run.bare:
             return
-    run.book.line("Produce", case, "records/s", target=size.produce_target).add(contender.name, rate)
-    add_cost(run, f"produce {case}", contender, cpu, count * size.record_bytes)
+    run.book.line("Produce", case, "records/s", target=PRODUCE_TARGET).add(contender.name, rate)
+    add_cost(run, f"produce {case}", contender, cpu, count * size.record_bytes, PRODUCE_CPU_TARGET)
 
 
 def consume_case(run: BrokerRun, contender: Contender, topic: str, count: int, size: Size) -> None:
@@ -106,11 +109,11 @@ def consume_case(run: BrokerRun, contender: Contender, topic: str, count: int, s
     rate = run.attempt(f"consume {size.name} on {contender.name}", consume)
     cpu = cost.seconds() if rate is not None else None
     tell(f"consume {size.name}", contender, rate, "records/s", cpu)
-    run.book.line("Consume", size.name, "records/s", target=1.0).add(contender.name, rate)
+    run.book.line("Consume", size.name, "records/s", target=CONSUME_TARGET).add(contender.name, rate)
     run.book.line("Consume", f"{size.name}, joining included", "records/s").add(
         contender.name, joined[0] if joined else None
     )
-    add_cost(run, f"consume {size.name}", contender, cpu, count * size.record_bytes)
+    add_cost(run, f"consume {size.name}", contender, cpu, count * size.record_bytes, CONSUME_CPU_TARGET)
 
 
 # -- Python clients
@@ -127,7 +130,7 @@ def run_client(what: str, contender: Contender, topic: str, count: int, size: in
 
 def python_client(run: BrokerRun, client: str, records: int) -> None:
     """Produce and consume 100-byte records with a Python client in its default settings."""
-    brokers, count, size = (run.kafka, run.barnabas), run.count(records), PYTHON_RECORD_BYTES
+    brokers, count, size = run.brokers, run.count(records), PYTHON_RECORD_BYTES
     run.warm_up(client, brokers, lambda c, t: python_client_once(c, t, client, count, size), count * size)
     for pair in range(run.pairs):
         topic = run.new_topic(brokers)
@@ -141,7 +144,7 @@ def python_client(run: BrokerRun, client: str, records: int) -> None:
                 cpu = cost.seconds() if seconds is not None else None
                 rate = None if seconds is None else count / seconds
                 tell(f"{client} {what}", contender, rate, "records/s", cpu)
-                run.book.line("Python clients", f"{client} {what}", "records/s").add(contender.name, rate)
+                run.book.line("Python clients", f"{client} {what}", "records/s", target=1.0).add(contender.name, rate)
                 add_cost(run, f"{client} {what}", contender, cpu, count * size)
         run.drop(topic, brokers)
 

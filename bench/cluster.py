@@ -9,16 +9,18 @@ import pathlib
 import time
 
 from bench.contenders import Cluster, Contender, barnabas_cluster, kafka_cluster, metadata_of
+from bench.pairs import COMPILED
 from bench.run import Cases, Cost, Run, Size, add_cost, end_to_end, java_produce, tell
 
 PROPERTIES_FILE = pathlib.Path(__file__).parent / "cluster.properties"
 KAFKA_HEAP = ("-Xms512m", "-Xmx512m")
 SIZES = (
-    Size("10 B", 10, 400_000, None),
-    Size("100 B", 100, 130_000, 1.2),
-    Size("1 kB", 1000, 20_000, 1.2),
-    Size("10 kB", 10_000, 2_400, 1.2),
+    Size("10 B", 10, 400_000),
+    Size("100 B", 100, 130_000),
+    Size("1 kB", 1000, 20_000),
+    Size("10 kB", 10_000, 2_400),
 )
+PRODUCE_TARGET, PRODUCE_CPU_TARGET = 1.15, 0.65
 LATENCY_MESSAGES = 2000
 PARTITIONS = 1000
 IDLE_SECONDS = 15.0
@@ -34,6 +36,7 @@ class ClusterRun(Run):
         self.brokers = (
             kafka_cluster(directory, self.zookeeper, PROPERTIES_FILE, KAFKA_HEAP),
             barnabas_cluster(directory, self.zookeeper, PROPERTIES_FILE, self.installed),
+            barnabas_cluster(directory, self.zookeeper, PROPERTIES_FILE, self.installed_compiled, name=COMPILED),
         )
         self.contenders = self.brokers
 
@@ -57,8 +60,8 @@ def produce(run: Run, size: Size) -> None:
             )
             cpu = cost.seconds() if rate is not None else None
             tell(f"produce {size.name}", contender, rate, "records/s", cpu)
-            run.book.line("Produce", size.name, "records/s", target=size.produce_target).add(contender.name, rate)
-            add_cost(run, f"produce {size.name}", contender, cpu, count * size.record_bytes)
+            run.book.line("Produce", size.name, "records/s", target=PRODUCE_TARGET).add(contender.name, rate)
+            add_cost(run, f"produce {size.name}", contender, cpu, count * size.record_bytes, PRODUCE_CPU_TARGET)
         run.drop(topic, run.brokers)
 
 

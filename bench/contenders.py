@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from bench.pairs import BARNABAS
 from bench.processes import Measured, cpu_seconds_of, environment_of, resident_bytes_of
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
 from compat_tests.raw import RawClient
@@ -99,16 +100,18 @@ class Contender:
 
 
 class Barnabas(Contender):
-    name = "Barnabas"
+    """Barnabas, in the form that is installed there."""
 
     def __init__(
         self,
         directory: pathlib.Path,
         installed: pathlib.Path,
         *,
+        name: str = BARNABAS,
         properties_file: pathlib.Path = PROPERTIES_FILE,
         settings: Mapping[str, str] = {},
     ) -> None:
+        self.name = name
         self.directory = directory
         self._installed = installed
         self._properties_file = properties_file
@@ -282,18 +285,23 @@ def kafka_cluster(
 
 
 def barnabas_cluster(
-    directory: pathlib.Path, zookeeper: ZooKeeperProcess, properties_file: pathlib.Path, installed: pathlib.Path
+    directory: pathlib.Path,
+    zookeeper: ZooKeeperProcess,
+    properties_file: pathlib.Path,
+    installed: pathlib.Path,
+    *,
+    name: str = BARNABAS,
 ) -> Cluster:
     """Three brokers of Barnabas."""
     members = []
     for broker_id in (1, 2, 3):
-        settings = {"broker.id": str(broker_id), "zookeeper.connect": f"{zookeeper.bootstrap}/barnabas"}
+        settings = {"broker.id": str(broker_id), "zookeeper.connect": f"{zookeeper.bootstrap}/{name}"}
         member = Barnabas(
-            directory / f"barnabas-{broker_id}", installed, properties_file=properties_file, settings=settings
+            directory / f"{name}-{broker_id}", installed, properties_file=properties_file, settings=settings
         )
         member.port = free_port()  # the same one over restarts
         members.append(member)
-    return Cluster("Barnabas", members)
+    return Cluster(name, members)
 
 
 def metadata_of(port: int, *topics: str) -> m.MetadataResponse:

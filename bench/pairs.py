@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+BARNABAS, COMPILED = "Barnabas", "compiled"  # two forms of the same sources (`setup.py`)
+
 ORDER = (
     "Produce",
     "Produce beside the bare loop",
@@ -44,9 +46,9 @@ class Line:
     def add(self, contender: str, figure: float | None) -> None:
         self.figures.setdefault(contender, []).append(figure)
 
-    def ratios(self) -> list[float]:
-        """Barnabas ÷ the other, of the pairs in which both ran."""
-        pairs = zip(self.figures.get("Barnabas", ()), self.figures.get(self.against, ()), strict=False)
+    def ratios(self, form: str = BARNABAS) -> list[float]:
+        """Barnabas in one of its forms ÷ the other, of the pairs in which both ran."""
+        pairs = zip(self.figures.get(form, ()), self.figures.get(self.against, ()), strict=False)
         return [ours / theirs for ours, theirs in pairs if ours is not None and theirs]
 
     def median(self, contender: str) -> float | None:
@@ -105,17 +107,27 @@ def number(figure: float | None) -> str:
 
 
 def table(lines: list[Line]) -> list[str]:
-    """A table in Markdown; its lines have one rival in common."""
+    """A table in Markdown; its lines have one rival in common. The compiled form has columns where it took part."""
+    with_compiled = any(COMPILED in line.figures for line in lines)
     rows = [
         f"| | unit | {lines[0].against} | Barnabas | ratio | target | | all pairs |",
         "|-|-|-:|-:|-:|-:|-|-|",
     ]
+    if with_compiled:
+        rows = [rows[0] + " compiled | ratio | all pairs |", rows[1] + "-:|-:|-|"]
     for line in lines:
-        ratios = line.ratios()
-        median = number(statistics.median(ratios)) if ratios else "–"
-        pairs = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        rows.append(
-            f"| {line.name} | {line.unit} | {number(line.median(line.against))} | {number(line.median('Barnabas'))}"
-            f" | **{median}** | {line.target_text()} | {line.verdict()} | {pairs} |"
-        )
+        ours, ratio, pairs = form_of(line, BARNABAS)
+        row = f"| {line.name} | {line.unit} | {number(line.median(line.against))} | {ours} | **{ratio}**"
+        row += f" | {line.target_text()} | {line.verdict()} | {pairs} |"
+        if with_compiled:
+            ours, ratio, pairs = form_of(line, COMPILED) if COMPILED in line.figures else ("", "", "")
+            row += f" {ours} | {ratio} | {pairs} |"
+        rows.append(row)
     return rows
+
+
+def form_of(line: Line, form: str) -> tuple[str, str, str]:
+    """Of one form, as texts: its median, the median of the ratios, the ratios of all pairs."""
+    ratios = line.ratios(form)
+    median = number(statistics.median(ratios)) if ratios else "–"
+    return number(line.median(form)), median, ", ".join(f"{ratio:.2f}" for ratio in ratios)

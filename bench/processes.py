@@ -121,13 +121,18 @@ def seconds_to_end(command: list[str], environment: dict[str, str]) -> float:
     return time.perf_counter() - began
 
 
-def install_wheel(directory: pathlib.Path) -> pathlib.Path:
+def install_wheel(directory: pathlib.Path, *, compiled: bool = False) -> pathlib.Path:
     """A wheel of this checkout, installed into a folder with its byte code; dependencies come from this environment."""
+    directory = directory / ("compiled" if compiled else "pure")
     root = pathlib.Path(__file__).parent.parent
     shutil.rmtree(root / "build", ignore_errors=True)  # what an earlier wheel was made of would go into this one
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheels = directory / "wheels"
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(root)], check=True)
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(wheels), str(root)],
+        check=True,
+        env=os.environ | ({"BARNABAS_COMPILE": "1"} if compiled else {}),
+    )
     shutil.rmtree(root / "build", ignore_errors=True)
     (wheel,) = wheels.glob("*.whl")
     target = directory / "installed"

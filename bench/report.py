@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import NamedTuple
 
-from bench.pairs import Book, Line, number, table
+from bench.pairs import COMPILED, Book, Line, number, table
 from bench.run import QUIET_LOAD_MAX, is_steady
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
@@ -33,7 +33,8 @@ BROKER_PAGE = Page(
 
 Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
 ([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g`
-and a ZooKeeper, Barnabas with its embedded store, from an installed wheel. Every case was run in {pairs} pairs, one
+and a ZooKeeper, Barnabas with its embedded store, from an installed wheel: *Barnabas* is pure Python, *compiled* its
+compiled form. Every case was run in {pairs} pairs, one
 broker right after the other, in alternating order, of *warm* brokers: before the first pair both did the same runs
 until the CPU per MB of Kafka's last three differed by less than 5 % ([Warm-up](#warm-up)). A Kafka that has just
 started costs several times as much, and a broker runs for months. A **ratio** is Barnabas ÷ Kafka, the median of the
@@ -74,9 +75,10 @@ CLUSTER_PAGE = Page(
     "A cluster beside Apache Kafka's",
     """Written by `make bench ARGS=cluster` (see [bench/](../bench/README.md)); do not edit.
 
-Three brokers of Barnabas and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`) were run at the same time on
-one machine, with the same properties file ([bench/cluster.properties](../bench/cluster.properties)), under one
-ZooKeeper and with their data on the same disk. All six brokers, ZooKeeper and the client share its cores, so the cost
+Three brokers of Barnabas, three of its compiled form and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`)
+were run at the same time on one machine, with the same properties file
+([bench/cluster.properties](../bench/cluster.properties)), under one ZooKeeper and with their data on the same disk. All
+brokers, ZooKeeper and the client share its cores, so the cost
 of a record is its cost at all three brokers together. Every case was run in {pairs} pairs, one cluster right after
 the other, in alternating order, of warm brokers ([Warm-up](#warm-up)). A **ratio** is Barnabas ÷ Kafka, the median of
 the pairs' ratios; all pairs are given. CPU and memory are sums over the three brokers.
@@ -140,6 +142,7 @@ def memory_gib() -> int:
 
 ROW, TOP, LEFT, RIGHT, WIDTH = 20, 46, 250, 60, 860
 STYLE = """text{font:12px sans-serif;fill:#333}.head{font-weight:bold}.grid{stroke:#ddd}.one{stroke:#888}
+.compiled{stroke:#1f5fa8;stroke-width:3}
 .good{fill:#2a7f62}.bad{fill:#b5533c}.pair{fill:#333;opacity:.45}.value{text-anchor:end}
 @media (prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.pair{fill:#eee}}"""
 
@@ -156,9 +159,12 @@ def charted(book: Book) -> Iterator[tuple[str, Line]]:
 def chart(lines: list[tuple[str, Line]]) -> str:
     """How many times better Barnabas is (log scale): a bar for the median, a dot for each pair.
 
+    A line across the bar is the median of the compiled form.
+
     Where lower is better the ratio is turned over, so that right is always good.
     """
     values = {name: [better(ratio, line) for ratio in line.ratios()] for name, line in lines}
+    compiled = {name: [better(ratio, line) for ratio in line.ratios(COMPILED)] for name, line in lines}
     largest = max((max(value, 1 / value) for each in values.values() for value in each), default=2)
     decades = max(math.log10(largest), math.log10(2)) * 1.05
     lowest = min((min(each) for each in values.values()), default=1.0)
@@ -170,7 +176,8 @@ def chart(lines: list[tuple[str, Line]]) -> str:
 
     height = TOP + ROW * len(lines) + 10
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"><style>{STYLE}</style>']
-    parts.append('<text class="head" x="10" y="18">How many times better than Kafka (right of 1: Barnabas)</text>')
+    head = "How many times better than Kafka (right of 1: Barnabas; lines: its compiled form)"
+    parts.append(f'<text class="head" x="10" y="18">{head}</text>')
     for tick in (0.25, 0.5, 1, 2, 4, 8, 16, 32):
         if low <= math.log10(tick) <= decades:
             kind = "one" if tick == 1 else "grid"
@@ -184,6 +191,9 @@ def chart(lines: list[tuple[str, Line]]) -> str:
         parts.append(f'<text x="10" y="{y + 13}">{escape(name)}</text>')
         parts.append(f'<rect class="{kind}" x="{left}" y="{y + 3}" width="{right - left:.1f}" height="12"/>')
         parts += [f'<circle class="pair" cx="{x(value)}" cy="{y + 9}" r="2.5"/>' for value in values[name]]
+        if compiled[name]:
+            place = x(statistics.median(compiled[name]))
+            parts.append(f'<line class="compiled" x1="{place}" x2="{place}" y1="{y + 1}" y2="{y + 17}"/>')
         parts.append(f'<text class="value" x="{WIDTH - 6}" y="{y + 13}">{median:.2f}</text>')
     return "\n".join([*parts, "</svg>\n"])
 

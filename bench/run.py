@@ -34,19 +34,18 @@ MB = 1_000_000
 
 
 class Size(NamedTuple):
-    """One size of record, how many make about three seconds, and what the ratio of produce should be."""
+    """One size of record, and how many make about three seconds."""
 
     name: str
     record_bytes: int
     records: int
-    produce_target: float | None
 
 
 class Run:
     """What the cases share: those who are compared, the book, and how long they may take."""
 
     contenders: tuple[Contender, ...]  # all that are started
-    brokers: tuple[Contender, Contender]  # Apache Kafka and Barnabas, whatever they consist of
+    brokers: tuple[Contender, ...]  # Apache Kafka first, then Barnabas in both forms, whatever they consist of
 
     def __init__(self, directory: pathlib.Path, *, pairs: int, shrink: int) -> None:
         self.directory = directory
@@ -54,6 +53,7 @@ class Run:
         self.shrink = shrink  # records are divided by it
         self.book = Book()
         self.installed = install_wheel(directory)
+        self.installed_compiled = install_wheel(directory, compiled=True)
         self.zookeeper = ZooKeeperProcess(directory / "zookeeper")
         self.zookeeper.port = free_port()
         self._topics = 0
@@ -199,12 +199,15 @@ def compare(make: Callable[..., Run], cases: Cases, names: Sequence[str], *, pai
 # -- figures
 
 
-def add_cost(run: Run, case: str, contender: Contender, cpu: float | None, data_bytes: int) -> None:
+def add_cost(
+    run: Run, case: str, contender: Contender, cpu: float | None, data_bytes: int, target: float | None = None
+) -> None:
     """The broker's CPU, per MB of values; seconds are in the book, too, for people who know the case."""
     seconds = run.book.line("Broker CPU", case, "s", higher_is_better=False)
     seconds.add(contender.name, cpu)
     each = None if cpu is None else cpu * 1000 / (data_bytes / MB)
-    run.book.line("Broker CPU per MB", case, "ms", higher_is_better=False).add(contender.name, each)
+    per_mb = run.book.line("Broker CPU per MB", case, "ms", target=target, higher_is_better=False)
+    per_mb.add(contender.name, each)
 
 
 def tell(case: str, contender: Contender, figure: float | None, unit: str, cpu: float | None = None) -> None:

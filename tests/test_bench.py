@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.pairs import Book, Line, table
+from bench.pairs import COMPILED, Book, Line, table
 
 
 def line_of(kafka, barnabas, **options):
@@ -39,3 +39,11 @@ def test_a_table_shows_medians_the_target_and_all_pairs():
     ((group, lines),) = book.groups()
     assert group == "Produce"
     assert table(lines)[-1] == "| 10 B | records/s | 105 | 210 | **2** | ≥ 1.2 | met | 2.00, 2.00 |"
+
+
+def test_a_table_has_columns_for_the_compiled_form_where_it_took_part():
+    line = line_of([100.0, 110.0], [200.0, 220.0])
+    for figure in (300.0, 330.0):
+        line.add(COMPILED, figure)
+    assert table([line_of([1.0], [1.0]), line])[-1].endswith("| 2.00, 2.00 | 315 | 3 | 3.00, 3.00 |")
+    assert table([line_of([1.0], [1.0]), line])[-2].endswith("| 1.00 |  |  |  |")
