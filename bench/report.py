@@ -32,14 +32,13 @@ BROKER_PAGE = Page(
     """Written by `make bench ARGS=kafka` (see [bench/](../bench/README.md)); do not edit.
 
 Barnabas and Apache Kafka 3.9.1 were run at the same time on one machine, with the same properties file
-([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g`
-and a ZooKeeper, Barnabas with its embedded store, from an installed wheel: *Barnabas* is pure Python, *compiled* its
-compiled form. Every case was run in {pairs} pairs, one
-broker right after the other, in alternating order, of *warm* brokers: before the first pair both did the same runs
-until the CPU per MB of Kafka's last three differed by less than 5 % ([Warm-up](#warm-up)). A Kafka that has just
-started costs several times as much, and a broker runs for months. A **ratio** is Barnabas ÷ Kafka, the median of the
-pairs' ratios; all pairs are given, because the speed of a machine varies: two runs of Kafka against itself differ by
-5–10 %. Figures of the brokers are medians.
+([bench/server.properties](../bench/server.properties)) and their data on the same disk; Kafka with `-Xms1g -Xmx1g` and
+a ZooKeeper, Barnabas with its embedded store, from an installed wheel: *Barnabas* is pure Python, *compiled* its
+compiled form. Every case was run in {pairs} pairs, one broker right after the other, in alternating order, of *warm*
+brokers: before the first pair both did the same runs until the CPU per MB of Kafka's last three differed by less than 5
+% ([Warm-up](#warm-up)). A Kafka that has just started costs several times as much, and a broker runs for months. A
+**ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given, because the speed of a machine
+varies: two runs of Kafka against itself differ by 5–10 %. Figures of the brokers are medians.
 
 Topics have one partition. *Produce* and *Consume* are Kafka's own ProducerPerformance and ConsumerPerformance in their
 default settings (16 kB batches). *End to end* is EndToEndLatency, which gives percentiles in whole milliseconds. Python
@@ -78,10 +77,10 @@ CLUSTER_PAGE = Page(
 Three brokers of Barnabas, three of its compiled form and three of Apache Kafka 3.9.1 (each with `-Xms512m -Xmx512m`)
 were run at the same time on one machine, with the same properties file
 ([bench/cluster.properties](../bench/cluster.properties)), under one ZooKeeper and with their data on the same disk. All
-brokers, ZooKeeper and the client share its cores, so the cost
-of a record is its cost at all three brokers together. Every case was run in {pairs} pairs, one cluster right after
-the other, in alternating order, of warm brokers ([Warm-up](#warm-up)). A **ratio** is Barnabas ÷ Kafka, the median of
-the pairs' ratios; all pairs are given. CPU and memory are sums over the three brokers.
+brokers, ZooKeeper and the client share its cores, so the cost of a record is its cost at all three brokers together.
+Every case was run in {pairs} pairs, one cluster right after the other, in alternating order, of warm brokers
+([Warm-up](#warm-up)). A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given. CPU and
+memory are sums over the three brokers.
 
 *Produce* is Kafka's own ProducerPerformance, to a topic with one partition, replication factor 3 and acks=all; *end to
 end* is EndToEndLatency with acks=all. *A thousand partitions* are three figures: the time from CreateTopics until every
