@@ -104,6 +104,10 @@ class Wire(Generic[Payload]):
             self._armed = True
             clock.call_at(self._last_arrival, self._due)
 
+    def hold(self, seconds: float) -> None:
+        """What is sent from now on arrives after so long at the earliest; other connections are not touched."""
+        self._last_arrival = max(self._last_arrival, self.link.clock.now + seconds)
+
     def close(self) -> None:
         """Nothing arrives any more."""
         self.is_closed = True

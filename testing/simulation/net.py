@@ -156,6 +156,10 @@ class SimStream:
         """The same after a time, as when word of it has to travel."""
         self._net.clock.call_in(seconds, self.reset, why)
 
+    def hold(self, seconds: float) -> None:
+        """What this end sends from now on is late."""
+        self._outgoing.hold(seconds)
+
     def other_end(self) -> "SimStream":
         """The stream that the other party holds."""
         return self._other
@@ -355,6 +359,14 @@ class SimNet:
             seconds = self.rng.random() * LATE_SECONDS_MAX if late else self.link(one, other).latency()
             stream.other_end().reset_later("connection lost", seconds)
         return len(lost)
+
+    def hold_connections(self, source: str, target: str, seconds: float) -> int:
+        """What one party sends on the connections that it has to another is late; on new connections it is not."""
+        party = self.parties.get(source)
+        held = [stream for stream in party.streams if stream.peer_address == target] if party is not None else []
+        for stream in held:
+            stream.hold(seconds)
+        return len(held)
 
     def crash(self, name: str, *, machine: bool) -> None:
         """A party's process dies, and with `machine` everything around it."""
