@@ -24,10 +24,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, READ, REFUSED, RESUMED, Event
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
+from barnabas.testing.simulation.transaction_replicas import check_replica, check_reread
+from barnabas.testing.simulation.transaction_rules import TRANSACTION_RULES, TransactionRules
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
 from barnabas.wire.records import BatchHeader
 from barnabas.wire.sentinels import NO_LEADER
@@ -56,7 +59,7 @@ RULES = {
     "I16": "no broker fails because of a bug",
     "I17": "the beginning of a log is deleted only on request",
     "I18": "a replica's producer state agrees with its log",
-}
+} | TRANSACTION_RULES
 OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0
 VIOLATIONS_MAX = 50
@@ -95,6 +98,7 @@ class Checks:
         self.synced_topics: set[str] = set()  # that acknowledge only what is synced
         self.names_identify = False  # topics may have no ids, or get them later; none is made again under its name
         self.leaders_write_states = False  # under the controller epoch of their role
+        self.transactions: TransactionRules | None = None  # of the runs that have any
         self._now = now
         self._tell = tell
         self._by_name: dict[tuple[str, int], list[Truth]] = {}
@@ -149,6 +153,7 @@ class Checks:
         shadow = truth.shadows.get(node.broker_id)
         if shadow is None:
             shadow = truth.shadows[node.broker_id] = Shadow(node.broker_id)
+        is_reread = True
         if shadow.hosted_as is not partition:
             self._begin(truth, shadow, node, partition)
         elif (
@@ -156,9 +161,11 @@ class Checks:
             or log.segments.generation != shadow.generation
             or log.log_end_offset < shadow.end_offset
         ):
-            self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
-        elif log.log_end_offset > shadow.end_offset:
-            self._take(truth, shadow, partition, read_new(log, node.disk, shadow))
+            self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
+        else:
+            is_reread = False
+        if log.log_end_offset > shadow.end_offset and not is_reread:
+            self._take(truth, shadow, partition, self._read_new(truth, log, node, shadow))
         shadow.log, shadow.generation, shadow.end_offset = log, log.segments.generation, log.log_end_offset
         shadow.synced_offset = log.recovery_point
         if log.log_start_offset != shadow.start_offset:
@@ -168,6 +175,23 @@ class Checks:
         if partition.high_watermark != shadow.high_watermark:
             self._check_high_watermark(truth, shadow, partition)
         shadow.relearn()
+        if self.transactions is not None:
+            check_replica(self.transactions.violate, node, truth, shadow, partition)
+            if is_reread:
+                check_reread(self.transactions.violate, node, truth, shadow, log)
+
+    def looked(self) -> None:
+        """Everything that changed in this step was looked at."""
+        if self.transactions is not None:
+            self.transactions.looked()
+
+    def _read_new(self, truth: Truth, log: "PartitionLog", node: WatchedNode, shadow: Shadow) -> list[BatchHeader]:
+        look_into = None if self.transactions is None else self.transactions.look_into(truth)
+        return read_new(log, node.disk, shadow, look_into)
+
+    def _read_all(self, truth: Truth, log: "PartitionLog", node: WatchedNode, shadow: Shadow) -> list[BatchHeader]:
+        look_into = None if self.transactions is None else self.transactions.look_into(truth)
+        return read_all(log, node.disk, shadow, look_into)
 
     def _look_back(self, node: WatchedNode, partition: "Partition") -> None:
         """Its log is gone, its disk failed: what it appended and committed in that very step was not seen yet."""
@@ -175,7 +199,7 @@ class Checks:
             shadow = truth.shadows.get(node.broker_id)
             if shadow is not None and shadow.hosted_as is partition and shadow.log is not None:
                 if shadow.log.log_end_offset > shadow.end_offset:
-                    self._take(truth, shadow, partition, read_new(shadow.log, node.disk, shadow))
+                    self._take(truth, shadow, partition, self._read_new(truth, shadow.log, node, shadow))
                     shadow.end_offset = shadow.log.log_end_offset
                 if partition.high_watermark != shadow.high_watermark:
                     self._check_high_watermark(truth, shadow, partition)
@@ -216,7 +240,7 @@ class Checks:
             self.count("logs that forgot")
         shadow.is_gone = shadow.lost_power = False
         shadow.hosted_as = partition
-        self._replace(truth, shadow, partition, read_all(log, node.disk, shadow))
+        self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
         if partition.is_leader:
             shadow.high_watermark = 0  # what it holds and commits is looked at once it is known why it leads
             return
@@ -237,7 +261,10 @@ class Checks:
             self._check_producers(truth, shadow, partition)
         kept = len(known) if same is None else same
         shadow.batches = held[:kept]
+        if self.transactions is not None:
+            self.transactions.begin_again(truth, shadow)
         self._take(truth, shadow, partition, held[kept:])
+        shadow.transactions.reread_end = held[-1].last_offset + 1 if held else 0
 
     def _check_producers(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
         log = partition.log
@@ -258,11 +285,14 @@ class Checks:
         for batch in new:
             key = batch.base_offset, batch.partition_leader_epoch
             was_leader = shadow.log is not None and truth.leaders.get(batch.partition_leader_epoch) == shadow.broker_id
+            is_new = key not in truth.known
             if batch.partition_leader_epoch == epoch or (was_leader and batch.base_offset >= shadow.end_offset):
                 if truth.known.setdefault(key, batch) != batch:
                     self.violate("I6", f"{truth} has two batches at offset {key[0]} of epoch {key[1]}")
             elif truth.known.get(key) != batch:
                 self.violate("I13", f"{truth} at {shadow.broker_id} holds a batch that no leader appended: {batch}")
+            if self.transactions is not None:
+                self.transactions.taken(truth, shadow, batch, is_new=is_new)
         shadow.batches += new
 
     def _check_start(self, truth: Truth, shadow: Shadow, start_offset: int) -> None:
@@ -307,13 +337,15 @@ class Checks:
 
     def _commit(self, truth: Truth, shadow: Shadow, epoch: int, high_watermark: int) -> None:
         """The leader's high watermark passed batches that were not committed before."""
-        is_internal = truth.topic == OFFSETS_TOPIC
+        is_internal = truth.topic in INTERNAL_TOPICS
         for batch in shadow.batches[shadow.index_of(truth.committed_end) :]:
             if batch.last_offset >= high_watermark:
                 break
             wrong = truth.commit(batch, epoch, is_internal=is_internal)
             if wrong is not None:
                 self.violate("I7", f"{truth}: a batch of producer {batch.producer_id} {wrong}")
+            if self.transactions is not None:
+                self.transactions.committed(truth, batch, shadow.broker_id)
             if (truth.topic, truth.partition, batch.crc) in self._refused:
                 self.violate("I7", f"{truth}: the batch at {batch.base_offset} was refused for good")
 
@@ -350,6 +382,8 @@ class Checks:
         cut = truth.cut(index, epoch, reason)
         shadow.high_watermark = min(shadow.high_watermark, cut.offset)  # look at what it commits instead
         self._tell(f"{truth} loses everything from {cut.offset}: {reason}")
+        if self.transactions is not None:
+            self.transactions.lost(truth)
         if truth.topic == OFFSETS_TOPIC:
             self._forgive_groups(truth.partition)
 
@@ -477,10 +511,21 @@ class Checks:
             where = f"{event.topic}-{event.partition} offset {event.offset}"
             self.violate("I3", f"{event.producer} was served {event.digest:x} at {where}, where {batch} is committed")
 
+    def read_committed(
+        self, name: str, where: tuple[str, bytes, int], served: Sequence[BatchHeader], delivered: set[int]
+    ) -> None:
+        """A reader of committed records was served batches, and gives those at some base offsets to its user."""
+        topic, topic_id, partition = where
+        truth = self.truths.get((self.identity(topic, topic_id) or b"", partition))
+        if truth is not None and self.transactions is not None:
+            self.transactions.read(truth, name, served, delivered)
+
     # -- groups
 
     def owns(self, group: str, generation: int, member: str, topic: str, partitions: Sequence[int]) -> None:
         """A member learned what it owns in this generation."""
+        if self.transactions is not None:
+            self.transactions.generation(group, generation)
         self._generations[group] = max(generation, self._generations.get(group, -1))
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, topic, partition), member)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 0.5
 
+LookInto = Callable[[BatchHeader, bytearray, int], None]  # a batch, and where it lies in the bytes of a file
+
 
 class WatchedNode(Protocol):
     """A simulated machine; its broker is None while none runs."""
@@ -51,6 +53,9 @@ class Looker(Protocol):
 
     def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
         """The broker does not have this replica any more, while it runs."""
+
+    def looked(self) -> None:
+        """Everything that changed in this step was looked at."""
 
 
 class _Watch(Waiter):
@@ -152,6 +157,7 @@ class Observer:
         for partition, process in changed.items():
             if process.is_alive:
                 look(process.node, partition)  # type: ignore[arg-type]  # a Waiter knows what it waits for by less than it is
+        self._looker.looked()
 
 
 def watch_tree(tree: "Tree", stored: Callable[[str, bytes | None], None]) -> None:
@@ -177,7 +183,9 @@ def watch_tree(tree: "Tree", stored: Callable[[str, bytes | None], None]) -> Non
     tree.end_session = watched_end  # type: ignore[method-assign]  # the same
 
 
-def read_new(log: "PartitionLog", disk: "MemDisk", shadow: "Shadow") -> list[BatchHeader]:
+def read_new(
+    log: "PartitionLog", disk: "MemDisk", shadow: "Shadow", look_into: LookInto | None = None
+) -> list[BatchHeader]:
     """The batches behind those that the shadow knows, of which the last one ended where reading stopped."""
     found: list[BatchHeader] = []
     for segment in log.segments.since(shadow.end_offset if shadow.segment_base >= 0 else 0):
@@ -186,14 +194,18 @@ def read_new(log: "PartitionLog", disk: "MemDisk", shadow: "Shadow") -> list[Bat
         data = disk.peek(segment.path)
         for header in _headers(data, shadow.position, min(segment.size_bytes, len(data))):
             found.append(header)
+            if look_into is not None:
+                look_into(header, data, shadow.position)
             shadow.position += header.size_bytes
     return found
 
 
-def read_all(log: "PartitionLog", disk: "MemDisk", shadow: "Shadow") -> list[BatchHeader]:
+def read_all(
+    log: "PartitionLog", disk: "MemDisk", shadow: "Shadow", look_into: LookInto | None = None
+) -> list[BatchHeader]:
     """Every batch of the log, and reading goes on behind them."""
     shadow.segment_base = -1
-    return read_new(log, disk, shadow)
+    return read_new(log, disk, shadow, look_into)
 
 
 def _headers(data: bytearray, position: int, end: int) -> Iterator[BatchHeader]:

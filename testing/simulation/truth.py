@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.testing.simulation.log_transactions import LogTransactions
 from barnabas.wire.records import BatchHeader
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Shadow:
     is_gone: bool = False  # the broker was asked to give it up
     lost_power: bool = False  # the machine crashed since the broker was last seen with it
     log: "PartitionLog | None" = None  # as the process has it that hosts the replica, or hosted it last
+    transactions: LogTransactions = field(default_factory=LogTransactions)  # as its batches say
     hosted_as: object = None  # the Partition that was looked at last: another one is another process
 
     def index_of(self, offset: int) -> int:
@@ -99,6 +101,7 @@ class Truth:
         self.lost: dict[tuple[int, int], BatchHeader] = {}  # (base offset, checksum)
         self.cuts: list[Cut] = []
         self.leaders: dict[int, int] = {}
+        self.contents: dict[int, object] = {}  # of markers and of decisions about transactions, by checksum
         self.deletable_end = 0  # records below were asked to be deleted
         self.shadows: dict[int, Shadow] = {}
         self._sequences: dict[int, tuple[int, int]] = {}  # producer -> epoch, last sequence
@@ -162,6 +165,8 @@ class Truth:
 
     def _follow_producer(self, batch: BatchHeader) -> str | None:
         """Each producer's sequence rises within its epoch; a batch without a producer is there once."""
+        if batch.is_control:
+            return self._follow_marker(batch)
         if batch.producer_id < 0:
             content = batch.crc, batch.batch_length, batch.base_timestamp
             before = self._unnumbered.setdefault(content, batch.base_offset)
@@ -174,6 +179,15 @@ class Truth:
             f"at {batch.base_offset} has epoch {batch.producer_epoch} and sequence {batch.base_sequence}"
             f" behind epoch {epoch} and sequence {sequence}"
         )
+
+    def _follow_marker(self, batch: BatchHeader) -> str | None:
+        """A marker has no sequence. With a higher epoch it fences the producer, whose sequence begins again."""
+        epoch, sequence = self._sequences.get(batch.producer_id, (-1, -1))
+        if batch.producer_epoch > epoch:
+            self._sequences[batch.producer_id] = batch.producer_epoch, -1
+        if batch.producer_epoch >= epoch:
+            return None
+        return f"at {batch.base_offset} has epoch {batch.producer_epoch} behind epoch {epoch} and sequence {sequence}"
 
 
 def first_difference(expected: Sequence[BatchHeader], held: Iterable[BatchHeader]) -> int | None:
