@@ -67,6 +67,8 @@ def note_read(history: History, name: str, topic: str, topic_id: bytes, partitio
 class Reader:
     """One consumer of one topic."""
 
+    isolation_level = 0  # read_uncommitted
+
     def __init__(self, party: Party, history: History, plan: ReaderPlan) -> None:
         self.party = party
         self.plan = plan
@@ -76,6 +78,11 @@ class Reader:
         self._read_at: dict[int, int] = {}  # partition -> the follower that the leader names
         self._topic_id = b""
         self._stopping = False
+
+    @property
+    def progress(self) -> int:
+        """How far it has come."""
+        return self.served
 
     def stop(self) -> None:
         """Read no more."""
@@ -122,6 +129,7 @@ class Reader:
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,
+            isolation_level=self.isolation_level,
             topics=[m.FetchRequest.FetchTopic(topic=self.plan.topic, topic_id=topic_id, partitions=rows)],
             rack_id=self.plan.rack,
         )

@@ -22,6 +22,7 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.producers import Twin, Writer
+from barnabas.testing.simulation.transactional import TransactionalWriter
 from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
@@ -46,15 +47,25 @@ class Clients:
     readers: list[Reader] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
     twins: list[Twin] = field(default_factory=list)
+    transactional: list[TransactionalWriter] = field(default_factory=list)
 
     def everybody(self) -> list[Client]:
         """All of them."""
-        return [*self.writers, *self.readers, *self.members, *self.twins]
+        return [*self.writers, *self.readers, *self.members, *self.twins, *self.transactional]
+
+    def calm(self) -> None:
+        """The faults are over: nobody causes any on purpose."""
+        for each in (*self.transactional, *self.members):
+            each.calm()
+
+    def striving(self) -> "list[Writer | Reader | TransactionalWriter]":
+        """Those that must make progress."""
+        writers = [each for each in self.writers if each.plan.acks == ACKS_ALL]
+        return [*writers, *self.readers, *(each for each in self.transactional if not each.plan.rival_seconds)]
 
     def progress(self) -> list[int]:
         """How far each of those has come that must make progress."""
-        acked = [writer.acked for writer in self.writers if writer.plan.acks == ACKS_ALL]
-        return acked + [reader.served for reader in self.readers]
+        return [each.progress for each in self.striving()]
 
 
 def why_not_converged(cluster: Cluster, clients: Clients, progress_before: Sequence[int]) -> str | None:
@@ -63,6 +74,13 @@ def why_not_converged(cluster: Cluster, clients: Clients, progress_before: Seque
         if not node.is_ready:
             return f"{node.name} does not serve"
     return _why_not_in_sync(cluster) or _why_not_stable(cluster, clients) or _why_no_progress(clients, progress_before)
+
+
+def why_not_settled(cluster: Cluster, checks: Checks) -> tuple[str, str] | None:
+    """What is still missing when no client writes, with the rule that demands it; or None."""
+    if (why := why_not_equal(cluster, checks)) is not None:
+        return "I10", why
+    return None if checks.transactions is None else checks.transactions.why_not_ended(checks.truths.values())
 
 
 def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
@@ -151,6 +169,5 @@ def _why_no_progress(clients: Clients, before: Sequence[int]) -> str | None:
     standing = [number for number, (then, later) in enumerate(zip(before, now, strict=True)) if later <= then]
     if not standing:
         return None
-    writers = [writer.party.name for writer in clients.writers if writer.plan.acks == ACKS_ALL]
-    names = writers + [reader.party.name for reader in clients.readers]
+    names = [each.party.name for each in clients.striving()]
     return f"no progress of {', '.join(names[number] for number in standing)}"

@@ -33,6 +33,7 @@ RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two fault
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 LOOK_SECONDS = 0.5  # how often the supervisor looks
 CUT_LOOK_SECONDS = 0.01
+PREPARED, DECIDED = "prepared", "decided"  # a decision about a transaction was appended; it is committed
 RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
 
 Undo = Callable[[], None]
@@ -100,6 +101,30 @@ def draw_plan(
 # -- execution
 
 
+class Moments:
+    """Moments that a fault waits for: what happens next at a broker. The rules about transactions tell of them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Callable[[int], None]]] = {}
+
+    def wait(self, moment: str, act: Callable[[int], None]) -> Undo:
+        """Call `act(broker_id)` at the next moment of this name, unless the wait is taken back."""
+        waiting = self._waiting.setdefault(moment, [])
+        waiting.append(act)
+
+        def undo() -> None:
+            if act in waiting:
+                waiting.remove(act)
+
+        return undo
+
+    def come(self, moment: str, broker_id: int) -> None:
+        """The moment is there, at this broker."""
+        waiting = self._waiting.get(moment)
+        if waiting:
+            waiting.pop(0)(broker_id)
+
+
 @dataclass(eq=False, slots=True)
 class Harm:
     """A plan at work on a cluster."""
@@ -109,6 +134,7 @@ class Harm:
     machine_crashes_are_safe: bool = False  # every write is synced before it is acknowledged
     counts: dict[str, int] = field(default_factory=dict)  # how often each kind of fault really happened
     on_fault: Callable[[Fault], None] = lambda fault: None
+    moments: Moments = field(default_factory=Moments)
     down: dict[Node, None] = field(default_factory=dict)  # that the plan keeps down for now
     _undos: dict[Fault, Undo] = field(default_factory=dict)
     _isrs_were_full: bool = True  # at some moment since the last machine crash
@@ -215,6 +241,53 @@ def _delay(harm: Harm, fault: Fault) -> Undo:
 def _lose_connections(harm: Harm, fault: Fault) -> Undo | None:
     lost = harm.cluster.net.lose_connections(fault.target, fault.other, late=fault.size < 0.5)
     return _nothing if lost else None
+
+
+def _hold_connections(harm: Harm, fault: Fault) -> Undo | None:
+    """What others send to a broker is late on their connections of now: a party that makes another one overtakes it."""
+    seconds = 0.2 + 3.0 * fault.size
+    others = [each for each in harm.cluster.other_parties(fault.target) if each != STORE]
+    held = [harm.cluster.net.hold_connections(each, fault.target, seconds) for each in others]
+    return _nothing if any(held) else None
+
+
+def _at(harm: Harm, moment: str, apply: Callable[[Node], Undo | None]) -> Undo:
+    """Do this to the broker at which the next such moment comes."""
+    clock, undos = harm.cluster.simulation.clock, list[Undo]()
+
+    def act(node: Node) -> None:
+        undo_it = apply(node)
+        if undo_it is not None:
+            undos.append(undo_it)
+
+    # Not in the step in which it comes, but before the next one.
+    undos.append(harm.moments.wait(moment, lambda broker_id: clock.call_in(0, act, harm.cluster.nodes[broker_id])))
+
+    def undo() -> None:
+        for each in undos:
+            each()
+
+    return undo
+
+
+def _pause_decider(harm: Harm, fault: Fault) -> Undo:
+    """A coordinator stops when its decision is committed, before it has sent the markers."""
+
+    def pause(node: Node) -> Undo:
+        node.pause()
+        return node.resume
+
+    return _at(harm, DECIDED, pause)
+
+
+def _isolate_decider(harm: Harm, fault: Fault) -> Undo:
+    """A coordinator is cut off from the other brokers when it has written a decision that is not replicated yet."""
+
+    def isolate(node: Node) -> Undo:
+        others = [each.name for each in harm.cluster.nodes.values() if each is not node]
+        return _cut(harm, [pair for other in others for pair in ((node.name, other), (other, node.name))])
+
+    return _at(harm, PREPARED, isolate)
 
 
 def _cut(harm: Harm, pairs: Sequence[tuple[str, str]]) -> Undo:
@@ -483,6 +556,9 @@ KINDS: Mapping[str, Kind] = {
     "pause-long": Kind(25.0, 1.2, _pause),
     "error-in-a-cut": Kind(15.0, 3.0, _error_in_a_cut),
     "crash-unseen": Kind(4.0, 3.0, _crash_unseen),
+    "hold-connections": Kind(0.0, 2.0, _hold_connections),
+    "pause-decider": Kind(18.0, 1.0, _pause_decider),
+    "isolate-decider": Kind(12.0, 1.0, _isolate_decider),
 }
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",
@@ -492,4 +568,7 @@ EXTRAORDINARY = (  # see kinds.py
     "pause-long",
     "error-in-a-cut",
     "crash-unseen",
+    "hold-connections",
+    "pause-decider",
+    "isolate-decider",
 )

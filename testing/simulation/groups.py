@@ -35,6 +35,8 @@ class Rejoin(Exception):
 class Member:
     """One member of one group that reads one topic."""
 
+    isolation_level = 0  # read_uncommitted
+
     def __init__(
         self, party: Party, history: History, group: str, topic: str, ownership: TellOwner, *, session_ms: int = 6000
     ) -> None:
@@ -57,6 +59,9 @@ class Member:
     def is_stable(self) -> bool:
         """Whether it has its share and is heard by its coordinator."""
         return self.generation >= 0
+
+    def calm(self) -> None:
+        """Cause no more trouble on purpose."""
 
     def stop(self) -> None:
         """Leave the group."""
@@ -292,7 +297,13 @@ class Member:
             for partition in partitions
         ]
         topic = m.FetchRequest.FetchTopic(topic=self.topic, topic_id=topic_id, partitions=rows)
-        request = m.FetchRequest(max_wait_ms=FETCH_WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic])
+        request = m.FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=self.isolation_level,
+            topics=[topic],
+        )
         answer = await link.ask(request, m.FetchResponse)
         trouble = answer.error_code
         for row in answer.responses[0].partitions if answer.responses else ():
@@ -301,10 +312,14 @@ class Member:
                 self._positions[partition] = max(row.log_start_offset, self._positions.get(partition, 0))
             trouble = trouble or row.error_code
             if row.records:
+                self._taken(row, topic_id)
                 end = note_read(self._history, self.party.name, self.topic, topic_id, partition, row.records)
                 self._positions[partition] = max(self._positions[partition], end)
         if trouble:
             raise Lost(f"fetch is answered with {trouble}")
+
+    def _taken(self, row: m.FetchResponse.PartitionData, topic_id: bytes) -> None:
+        """Batches were served; for those who look into them."""
 
 
 def _assignment(topic: str, partitions: Sequence[int]) -> bytes:

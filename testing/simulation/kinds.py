@@ -7,6 +7,7 @@ administrator. The rules are the same. Kinds do not change a seed's history with
     levels        inter.broker.protocol.version from 2.3 on: one for all brokers, or two, often on both sides of 2.8
     crowds        faults of one broker happen to all, or to two at once; long pauses; short timeouts
     moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
+    transactions  writers with transactional ids, some of them two at once, and readers of committed records
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
 """
 
@@ -14,7 +15,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from barnabas.testing.simulation.plan import SYNCED, RunPlan
+from barnabas.testing.simulation.admin import TopicPlan
+from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, SYNCED, RunPlan
 
 DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
@@ -71,6 +73,32 @@ def _given_twice(plan: RunPlan, rng: random.Random) -> RunPlan:
     return plan._replace(topics=topics, admin_pause_seconds=rng.choice((0.3, 0.6)))
 
 
+def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """No topic loses anything: what readers of committed records see is known to the end."""
+    properties = plan.properties | {
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "transaction.state.log.num.partitions": rng.choice(("1", "2")),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": rng.choice(("500", "2000")),
+        "replica.fetch.wait.max.ms": rng.choice(("500", "1000")),
+        "group.min.session.timeout.ms": "1000",
+        "request.timeout.ms": rng.choice(("1000", "30000")),
+    }
+    partitions = rng.choice((1, 2))
+    topics = [TopicPlan(name, partitions, 3, {"min.insync.replicas": "2"}) for name in (STEADY, ACCOUNTS)]
+    return plan._replace(
+        properties=properties,
+        topics=topics,
+        members=0,
+        processors=2,
+        transactional_ids=rng.choice((1, 2, 2)),
+        rivals=rng.choice((0, 1, 1)),
+        transaction_timeout_ms=rng.choice((2000, 5000)),
+        write_pause_seconds=4.0,
+        never=("crash-machine",),
+    )
+
+
 KINDS: Mapping[str, Kind] = {
     "directories": Kind(
         _with_directories,
@@ -84,6 +112,11 @@ KINDS: Mapping[str, Kind] = {
         _at_moments,
         faults=("error-in-a-cut", "crash-unseen"),
         without=("disk-error", "crash-machine"),
+    ),
+    "transactions": Kind(
+        _with_transactions,
+        faults=("hold-connections", "pause-decider", "isolate-decider"),
+        operations={"delete_records": 0, "grow": 0, "recreate": 0},
     ),
     "twice": Kind(
         _given_twice,

@@ -27,6 +27,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID
 ANSWER_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
 FETCH_BY_NAME_VERSION = 12
+CLIENTS_ADD_VERSION = 3
 FRAME_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 BACK_OFF_SECONDS = 0.1
@@ -39,7 +40,12 @@ class Lost(Exception):
 
 
 def _version_max(request: m.Message) -> int:
-    """Fetch names topics from version 13 on by their ids only, which topics of old clusters do not have."""
+    """Fetch names topics from version 13 on by their ids only, which topics of old clusters do not have.
+
+    AddPartitionsToTxn is for brokers from version 4 on.
+    """
+    if isinstance(request, m.AddPartitionsToTxnRequest):
+        return CLIENTS_ADD_VERSION
     lacks_id = isinstance(request, m.FetchRequest) and any(each.topic_id == ZERO_TOPIC_ID for each in request.topics)
     return FETCH_BY_NAME_VERSION if lacks_id else APIS[key_of(request)].max_version
 

@@ -17,6 +17,7 @@ from barnabas.testing.simulation.admin import TopicPlan
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 STEADY, SYNCED, LAX, BRIEF = "steady", "synced", "lax", "brief"
+ACCOUNTS = "accounts"  # of transactions
 
 
 class RunPlan(NamedTuple):
@@ -33,6 +34,11 @@ class RunPlan(NamedTuple):
     write_pause_seconds: float
     admin_pause_seconds: float
     directories: tuple[str, ...] = ()  # between which the administrator moves replicas
+    transactional_ids: int = 0  # of writers
+    processors: int = 0  # that read, process and write
+    rivals: int = 0  # how many of them have a rival of the same id
+    transaction_timeout_ms: int = 60_000
+    never: tuple[str, ...] = ()  # faults that do not happen
     levels: tuple[str, ...] = ()  # inter.broker.protocol.version of each broker; none: all are of the default
 
 

@@ -108,6 +108,11 @@ class Writer:
         self._written = 0
         self._stopping = False
 
+    @property
+    def progress(self) -> int:
+        """How far it has come."""
+        return self.acked
+
     def stop(self) -> None:
         """Write nothing new; what is under way is brought to an end."""
         self._stopping = True

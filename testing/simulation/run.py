@@ -22,8 +22,9 @@ import trio
 from barnabas.testing.simulation.admin import Admin
 from barnabas.testing.simulation.bugs import planted
 from barnabas.testing.simulation.cluster import Cluster, open_cluster
+from barnabas.testing.simulation.committed_readers import CommittedReader
 from barnabas.testing.simulation.consumers import Reader, ReaderPlan
-from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_equal
+from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_settled
 from barnabas.testing.simulation.faults import Fault, Harm, draw_kinds
 from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
@@ -32,10 +33,15 @@ from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Party
-from barnabas.testing.simulation.plan import STEADY, RunPlan, draw_plan
+from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
+from barnabas.testing.simulation.processors import Processor
 from barnabas.testing.simulation.producers import Twin, Writer, WriterPlan
 from barnabas.testing.simulation.schedule import Simulation, SimulationStalled, simulate
 from barnabas.testing.simulation.story import Story
+from barnabas.testing.simulation.transaction_replicas import check_at_rest
+from barnabas.testing.simulation.transaction_rules import TransactionRules
+from barnabas.testing.simulation.transactional import TransactionalPlan, TransactionalWriter
+from barnabas.wire.topics import TopicPartition
 
 SECONDS = 60.0
 CONVERGE_SECONDS = 30.0
@@ -122,6 +128,8 @@ class Run:
         checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
         try:
             async with open_cluster(simulation, brokers=plan.brokers) as cluster:
+                if plan.transactional_ids:
+                    checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
                 self._equip(cluster, plan)
                 self._watch(cluster, checks)
                 await self._play(cluster, plan, checks, story)
@@ -134,6 +142,8 @@ class Run:
             self.report.violations = [str(each) for each in checks.violations]
             self.report.rules = [each.rule for each in checks.violations]
             self.report.counts = checks.counts
+            if checks.transactions is not None:
+                self.report.counts |= {f"transactions {each}": n for each, n in checks.transactions.counts.items()}
             self.report.simulated_seconds = story.seconds
             self.report.story = list(story)
 
@@ -176,7 +186,8 @@ class Run:
             for number in range(plan.readers):
                 rack = f"rack-{number}" if plan.racks else ""
                 party = self._party(cluster, f"reader-{topic.name}-{number}")
-                clients.readers.append(Reader(party, history, ReaderPlan(topic.name, rack=rack)))
+                pause = 1.0 if plan.transactional_ids else 0.5
+                clients.readers.append(Reader(party, history, ReaderPlan(topic.name, rack=rack, pause_seconds=pause)))
         for acks in (1, 0):
             writing = WriterPlan(plan.topics[acks].name, 0, acks=acks, pause_seconds=2 * plan.write_pause_seconds)
             clients.writers.append(Writer(self._party(cluster, f"writer-acks-{acks}"), history, writing))
@@ -184,7 +195,33 @@ class Run:
             for each in range(plan.members):
                 party = self._party(cluster, f"member-{number}-{each}")
                 clients.members.append(Member(party, history, f"group-{number}", STEADY, checks.owns))
+        if checks.transactions is not None:
+            self._hire_transactional(cluster, plan, checks, history)
         return clients
+
+    def _hire_transactional(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> None:
+        clients, rules = self.clients, checks.transactions
+        partitions = [TopicPartition(each.name, index) for each in plan.topics for index in range(each.partitions)]
+        for number in range(plan.transactional_ids):
+            writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms)
+            party = self._party(cluster, f"transactional-{number}")
+            clients.transactional.append(TransactionalWriter(party, history, writing, rules))
+        for number in range(plan.rivals):
+            writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, rival_seconds=8.0)
+            party = self._party(cluster, f"rival-{number}")
+            clients.transactional.append(TransactionalWriter(party, history, writing, rules))
+        outputs = [each for each in partitions if each.topic == ACCOUNTS]
+        for number in range(plan.processors):
+            party = self._party(cluster, f"processor-{number}")
+            writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
+            writer = TransactionalWriter(party, history, writing, rules)
+            processor = Processor(party, history, "processors", STEADY, checks.owns, writer, checks.read_committed)
+            clients.members.append(processor)
+        for topic in plan.topics:
+            for number in range(2 if plan.racks else 1):
+                reading = ReaderPlan(topic.name, rack=f"rack-{number}" if plan.racks else "", pause_seconds=0.8)
+                party = self._party(cluster, f"committed-{topic.name}-{number}")
+                clients.readers.append(CommittedReader(party, history, reading, checks.read_committed))
 
     # -- the phases
 
@@ -200,11 +237,12 @@ class Run:
             for client in clients.everybody():
                 talking.start_soon(client.run)
             talking.start_soon(admin.run, plan.admin_pause_seconds)
-            await self._trouble(cluster, checks, story)
+            await self._trouble(cluster, checks, story, plan.never)
             admin.stop()
             with trio.move_on_after(CONVERGE_SECONDS):
                 await admin.ended.wait()
             story.tell("the faults are over")
+            clients.calm()
             async with trio.open_nursery() as keeping:
                 keeping.start_soon(admin.keep_all)
                 await self._converge(cluster, clients, checks, story)
@@ -215,12 +253,16 @@ class Run:
                 client.stop()
             talking.cancel_scope.deadline = trio.current_time() + CLIENTS_END_SECONDS
         await self._settle(cluster, checks)
+        if checks.transactions is not None and not checks.violations:
+            checks.transactions.check_attempts(checks.truths.values())
+            nodes = list(cluster.nodes.values())
+            check_at_rest(checks.transactions.violate, nodes, checks.truths.values())
         await cluster.stop()
         self.report.messages = sum(self.report.events.values())
         if cluster.open_files:
             checks.violate("I11", f"{cluster.open_files} files are left open")
 
-    async def _trouble(self, cluster: Cluster, checks: Checks, story: Story) -> None:
+    async def _trouble(self, cluster: Cluster, checks: Checks, story: Story, never: Sequence[str]) -> None:
         """Faults for the time of the run; at the end everything is healed and every broker runs."""
         rng = cluster.simulation.rng("faults")
         brokers = [node.name for node in cluster.nodes.values()]
@@ -228,6 +270,7 @@ class Run:
         kinds = []
         if self.kind is not None:
             kinds = draw_kinds(cluster.simulation.rng("kinds of faults"), self.kind.faults, self.kind.without)
+            kinds = [each for each in kinds if each not in never]
         faults = draw_faults(rng, brokers=brokers, clients=clients, seconds=self.seconds, kinds=kinds)
 
         def on_fault(fault: Fault) -> None:
@@ -237,6 +280,8 @@ class Run:
 
         # Where any number of machines may crash, the rules tell which losses are permitted.
         harm = Harm(cluster, faults, rng.random() < RECKLESS_SHARE, on_fault=on_fault)
+        if checks.transactions is not None:
+            checks.transactions.on_moment = harm.moments.come
         self.report.faults = harm.counts
         await harm.run()
 
@@ -255,8 +300,9 @@ class Run:
 
     async def _settle(self, cluster: Cluster, checks: Checks) -> None:
         began = trio.current_time()
-        while (why := why_not_equal(cluster, checks)) is not None:
+        while (missing := why_not_settled(cluster, checks)) is not None:
             if trio.current_time() - began > SETTLE_SECONDS:
-                checks.violate("I10", f"no client writes, and after {SETTLE_SECONDS} s: {why}")
+                rule, why = missing
+                checks.violate(rule, f"no client writes, and after {SETTLE_SECONDS} s: {why}")
                 return
             await trio.sleep(LOOK_SECONDS)
