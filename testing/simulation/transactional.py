@@ -35,6 +35,7 @@ PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # with a request, by chance
 GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
 FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that nobody was given
+OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
 SILENCE_FACTOR = 1.5  # of the timeout of a transaction
 
 LOST_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
@@ -65,7 +66,7 @@ class TransactionalPlan(NamedTuple):
     name: str
     partitions: Sequence[TopicPartition]
     timeout_ms: int
-    pause_seconds: float = 1.3  # on average, between transactions
+    pause_seconds: float = 1.0  # on average, between transactions
     silent_share: float = 0.05  # of the transactions, that take longer than they may
     abort_share: float = 0.3
     rival_seconds: float = 0.0  # between two appearances of a rival, on average
@@ -178,6 +179,7 @@ class TransactionalWriter:
             await self.add(attempt, chosen[first:])
             for key in chosen[first:]:
                 await self.write(attempt, key)
+        await trio.sleep(rng.expovariate(1 / OPEN_SECONDS))
         if rng.random() < 0.3:
             await self.write(attempt, chosen[0])
 

@@ -19,6 +19,7 @@ from barnabas.testing.simulation.run import run_seed
 
 ROOT = Path(__file__).parents[2]
 CLEAN_SEEDS, QUICK_SEEDS = 50, 5
+QUICK_SEEDS_OF_TRANSACTIONS = 3
 SEEDS_TRIED = 20
 BITES = Path(__file__).with_name("bites.json")
 
@@ -40,6 +41,14 @@ def test_a_seed_breaks_no_rule(seed):
     assert report.violations == [], explain(report)
     happened = min(report.events["acked"], report.events["read"])
     assert happened > 20, "a run in which nothing happens proves nothing"
+
+
+@pytest.mark.parametrize("seed", range(1, QUICK_SEEDS_OF_TRANSACTIONS + 1))
+def test_a_seed_with_transactions_breaks_no_rule(seed):
+    report = run_seed(seed, kind="transactions")
+    assert report.violations == [], explain(report)
+    happened = min(report.counts["transactions committed"], report.counts["transactions aborted"])
+    assert happened > 5, "a run in which nothing happens proves nothing"
 
 
 @pytest.mark.thorough
