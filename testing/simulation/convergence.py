@@ -55,8 +55,10 @@ class Clients:
 
     def calm(self) -> None:
         """The faults are over: nobody causes any on purpose."""
-        for each in (*self.transactional, *self.members):
-            each.calm()
+        for writer in self.transactional:
+            writer.calm()
+        for member in self.members:
+            member.calm()
 
     def striving(self) -> "list[Writer | Reader | TransactionalWriter]":
         """Those that must make progress."""

@@ -196,11 +196,13 @@ class Run:
                 party = self._party(cluster, f"member-{number}-{each}")
                 clients.members.append(Member(party, history, f"group-{number}", STEADY, checks.owns))
         if checks.transactions is not None:
-            self._hire_transactional(cluster, plan, checks, history)
+            self._hire_transactional(cluster, plan, checks, checks.transactions, history)
         return clients
 
-    def _hire_transactional(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> None:
-        clients, rules = self.clients, checks.transactions
+    def _hire_transactional(
+        self, cluster: Cluster, plan: RunPlan, checks: Checks, rules: TransactionRules, history: History
+    ) -> None:
+        clients = self.clients
         partitions = [TopicPartition(each.name, index) for each in plan.topics for index in range(each.partitions)]
         for number in range(plan.transactional_ids):
             writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms)

@@ -45,7 +45,7 @@ from barnabas.broker.groups import shards as group_shards
 from barnabas.broker.groups.loader import GroupLoader
 from barnabas.broker.shards.loading import Loading
 from barnabas.broker.shards.shards import Shards
-from barnabas.broker.transactions import coordinator, decisions, ending, producing, sender
+from barnabas.broker.transactions import coordinator, decisions, ending, owed, producing, sender
 from barnabas.broker.transactions.connections import SenderConnections
 from barnabas.broker.transactions.coordinator import TransactionCoordinator
 from barnabas.broker.transactions.events import EndTransaction
@@ -250,7 +250,7 @@ def _closed_snapshot() -> list[Replacement]:
 
 
 def _hasty_completion() -> list[Replacement]:
-    right = sender.settle
+    right = owed.settle
 
     def settle(taken: "Taken", errors: "Mapping[int, Mapping[TopicPartition, ErrorCode]]") -> "Settled":
         """One marker is enough to say that the transaction has ended."""
@@ -432,7 +432,7 @@ def _any_generation() -> list[Replacement]:
 
 
 def _unstable_offsets() -> list[Replacement]:
-    right = group_coordinator.offsets_view
+    right = group_offsets.offsets_view
 
     def view(
         group: "Group", wanted: "Iterable[TopicPartition] | None" = None, *, stable_below: int | None

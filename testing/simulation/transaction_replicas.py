@@ -13,6 +13,7 @@ from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.shards.loading import Loading
 from barnabas.storage.files import TRANSACTION_INDEX
 from barnabas.storage.index import AbortedTransaction, parse_transactions
+from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import ActiveSegment
 from barnabas.wire.sentinels import NO_OFFSET
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from barnabas.broker.groups.replay import Groups
     from barnabas.broker.replication.partition import Partition
     from barnabas.broker.shards.shard import Shard
-    from barnabas.storage.log import PartitionLog
+    from barnabas.broker.transactions.replay import TransactionalIds
     from barnabas.storage.memdisk import MemDisk
     from barnabas.storage.producers import Producer
     from barnabas.testing.simulation.node import Node
@@ -66,14 +67,16 @@ def _check_ids(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: "S
         )
 
 
-def _serving(shards: "Iterable[Shard]", index: int, partition: "Partition") -> "Shard | None":
+def _serving(
+    shards: "Iterable[Shard[TransactionalIds]]", index: int, partition: "Partition"
+) -> "Shard[TransactionalIds] | None":
     for shard in shards:
         if shard.index == index and shard.partition is partition and not shard.refusal:
             return shard
     return None
 
 
-def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: "Shadow", log: "PartitionLog") -> None:
+def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: "Shadow", log: PartitionLog) -> None:
     """X13: a log that was opened or truncated has the transactions that its batches say."""
     if log.is_being_cut:
         return
@@ -95,7 +98,7 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
         violate("X13", f"{where} has the wrong aborted transactions {wrong} in its index, and lacks {missing}")
 
 
-def aborted_of(log: "PartitionLog", disk: "MemDisk") -> list[AbortedTransaction]:
+def aborted_of(log: PartitionLog, disk: "MemDisk") -> list[AbortedTransaction]:
     """The whole index of aborted transactions of a log, read without meeting a fault of the disk."""
     found: list[AbortedTransaction] = []
     for segment in log.segments:
@@ -153,7 +156,7 @@ def _check_groups(violate: Violate, node: "Node") -> None:
     assert node.broker is not None
     for shard in node.broker.groups._shards.serving():
         log = shard.partition.log
-        if log is None:
+        if not isinstance(log, PartitionLog):
             continue
         loading: Loading[Groups] = Loading(node.broker.groups._groups.new_loader())
         for segment in log.segments:
