@@ -31,6 +31,7 @@ CLIENTS_ADD_VERSION = 3
 FRAME_BYTES_MAX = 64 << 20
 READ_BYTES = 1 << 16
 BACK_OFF_SECONDS = 0.1
+ABANDONED_MAX = 5  # connections of a party
 
 Answer = TypeVar("Answer", bound=m.Message)
 
@@ -188,6 +189,7 @@ class Party:
         self._bootstrap = list(bootstrap)
         self._versions = versions or {}
         self._links: dict[tuple[str, int], Link] = {}
+        self._abandoned: list[Link] = []
 
     async def pause(self, seconds: float = BACK_OFF_SECONDS) -> None:
         """Back off for about so long."""
@@ -237,11 +239,19 @@ class Party:
             link = self._links[host, port] = Link(stream, self.name, self._versions)
         return link
 
+    def abandon(self, link: Link) -> None:
+        """Use this connection no more; what was sent on it may still arrive, and the broker hears of no end."""
+        for address in [address for address, each in self._links.items() if each is link]:
+            del self._links[address]
+        self._abandoned.append(link)
+        if len(self._abandoned) > ABANDONED_MAX:
+            self._abandoned.pop(0).close()
+
     def mistrust(self, topic: str, partition: int) -> None:
         """What is known of this partition turned out wrong."""
         self.view.places.pop((topic, partition), None)
 
     def close(self) -> None:
         """Close all connections."""
-        for link in self._links.values():
+        for link in (*self._links.values(), *self._abandoned):
             link.close()

@@ -64,6 +64,11 @@ class Processor(Member):
 
     # -- as a member
 
+    async def run(self) -> None:
+        """Be a member until stopped."""
+        await super().run()
+        self._writer.party.close()
+
     async def _live_one_generation(self) -> None:
         try:
             await self._writer.begin_incarnation()

@@ -216,7 +216,8 @@ class Run:
         for number in range(plan.processors):
             party = self._party(cluster, f"processor-{number}")
             writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
-            writer = TransactionalWriter(party, history, writing, rules)
+            # With connections of its own, as the producer of an application has.
+            writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             processor = Processor(party, history, "processors", STEADY, checks.owns, writer, checks.read_committed)
             clients.members.append(processor)
         for topic in plan.topics:

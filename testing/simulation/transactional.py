@@ -34,6 +34,7 @@ from barnabas.wire.topics import TopicPartition
 PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # with a request, by chance
 GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
+ABANDONED_SHARE = 0.06  # of the transactions, that are aborted while a batch is on its way
 FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that nobody was given
 OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
 SILENCE_FACTOR = 1.5  # of the timeout of a transaction
@@ -172,6 +173,8 @@ class TransactionalWriter:
             await self.write(attempt, key)
         if not self._is_calm and rng.random() < FALSE_SHARE:
             await self._write_falsely(chosen[0])
+        if not self._is_calm and rng.random() < ABANDONED_SHARE:
+            await self._abandon(attempt, chosen[0])
         if not self._is_calm and rng.random() < plan.silent_share:
             self.rules.count("silent")
             await trio.sleep(SILENCE_FACTOR * plan.timeout_ms / 1000)
@@ -268,7 +271,7 @@ class TransactionalWriter:
         while trio.current_time() < deadline:
             try:
                 link = await self._coordinator()
-                answer = await link.ask(request, kind, self.party.rng.choice(PATIENCE_SECONDS))
+                answer = await self._patiently(link, request, kind)
             except Lost:
                 self._coordinator_id = None
                 await self.party.pause(0.05)
@@ -280,6 +283,13 @@ class TransactionalWriter:
                 self._coordinator_id = None
             await self.party.pause(0.05)
         raise Lost(f"no answer to {type(request).__name__} in {GIVE_UP_SECONDS} s")
+
+    async def _patiently(self, link: Link, request: m.Message, kind: type[Answer]) -> Answer:
+        """The answer, if it comes in time; if not, the next request takes another connection, and may overtake it."""
+        with trio.move_on_after(self.party.rng.choice(PATIENCE_SECONDS)):
+            return await link.ask(request, kind)
+        self.party.abandon(link)
+        raise Lost("no answer in time")
 
     async def _coordinator(self) -> Link:
         if self._coordinator_id is None:
@@ -305,7 +315,7 @@ class TransactionalWriter:
         while trio.current_time() < deadline:
             try:
                 link = await self.party.leader_of(*key)
-                answer = await link.ask(request, m.ProduceResponse, self.party.rng.choice(PATIENCE_SECONDS))
+                answer = await self._patiently(link, request, m.ProduceResponse)
             except Lost:
                 self.party.mistrust(*key)
                 # Its batch may still be on its way.
@@ -339,6 +349,18 @@ class TransactionalWriter:
             await link.ask(self._producing(key, data), m.ProduceResponse)
         except Lost:
             self.party.mistrust(*key)
+
+    async def _abandon(self, attempt: Attempt, key: TopicPartition) -> None:
+        """Send a batch, and abort the transaction while it is on its way."""
+        data, _ = self._batch(key)
+        self.rules.sent(attempt, key, read_batch_header(data).crc)
+        try:
+            link = await self.party.leader_of(*key)
+            await link.send(self._producing(key, data))
+            self.party.abandon(link)
+        except Lost:
+            self.party.mistrust(*key)
+        raise Abortable("given up with a batch on its way")
 
     def _producing(self, key: TopicPartition, data: bytes) -> m.ProduceRequest:
         partition = m.ProduceRequest.PartitionProduceData(index=key.partition, records=data)
