@@ -446,7 +446,9 @@ class TransactionRules:
                 return "X12", f"{name!r} is {recorded.status.name}: {known.latest}"
         for truth in truths:
             for shadow in truth.shadows.values():
-                if shadow.transactions.open and not shadow.is_gone:
+                # Others hold a log that their broker was not asked to delete while it was away.
+                is_current = shadow.end_offset == truth.committed_end
+                if shadow.transactions.open and is_current and not shadow.is_gone:
                     return "X5", f"{truth} at {shadow.broker_id} has open transactions: {shadow.transactions.open}"
         return None
 
