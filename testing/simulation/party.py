@@ -17,6 +17,7 @@ from typing import TypeVar
 import trio
 
 from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.testing.simulation.net import SimStream
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
@@ -91,6 +92,11 @@ class Link:
         """Send a request and wait for its answer."""
         await self.send(request)
         return await self.receive(kind, seconds)
+
+    def delay(self, seconds: float) -> None:
+        """What is sent from now on arrives so late, while other connections are as fast as ever."""
+        if isinstance(self._stream, SimStream):
+            self._stream.hold(seconds)
 
     def close(self) -> None:
         """No more of this connection."""

@@ -34,6 +34,7 @@ from barnabas.wire.topics import TopicPartition
 PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # with a request, by chance
 GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
+LATE_SHARE, LATE_SECONDS = 0.03, (0.1, 2.0)  # of the requests, that take so much longer than those behind them
 ABANDONED_SHARE = 0.06  # of the transactions, that are aborted while a batch is on its way
 FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that nobody was given
 OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
@@ -286,6 +287,8 @@ class TransactionalWriter:
 
     async def _patiently(self, link: Link, request: m.Message, kind: type[Answer]) -> Answer:
         """The answer, if it comes in time; if not, the next request takes another connection, and may overtake it."""
+        if not self._is_calm and self.party.rng.random() < LATE_SHARE:
+            link.delay(self.party.rng.uniform(*LATE_SECONDS))
         with trio.move_on_after(self.party.rng.choice(PATIENCE_SECONDS)):
             return await link.ask(request, kind)
         self.party.abandon(link)
@@ -356,6 +359,7 @@ class TransactionalWriter:
         self.rules.sent(attempt, key, read_batch_header(data).crc)
         try:
             link = await self.party.leader_of(*key)
+            link.delay(self.party.rng.uniform(0, LATE_SECONDS[1]))
             await link.send(self._producing(key, data))
             self.party.abandon(link)
         except Lost:
