@@ -26,14 +26,18 @@ import trio
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT
 from barnabas.storage.disk import join, parent_of
 from barnabas.testing.simulation.cluster import Cluster
+from barnabas.testing.simulation.moments import DECIDED, PREPARED, Moments
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.store import STORE
+from barnabas.wire import messages as m
+from barnabas.wire.asking import key_of
 
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 LOOK_SECONDS = 0.5  # how often the supervisor looks
 CUT_LOOK_SECONDS = 0.01
-PREPARED, DECIDED = "prepared", "decided"  # a decision about a transaction was appended; it is committed
+SENDING_SECONDS = 0.01  # after a decision is committed, its markers are sent
+DEAD_SECONDS = 3.0  # that a coordinator is down which was killed then
 RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
 
 Undo = Callable[[], None]
@@ -99,30 +103,6 @@ def draw_plan(
 
 
 # -- execution
-
-
-class Moments:
-    """Moments that a fault waits for: what happens next at a broker. The rules about transactions tell of them."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, list[Callable[[int], None]]] = {}
-
-    def wait(self, moment: str, act: Callable[[int], None]) -> Undo:
-        """Call `act(broker_id)` at the next moment of this name, unless the wait is taken back."""
-        waiting = self._waiting.setdefault(moment, [])
-        waiting.append(act)
-
-        def undo() -> None:
-            if act in waiting:
-                waiting.remove(act)
-
-        return undo
-
-    def come(self, moment: str, broker_id: int) -> None:
-        """The moment is there, at this broker."""
-        waiting = self._waiting.get(moment)
-        if waiting:
-            waiting.pop(0)(broker_id)
 
 
 @dataclass(eq=False, slots=True)
@@ -288,6 +268,40 @@ def _isolate_decider(harm: Harm, fault: Fault) -> Undo:
         return _cut(harm, [pair for other in others for pair in ((node.name, other), (other, node.name))])
 
     return _at(harm, PREPARED, isolate)
+
+
+def _late_markers(harm: Harm, fault: Fault) -> Undo:
+    """The markers of a decision are on their way for long. Their sender has lost its connections meanwhile, so that it
+    has sent them again; or it was killed, so that another coordinator has sent them."""
+    net, clock, is_deadly = harm.cluster.net, harm.cluster.simulation.clock, fault.size >= 0.5
+
+    def hold(node: Node) -> None:
+        others = [each.name for each in harm.cluster.nodes.values() if each is not node]
+        for other in others:
+            net.hold_connections(node.name, other, 0.3 + 12.0 * fault.size**2)
+
+        def part() -> None:
+            for other in others:
+                net.part_connections(node.name, other)
+            come_back = harm.take_down(node, node.crash_process) if is_deadly else None
+            if come_back is not None:
+                # The next coordinator is elected when the session of this one has ended, or when it is back.
+                clock.call_in(DEAD_SECONDS, come_back)
+
+        clock.call_in(SENDING_SECONDS, part)
+
+    return _at(harm, DECIDED, hold)
+
+
+def _late_proofs(harm: Harm, fault: Fault) -> Undo:
+    """What coordinators answer to a leader's questions about transactions is late, while their markers are not."""
+    late, question = harm.cluster.net.late_answers, (fault.target, key_of(m.AddPartitionsToTxnRequest()))
+    late[question] = 0.1 + 2.0 * fault.size
+
+    def undo() -> None:
+        late.pop(question, None)
+
+    return undo
 
 
 def _cut(harm: Harm, pairs: Sequence[tuple[str, str]]) -> Undo:
@@ -559,6 +573,8 @@ KINDS: Mapping[str, Kind] = {
     "hold-connections": Kind(0.0, 2.0, _hold_connections),
     "pause-decider": Kind(18.0, 1.0, _pause_decider),
     "isolate-decider": Kind(12.0, 1.0, _isolate_decider),
+    "late-markers": Kind(8.0, 2.0, _late_markers),
+    "late-proofs": Kind(15.0, 1.0, _late_proofs),
 }
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",
@@ -571,4 +587,6 @@ EXTRAORDINARY = (  # see kinds.py
     "hold-connections",
     "pause-decider",
     "isolate-decider",
+    "late-markers",
+    "late-proofs",
 )

@@ -115,7 +115,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "transactions": Kind(
         _with_transactions,
-        faults=("hold-connections", "delay", "pause-decider", "isolate-decider"),
+        faults=("hold-connections", "delay", "pause-decider", "isolate-decider", "late-markers", "late-proofs"),
         operations={"delete_records": 0, "grow": 0, "recreate": 0},
     ),
     "twice": Kind(

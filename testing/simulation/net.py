@@ -31,6 +31,7 @@ from barnabas.testing.simulation.schedule import Simulation
 BUFFER_BYTES = 1 << 17  # sent and not yet read, of one direction of a connection
 SLICE_BYTES = 1 << 16  # a slice of a file is read and sent in such steps
 CONNECT_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between attempts, as TCP's
+_API_KEY = slice(4, 6)  # in a request, which is sent in one piece if it is short
 LATE_SECONDS_MAX = 20.0  # until an end notices that the other one is gone without a word
 
 End = bytes | None  # None: the other end sends no more
@@ -160,6 +161,15 @@ class SimStream:
         """What this end sends from now on is late."""
         self._outgoing.hold(seconds)
 
+    def part(self) -> None:
+        """The connection is dead as this end sees it. What it has sent still arrives, and then an end."""
+        if self.lost is None and not self.is_closed:
+            self.lost = "connection lost"
+            self._net.forget(self)
+            self._incoming.close()
+            self._outgoing.send(None)
+            self._wake()
+
     def other_end(self) -> "SimStream":
         """The stream that the other party holds."""
         return self._other
@@ -193,6 +203,10 @@ class SimStream:
     def _send(self, data: bytes) -> None:
         self._unread += len(data)
         self.sent_bytes += len(data)
+        if self._net.late_answers:
+            late = self._net.late_answers.get((self.name, int.from_bytes(data[_API_KEY], "big")))
+            if late is not None:
+                self._other.hold(late)
         self._outgoing.send(data)
 
     def _check(self) -> None:
@@ -302,6 +316,8 @@ class SimNet:
         self.rng: random.Random = simulation.rng("net")
         self.parties: dict[str, PartyNet] = {}  # that are there now
         self.parties_seen: dict[str, None] = {}
+        # A fault: what comes behind a request of this party and API takes so many seconds.
+        self.late_answers: dict[tuple[str, int], float] = {}
         self._links: dict[tuple[str, str], Link] = {}
 
     def party(self, name: str) -> PartyNet:
@@ -359,6 +375,13 @@ class SimNet:
             seconds = self.rng.random() * LATE_SECONDS_MAX if late else self.link(one, other).latency()
             stream.other_end().reset_later("connection lost", seconds)
         return len(lost)
+
+    def part_connections(self, one: str, other: str) -> None:
+        """One party has lost its connections to another, which gets what was sent, and then an end."""
+        party = self.parties.get(one)
+        for stream in list(party.streams) if party is not None else ():
+            if stream.peer_address == other:
+                stream.part()
 
     def hold_connections(self, source: str, target: str, seconds: float) -> int:
         """What one party sends on the connections that it has to another is late; on new connections it is not."""

@@ -35,7 +35,7 @@ PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # with a request, by chance
 GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
 LATE_SHARE, LATE_SECONDS = 0.03, (0.1, 2.0)  # of the requests, that take so much longer than those behind them
-ABANDONED_SHARE = 0.06  # of the transactions, that are aborted while a batch is on its way
+ABANDONED_SHARE = 0.08  # of the transactions, that are aborted while a batch is on its way
 FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that nobody was given
 OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
 SILENCE_FACTOR = 1.5  # of the timeout of a transaction
@@ -170,11 +170,15 @@ class TransactionalWriter:
         # In one request or in two, the second one in the middle of the transaction.
         first = rng.randint(1, len(chosen))
         await self.add(attempt, chosen[:first])
-        for key in chosen[:first]:
+        # A batch that begins the transaction in its partition, or one behind it.
+        abandoned = rng.choice((0, first)) if not self._is_calm and rng.random() < ABANDONED_SHARE else None
+        for number, key in enumerate(chosen[:first]):
+            if number == abandoned:
+                await self._abandon(attempt, key)
             await self.write(attempt, key)
         if not self._is_calm and rng.random() < FALSE_SHARE:
             await self._write_falsely(chosen[0])
-        if not self._is_calm and rng.random() < ABANDONED_SHARE:
+        if abandoned is not None:
             await self._abandon(attempt, chosen[0])
         if not self._is_calm and rng.random() < plan.silent_share:
             self.rules.count("silent")
@@ -359,7 +363,8 @@ class TransactionalWriter:
         self.rules.sent(attempt, key, read_batch_header(data).crc)
         try:
             link = await self.party.leader_of(*key)
-            link.delay(self.party.rng.uniform(0, LATE_SECONDS[1]))
+            if self.party.rng.random() < 0.5:
+                link.delay(self.party.rng.uniform(0, LATE_SECONDS[1]))
             await link.send(self._producing(key, data))
             self.party.abandon(link)
         except Lost:

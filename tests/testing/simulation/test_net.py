@@ -107,6 +107,49 @@ def test_what_was_sent_before_a_close_is_read_and_then_the_end():
     between(scenario)
 
 
+def test_a_held_connection_is_overtaken_by_a_new_one():
+    async def scenario(net, near, far):
+        assert net.hold_connections("a", "b", 3.0) == 1
+        await near.send_all(b"late")
+        begin = trio.current_time()
+        await net.parties["a"].connect("b", PORT)
+        assert trio.current_time() - begin < 0.1
+        assert await receive(far, 4) == b"late"
+        assert 2.9 < trio.current_time() - begin < 3.1
+
+    between(scenario)
+
+
+def test_what_was_sent_on_a_connection_that_its_end_has_lost_arrives_and_then_an_end():
+    async def scenario(net, near, far):
+        net.hold_connections("a", "b", 3.0)
+        await near.send_all(b"last words")
+        net.part_connections("a", "b")
+        with pytest.raises(ConnectionLost, match="lost"):
+            await near.receive_some(1)
+        assert await receive(far, 10) == b"last words"
+        assert await far.receive_some(10) == b""
+        await far.send_all(b"anybody there?")
+        near.close()
+
+    between(scenario)
+
+
+def test_the_answer_to_a_request_of_one_api_is_late():
+    async def scenario(net, near, far):
+        net.late_answers["a", 24] = 3.0
+        for key, least, most in ((23, 0.0, 0.1), (24, 2.9, 3.1)):
+            begin = trio.current_time()
+            await near.send_all(bytes([0, 0, 0, 2, 0, key]))
+            await receive(far, 6)
+            assert trio.current_time() - begin < 0.1
+            await far.send_all(b"answer")
+            await receive(near, 6)
+            assert least < trio.current_time() - begin < most
+
+    between(scenario)
+
+
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_after_a_process_crash_connections_end_soon_and_connecting_is_refused(seed):
     async def scenario(net, near, far):
