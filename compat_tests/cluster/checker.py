@@ -46,7 +46,7 @@ def check(events: Iterable[Event], partitions: Mapping[Place, Partition]) -> lis
     known = {(event["producer"], event["sequence"]) for event in events if event["event"] in ("acked", "failed")}
     sent = {event["producer"]: event["count"] for event in events if event["event"] == "sent"}
     gone = sorted(acked.keys() - partitions.keys())
-    findings = [Finding("lost", f"{_name(place)}: no replica has this partition") for place in gone]
+    findings = [Finding("lost", f"{name_of(place)}: no replica has this partition") for place in gone]
     for place, partition in partitions.items():
         findings += _check_replicas(place, partition)
         for broker, records in partition.replicas.items():
@@ -84,11 +84,11 @@ def _stamp(event: Event) -> Stamp:
     return Stamp(event["producer"], event["sequence"], event["digest"])
 
 
-def _name(place: Place) -> str:
+def name_of(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
-def _few(kind: str, texts: list[str]) -> Iterator[Finding]:
+def few(kind: str, texts: list[str]) -> Iterator[Finding]:
     """The first few, and how many more: one broken log must not fill the report."""
     for text in texts[:SHOWN]:
         yield Finding(kind, text)
@@ -106,15 +106,15 @@ def _check_acked(place: Place, broker: int, records: Records, acked: list[Event]
         if event["offset"] is None:
             if _stamp(event) not in anywhere:
                 name = f"{event['producer']}.{event['sequence']}"
-                wrong.append(f"{_name(place)}: {name} was acknowledged, broker {broker} has it nowhere")
+                wrong.append(f"{name_of(place)}: {name} was acknowledged, broker {broker} has it nowhere")
             continue
         there = records.get(event["offset"])
         if there != _stamp(event):
             wrong.append(
-                f"{_name(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was acknowledged, "
+                f"{name_of(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was acknowledged, "
                 f"broker {broker} has {'nothing' if there is None else f'{there.producer}.{there.sequence}'} there"
             )
-    return _few("lost", wrong)
+    return few("lost", wrong)
 
 
 def _check_twice(place: Place, broker: int, records: Records) -> Iterator[Finding]:
@@ -124,9 +124,9 @@ def _check_twice(place: Place, broker: int, records: Records) -> Iterator[Findin
         key = stamp.producer, stamp.sequence
         if key in first:
             name = f"{stamp.producer}.{stamp.sequence}"
-            wrong.append(f"{_name(place)}: {name} lies at {first[key]} and {offset} on broker {broker}")
+            wrong.append(f"{name_of(place)}: {name} lies at {first[key]} and {offset} on broker {broker}")
         first.setdefault(key, offset)
-    return _few("duplicated", wrong)
+    return few("duplicated", wrong)
 
 
 def _check_known(
@@ -137,9 +137,9 @@ def _check_known(
     for offset, stamp in records.items():
         if (stamp.producer, stamp.sequence) not in known and stamp.sequence >= sent.get(stamp.producer, 1 << 62):
             wrong.append(
-                f"{_name(place)} offset {offset}: {stamp.producer}.{stamp.sequence} on broker {broker} was never sent"
+                f"{name_of(place)} offset {offset}: {stamp.producer}.{stamp.sequence} on broker {broker} was never sent"
             )
-    return _few("unknown", wrong)
+    return few("unknown", wrong)
 
 
 def _check_order(place: Place, acked: list[Event]) -> Iterator[Finding]:
@@ -150,11 +150,11 @@ def _check_order(place: Place, acked: list[Event]) -> Iterator[Finding]:
         before = latest.get(event["producer"])
         if before is not None and before["sequence"] >= event["sequence"]:
             wrong.append(
-                f"{_name(place)}: {event['producer']}.{event['sequence']} lies at {event['offset']}, "
+                f"{name_of(place)}: {event['producer']}.{event['sequence']} lies at {event['offset']}, "
                 f"after .{before['sequence']} at {before['offset']}"
             )
         latest[event["producer"]] = event
-    return _few("reordered", wrong)
+    return few("reordered", wrong)
 
 
 def _check_replicas(place: Place, partition: Partition) -> Iterator[Finding]:
@@ -168,8 +168,8 @@ def _check_replicas(place: Place, partition: Partition) -> Iterator[Finding]:
         for offset in sorted(records.keys() | model.keys()):
             one, other = model.get(offset), records.get(offset)
             if one != other:
-                wrong.append(f"{_name(place)} offset {offset}: broker {first} has {one}, broker {broker} has {other}")
-    return _few("differ", wrong)
+                wrong.append(f"{name_of(place)} offset {offset}: broker {first} has {one}, broker {broker} has {other}")
+    return few("differ", wrong)
 
 
 # -- consumers
@@ -185,10 +185,10 @@ def _check_read(events: list[Event], partitions: Mapping[Place, Partition]) -> I
                 there = records.get(event["offset"])
                 if there != _stamp(event):
                     wrong.append(
-                        f"{_name(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was read, "
+                        f"{name_of(place)} offset {event['offset']}: {event['producer']}.{event['sequence']} was read, "
                         f"broker {broker} has {there}"
                     )
-    return _few("reread", wrong)
+    return few("reread", wrong)
 
 
 def _check_owners(events: list[Event]) -> Iterator[Finding]:
@@ -205,10 +205,10 @@ def _check_owners(events: list[Event]) -> Iterator[Finding]:
             expected[owner] = max(event["offset"], 0)
         elif owner in expected:
             if event["offset"] != expected[owner]:
-                place = _name((event["topic"], event["partition"]))
+                place = name_of((event["topic"], event["partition"]))
                 wrong.append(f"{place}: {event['member']} read {event['offset']}, {expected[owner]} was next")
             expected[owner] = event["offset"] + 1
-    return _few("skipped", wrong)
+    return few("skipped", wrong)
 
 
 def _check_commits(events: list[Event]) -> Iterator[Finding]:
@@ -227,8 +227,8 @@ def _check_commits(events: list[Event]) -> Iterator[Finding]:
             if commit["time"] < event["asked"]
         ]
         if before and event["offset"] < max(before):
-            place = _name((event["topic"], event["partition"]))
+            place = name_of((event["topic"], event["partition"]))
             wrong.append(
                 f"{event['group']} on {place}: {max(before)} was committed, {event['member']} read {event['offset']}"
             )
-    return _few("went-back", wrong)
+    return few("went-back", wrong)

@@ -10,6 +10,15 @@
     sent       at its end, how many records a producer has passed to its client
     fault, healed, note    what the test did, and when
 
+and of transactions, whose records have the transaction as their producer:
+
+    begun      a producer with the transactional id `id` began `transaction`
+    fenced     a successor of the same id was initialized while the transaction was open
+    ending     EndTxn is asked for next, with `wish` commit or abort; without this event it never was. `records` are all
+               that are in the transaction: topic, partition, number and the input (partition and offset) or null.
+               `offsets` are those of the group, by partition of the input topic
+    ended      what EndTxn was told: `outcome` is committed, aborted, or unknown to the client
+
 All carry `time`, in seconds. A record's value begins with its producer's name, a dot and its number in the order of
 sending ("p0.17 ..."), and VerifiableProducer's values do so by themselves; the digest is of the whole value.
 """
@@ -66,12 +75,16 @@ class Ledger:
         self._file.close()
 
 
-def read_ledger(paths: Iterable[pathlib.Path]) -> list[Event]:
-    """The events of these files, in the order of time; a last line that was cut short is left out."""
-    return sorted((event for path in paths for event in _events_in(path)), key=lambda event: event["time"])
+def read_ledger(paths: Iterable[pathlib.Path], kinds: Iterable[str] = ()) -> list[Event]:
+    """The events of these files, or those of some kinds, in the order of time; a last line that was cut short is left
+    out."""
+    wanted = tuple(f'{{"event":"{kind}"' for kind in kinds) or (
+        "",
+    )  # as `Ledger` writes them; other lines are not parsed
+    return sorted((event for path in paths for event in _events_in(path, wanted)), key=lambda event: event["time"])
 
 
-def _events_in(path: pathlib.Path) -> Iterator[Event]:
+def _events_in(path: pathlib.Path, wanted: tuple[str, ...]) -> Iterator[Event]:
     for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n"):
+        if line.endswith("\n") and line.startswith(wanted):
             yield json.loads(line)

@@ -17,20 +17,28 @@ from compat_tests.cluster.ledger import Ledger
 from compat_tests.cluster.live import CLIENTS, LiveCluster, NotWhole
 from compat_tests.cluster.network import all_ways
 from compat_tests.cluster.nodes import ZOOKEEPER, Node, party_of
-from compat_tests.cluster.view import Unanswered
+from compat_tests.cluster.view import GROUP, TRANSACTION, Unanswered
 
 Way = tuple[str, str]
 ROLLING_WHOLE_SECONDS = 25.0
 
 
 class Striker:
-    """Does faults to a cluster that leads `topic` and coordinates `group`."""
+    """Does faults to a cluster that leads `topic` and coordinates `group` and the transactional ids."""
 
-    def __init__(self, cluster: LiveCluster, ledger: Ledger, topic: str, group: str, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: LiveCluster,
+        ledger: Ledger,
+        topic: str,
+        group: str,
+        seed: int,
+        transactional_ids: Sequence[str] = (),
+    ) -> None:
         self._cluster = cluster
         self._ledger = ledger
         self._topic = topic
-        self._group = group
+        self._coordinated = [(group, GROUP), *((name, TRANSACTION) for name in transactional_ids)]
         self._rng = random.Random(seed)
         self._cuts: Counter[Way] = Counter()
         self._lock = threading.Lock()
@@ -91,7 +99,7 @@ class Striker:
             if role == "controller":
                 found = self._cluster.view.controller()
             elif role == "coordinator":
-                found = self._cluster.view.coordinator(self._group)
+                found = self._cluster.view.coordinator(*self._rng.choice(self._coordinated))
             else:
                 found = self._cluster.view.leader(self._topic)
             others = [broker for broker in self._cluster.broker_ids if broker != found]

@@ -1,4 +1,5 @@
-"""Three live fault runs of 30 s: nothing acknowledged is lost, duplicated or reordered, and every ISR is full again.
+"""Four live fault runs of 30 s: nothing acknowledged is lost, duplicated or reordered, every ISR is full again, and a
+transaction is read as a whole or not at all.
 
 And that the check bites on data that was really written: one record is cut out of one replica's segment after a run.
 """
@@ -18,7 +19,7 @@ from compat_tests.cluster.run import await_first_ack, run
 from compat_tests.tools import require_tool
 
 SECONDS = 30.0
-RUNS = {101: "confluent", 102: "confluent", 103: "verifiable"}  # seeds
+RUNS = {101: "confluent", 102: "confluent", 103: "verifiable", 104: "transactions"}  # seeds
 
 
 @pytest.mark.parametrize("seed", RUNS)

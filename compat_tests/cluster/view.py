@@ -13,7 +13,8 @@ from compat_tests.cluster.network import Address
 from compat_tests.raw import RawClient, ask
 
 ASK_SECONDS = 2.0
-GROUP = 0  # key type of FindCoordinator
+GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 METADATA_VERSION = 9
 INTERNAL = "__consumer_offsets"
 
@@ -83,9 +84,9 @@ class View:
         request = m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
         return int(self.ask_any(request, METADATA_VERSION).controller_id)
 
-    def coordinator(self, group: str) -> int:
-        """The id of the group's coordinator, -1 for none; Unanswered."""
-        request = m.FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
+    def coordinator(self, key: str, key_type: int = GROUP) -> int:
+        """The id of the coordinator of a group, or of a transactional id; -1 for none; Unanswered."""
+        request = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         (found,) = self.ask_any(request, 4).coordinators
         return int(found.node_id) if found.error_code == ErrorCode.NONE else -1
 
@@ -97,8 +98,8 @@ class View:
         (described,) = self.ask(coordinator, m.DescribeGroupsRequest(groups=[group]), 5).groups
         return str(described.group_state), len(described.members)
 
-    def latest_offset(self, topic: str, partition: int) -> int:
-        """The high watermark in the leader's ListOffsets response; Unanswered."""
+    def latest_offset(self, topic: str, partition: int, isolation: int = READ_UNCOMMITTED) -> int:
+        """The high watermark, or the last stable offset, in the leader's ListOffsets response; Unanswered."""
         leader = self.leader(topic, partition)
         if leader not in self.addresses:
             raise Unanswered(f"{topic}-{partition} has no leader")
@@ -106,11 +107,27 @@ class View:
             partition_index=partition, timestamp=-1, current_leader_epoch=-1
         )
         wanted = m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[list_partition])
-        request = m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[wanted])
+        request = m.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[wanted])
         ((listed,),) = [entry.partitions for entry in self.ask(leader, request, 6).topics]
         if listed.error_code != ErrorCode.NONE:
             raise Unanswered(f"{topic}-{partition}: error {listed.error_code}")
         return int(listed.offset)
+
+    def count_partitions(self, topic: str) -> dict[str, int]:
+        """The number of this topic's partitions, by its name; empty if there is none; Unanswered."""
+        count = sum(name == topic for name, _ in self.any_partitions())
+        return {topic: count} if count else {}
+
+    def open_partitions(self, topics: Mapping[str, int]) -> list[str]:
+        """The partitions whose last stable offset is behind their high watermark; Unanswered."""
+        found = []
+        for topic, count in topics.items():
+            for partition in range(count):
+                stable = self.latest_offset(topic, partition, READ_COMMITTED)
+                end = self.latest_offset(topic, partition)
+                if stable < end:
+                    found.append(f"{topic}-{partition} is stable up to {stable} of {end}")
+        return found
 
     def committed(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """The group's committed offsets, -1 for none; Unanswered."""
