@@ -1,4 +1,4 @@
-"""Transactional clients in processes of their own, which record in a ledger what they do and what they are told.
+"""Transactional clients in processes of their own, which record in a ledger what they do and what they hear of it.
 
     python -m compat_tests.cluster.etl feed|transform|read JSON
 
@@ -18,6 +18,7 @@ import json
 import pathlib
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from compat_tests.cluster.worker import ASK_SECONDS, QUICK_RETRIES, WORDS, Ended
 
 CALL_SECONDS = 5.0
 TRANSACTION_TIMEOUT_MS = 10_000
+OFFSETS_SECONDS = 12.0  # the coordinator has aborted the transaction by then
 BATCH_RECORDS = 50
 BATCH_SECONDS = 0.2
 COMMIT, ABORT, FENCED = "commit", "abort", "fenced"
@@ -42,6 +44,10 @@ class Input(NamedTuple):
     offset: int
 
 
+class ClientHangs(Exception):
+    """A call of the client does not return."""
+
+
 class Transaction:
     """One transaction: what is put into it."""
 
@@ -52,6 +58,7 @@ class Transaction:
         self._producer = producer
         self._ledger = ledger
         self._size = size
+        self._failures: list[KafkaException] = []
 
     def produce(self, topic: str, partition: int, source: Input | None = None) -> None:
         number = len(self._records)
@@ -63,7 +70,23 @@ class Transaction:
     def commit_offsets(self, topic: str, offsets: dict[int, int], consumer: Consumer) -> None:
         self.offsets = offsets
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        insist(self._producer.send_offsets_to_transaction, places, consumer.consumer_group_metadata())
+        # librdkafka 2.16 remembers which broker coordinates a group. If it can reach no broker it forgets all brokers,
+        # but not this one: then it waits without end for a connection that it has given up.
+        call = threading.Thread(
+            target=self._send_offsets, args=(places, consumer.consumer_group_metadata()), daemon=True
+        )
+        call.start()
+        call.join(OFFSETS_SECONDS)
+        if call.is_alive():
+            raise ClientHangs("send_offsets_to_transaction does not return")
+        if self._failures:
+            raise self._failures[0]
+
+    def _send_offsets(self, places: list[TopicPartition], group_metadata: object) -> None:
+        try:
+            insist(self._producer.send_offsets_to_transaction, places, group_metadata)
+        except KafkaException as error:  # raised again by the caller, which waits for this thread
+            self._failures.append(error)
 
     def note_ending(self, wish: str) -> None:
         """From now on the coordinator may know the wish."""
@@ -107,12 +130,17 @@ class TransactionalProducer:
                 transaction.note_ending(COMMIT)
                 is_commit_asked = True
                 insist(producer.commit_transaction)
-                return self._told(transaction, "committed")
+                return self._conclude(transaction, "committed")
+        except ClientHangs as error:
+            self._ledger.write("note", transaction=name, text=str(error))
+            transaction.note_ending(ABORT)
+            self._producer = self._make()  # aborts what is open
+            return self._conclude(transaction, "aborted")
         except KafkaException as error:
             self._ledger.write("note", transaction=name, text=str(error))
             if is_commit_asked and not error.args[0].txn_requires_abort():
                 self._producer = self._make()
-                return self._told(transaction, "unknown")
+                return self._conclude(transaction, "unknown")
         if not is_commit_asked:
             transaction.note_ending(ABORT)
         return self._abort(transaction, is_commit_asked)
@@ -124,8 +152,8 @@ class TransactionalProducer:
             self._ledger.write("note", transaction=transaction.name, text=str(error))
             self._producer = self._make()
             if is_commit_asked:
-                return self._told(transaction, "unknown")
-        return self._told(transaction, "aborted")
+                return self._conclude(transaction, "unknown")
+        return self._conclude(transaction, "aborted")
 
     def _commit_when_fenced(self, transaction: Transaction) -> str:
         """A successor takes the id over; only then the producer asks for the commit."""
@@ -136,10 +164,10 @@ class TransactionalProducer:
             insist(fenced.commit_transaction)
         except KafkaException as error:
             self._ledger.write("note", transaction=transaction.name, text=str(error))
-            return self._told(transaction, "aborted")
-        return self._told(transaction, "committed")
+            return self._conclude(transaction, "aborted")
+        return self._conclude(transaction, "committed")
 
-    def _told(self, transaction: Transaction, outcome: str) -> str:
+    def _conclude(self, transaction: Transaction, outcome: str) -> str:
         self._ledger.write("ended", transaction=transaction.name, id=self._options["name"], outcome=outcome)
         if outcome == "committed":
             for partition, offset in transaction.offsets.items():

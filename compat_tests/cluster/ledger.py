@@ -17,7 +17,7 @@ and of transactions, whose records have the transaction as their producer:
     ending     EndTxn is asked for next, with `wish` commit or abort; without this event it never was. `records` are all
                that are in the transaction: topic, partition, number and the input (partition and offset) or null.
                `offsets` are those of the group, by partition of the input topic
-    ended      what EndTxn was told: `outcome` is committed, aborted, or unknown to the client
+    ended      the answer to EndTxn: `outcome` is committed, aborted, or unknown to the client
 
 All carry `time`, in seconds. A record's value begins with its producer's name, a dot and its number in the order of
 sending ("p0.17 ..."), and VerifiableProducer's values do so by themselves; the digest is of the whole value.

@@ -215,9 +215,9 @@ class TransactionalLoad(Load):
         """By the group's offsets. The last records are those that the feeder commits at its end; markers follow."""
         last = dict.fromkeys(ends, 0)
         events = self._events(self._feeder)
-        told = {event["transaction"] for event in events if event.get("outcome") == "committed"}
+        committed_ones = {event["transaction"] for event in events if event.get("outcome") == "committed"}
         for event in events:
-            if event["event"] == "acked" and event["offset"] is not None and event["producer"] in told:
+            if event["event"] == "acked" and event["offset"] is not None and event["producer"] in committed_ones:
                 last[event["partition"]] = max(last[event["partition"]], event["offset"] + 1)
         committed = self._cluster.view.committed(GROUP, self._source, ends)
         return [

@@ -60,7 +60,7 @@ ABORTED = {SOURCE: {3: stamp("t0-1-1", 0)}, DEBITS: {4: stamp("e0-1-2", 0)}, CRE
 
 
 class History:
-    """What clients were told, and what lies there; tests change it."""
+    """What clients know, and what lies there; tests change it."""
 
     def __init__(self):
         self.committed = copy.deepcopy(COMMITTED)

@@ -1,13 +1,13 @@
-"""Compares what clients were told of transactions with what readers of committed records got (pure).
+"""Compares what clients know of transactions with what readers of committed records got (pure).
 
-The *fate* of a transaction is what its producer knows: committed if it was told so; aborted if it was told so, or never
+The *fate* of a transaction is what its producer knows: committed or aborted if that was the answer; aborted if it never
 asked for a commit, or only after a successor had taken the id over; else either. A `Finding` is one broken guarantee:
 
     lost           a transaction was committed, and none of its records is read; or an input was never transformed,
                    although the group had the time
     torn           some records of a transaction are read, others are not
     aborted-read   a record of an aborted transaction is read; or of none that was begun
-    fenced         a producer was told that its transaction is committed, after a successor had taken the id over
+    fenced         a producer committed a transaction after a successor had taken the id over
     doubled        a record is read at two offsets, or an input was transformed by two transactions that are read
     missed         a reader that was there all the time did not get a record, got one too many, or one twice
     differ         a replica's log, with its markers, commits other records than readers get
@@ -39,7 +39,7 @@ class Readings(NamedTuple):
     group_offsets: Mapping[int, int]  # of the input topic's partitions
 
 
-class Told:
+class Transaction:
     """One transaction, as its producer knows it."""
 
     def __init__(self, name: str) -> None:
@@ -47,7 +47,7 @@ class Told:
         self.records: dict[int, Place] = {}  # by number
         self.sources: dict[int, Source] = {}  # by number; of input transactions there are none
         self.offsets: dict[int, int] = {}
-        self.fate = ABORTED  # nobody has asked for a commit
+        self.fate = ABORTED  # a commit was not asked for
         self.is_fenced = False
         self.outcome = ""
 
@@ -72,33 +72,33 @@ class Told:
 def check_transactions(events: Iterable[Event], source: str, readings: Readings) -> list[Finding]:
     """All broken guarantees; `source` is the input topic."""
     events = list(events)
-    told = transactions_of(events)
+    transactions = transactions_of(events)
     read = _read_by_transaction(readings.committed)
     inputs = {
         (place[1], offset) for place, records in readings.committed.items() if place[0] == source for offset in records
     }
-    visible = [transaction for transaction in told.values() if read.get(transaction.name)]
+    visible = [transaction for transaction in transactions.values() if read.get(transaction.name)]
     return [
-        *_check_fates(told, read),
-        *_check_begun(events, told, read),
+        *_check_fates(transactions, read),
+        *_check_begun(events, transactions, read),
         *_check_twice(readings.committed),
-        *_check_inputs(told.values(), visible, inputs, readings.group_offsets),
-        *_check_resumed(events, told, read),
+        *_check_inputs(transactions.values(), visible, inputs, readings.group_offsets),
+        *_check_resumed(events, transactions, read),
         *_check_readers(events, READ_COMMITTED, readings.committed),
         *_check_readers(events, READ_UNCOMMITTED, readings.all),
         *_check_logs(readings),
     ]
 
 
-def transactions_of(events: Iterable[Event]) -> dict[str, Told]:
+def transactions_of(events: Iterable[Event]) -> dict[str, Transaction]:
     """Every transaction that was begun, by name."""
-    told: dict[str, Told] = {}
+    transactions: dict[str, Transaction] = {}
     for event in events:
         if event["event"] == "begun":
-            told[event["transaction"]] = Told(event["transaction"])
+            transactions[event["transaction"]] = Transaction(event["transaction"])
         elif event["event"] in ("fenced", "ending", "ended"):
-            told[event["transaction"]].take(event)
-    return told
+            transactions[event["transaction"]].take(event)
+    return transactions
 
 
 def _read_by_transaction(committed: Mapping[Place, Records]) -> dict[str, set[int]]:
@@ -110,16 +110,16 @@ def _read_by_transaction(committed: Mapping[Place, Records]) -> dict[str, set[in
     return read
 
 
-def _is_read(transaction: Told, read: Mapping[str, set[int]]) -> bool:
+def _is_read(transaction: Transaction, read: Mapping[str, set[int]]) -> bool:
     return bool(read.get(transaction.name))
 
 
 # -- records
 
 
-def _check_fates(told: Mapping[str, Told], read: Mapping[str, set[int]]) -> Iterator[Finding]:
+def _check_fates(transactions: Mapping[str, Transaction], read: Mapping[str, set[int]]) -> Iterator[Finding]:
     lost, torn, aborted, fenced = [], [], [], []
-    for transaction in told.values():
+    for transaction in transactions.values():
         numbers = read.get(transaction.name, set())
         if transaction.is_fenced and transaction.outcome == COMMITTED:
             fenced.append(f"{transaction.name} was committed by a fenced producer")
@@ -136,16 +136,20 @@ def _check_fates(told: Mapping[str, Told], read: Mapping[str, set[int]]) -> Iter
     yield from few("fenced", fenced)
 
 
-def _check_begun(events: list[Event], told: Mapping[str, Told], read: Mapping[str, set[int]]) -> Iterator[Finding]:
+def _check_begun(
+    events: list[Event], transactions: Mapping[str, Transaction], read: Mapping[str, set[int]]
+) -> Iterator[Finding]:
     """Every record that is read is one of those that a producer has written."""
-    plain = {event["producer"] for event in events if event["event"] in ("acked", "failed", "sent")} - told.keys()
+    plain = {
+        event["producer"] for event in events if event["event"] in ("acked", "failed", "sent")
+    } - transactions.keys()
     wrong = []
     for name, numbers in read.items():
         if name in plain:
             continue
-        if name not in told:
+        if name not in transactions:
             wrong.append(f"{name} was never begun, and is read")
-        elif told[name].records and (others := numbers - told[name].records.keys()):
+        elif transactions[name].records and (others := numbers - transactions[name].records.keys()):
             wrong.append(f"{name} has no records {_short(others)}, and they are read")
     yield from few("aborted-read", wrong)
 
@@ -168,14 +172,17 @@ def _check_twice(committed: Mapping[Place, Records]) -> Iterator[Finding]:
 
 
 def _check_inputs(
-    told: Iterable[Told], visible: list[Told], inputs: set[Source], group_offsets: Mapping[int, int]
+    transactions: Iterable[Transaction],
+    visible: list[Transaction],
+    inputs: set[Source],
+    group_offsets: Mapping[int, int],
 ) -> Iterator[Finding]:
     """Each committed input is transformed once, and the group's offset is past it."""
     by: dict[Source, list[str]] = defaultdict(list)
     for transaction in visible:
         for source in set(transaction.sources.values()):
             by[source].append(transaction.name)
-    never = sorted({source for transaction in told for source in transaction.sources.values()} - inputs)
+    never = sorted({source for transaction in transactions for source in transaction.sources.values()} - inputs)
     twice = {source: names for source, names in sorted(by.items()) if len(names) > 1}
     before = {source for source in inputs if source[1] < group_offsets.get(source[0], 0)}
     yield from few("aborted-read", [f"input {source} was transformed, and is not committed" for source in never])
@@ -194,10 +201,15 @@ def _check_inputs(
     yield from few("records-alone", alone)
 
 
-def _check_resumed(events: list[Event], told: Mapping[str, Told], read: Mapping[str, set[int]]) -> Iterator[Finding]:
+def _check_resumed(
+    events: list[Event], transactions: Mapping[str, Transaction], read: Mapping[str, set[int]]
+) -> Iterator[Finding]:
     """An offset that a member read is that of a transaction that is committed."""
     committed = {
-        place for transaction in told.values() if _is_read(transaction, read) for place in transaction.offsets.items()
+        place
+        for transaction in transactions.values()
+        if _is_read(transaction, read)
+        for place in transaction.offsets.items()
     }
     wrong = []
     for event in events:
