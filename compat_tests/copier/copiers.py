@@ -10,9 +10,9 @@ from compat_tests.kafka import java_command
 INPUT, OUTPUT, GROUP = "numbers", "copies", "copiers"
 TRANSACTION_SIZE = 750
 # A transaction must outlive a pause, and a Produce that a killed broker leaves unanswered for request.timeout.ms, 30 s.
-# A killed copier's successor asks for the committed offsets before it calls initTransactions: if the transaction that is
-# open has offsets, it waits until that has timed out.
-TRANSACTION_TIMEOUT_MS = {"brokers": 120_000, "copiers": 20_000}
+# A killed copier's successor asks for the committed offsets before it calls initTransactions: if the open transaction
+# has offsets, it waits until that has timed out.
+TRANSACTION_TIMEOUT_MS = {"brokers": 300_000, "copiers": 20_000}
 END_SECONDS = 30.0
 
 

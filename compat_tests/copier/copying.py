@@ -14,8 +14,8 @@ from compat_tests.copier.cases import Case, Strike
 from compat_tests.copier.copiers import Copier
 from compat_tests.copier.reader import Reader
 
-PROGRESS_SECONDS = 90.0  # a transaction may have to time out, and then a copier that has just started is slow
-WHOLE_SECONDS = 60.0
+PROGRESS_SECONDS = 120.0  # a transaction may have to time out, and then a copier that has just started is slow
+WHOLE_SECONDS = 180.0  # a whole start on a loaded machine
 LOOK_SECONDS = 0.05
 LAST_WORDS = 1500
 
