@@ -54,7 +54,7 @@ class Clients:
         return [*self.writers, *self.readers, *self.members, *self.twins, *self.transactional]
 
     def calm(self) -> None:
-        """The faults are over: nobody causes any on purpose."""
+        """The faults are over: none is caused on purpose any more."""
         for writer in self.transactional:
             writer.calm()
         for member in self.members:

@@ -267,7 +267,7 @@ def _hasty_completion() -> list[Replacement]:
 
 def _dropped_markers() -> list[Replacement]:
     def drop(_: MarkerSender, debt: Debt, partition: "TopicPartition") -> bool:
-        """Where nobody leads there is nothing."""
+        """Where there is no leader there is nothing."""
         debt.known.unmarked.pop(partition, None)
         return True
 
@@ -292,15 +292,15 @@ def _set_back() -> list[Replacement]:
     async def held(
         self: TransactionCoordinator, shard: "TransactionShard", answer: "Answer", after_offset: int
     ) -> "Answer":
-        """As Kafka: what is told to have failed did not happen."""
-        told = await right(self, shard, answer, after_offset)
+        """As Kafka: what is answered as failed did not happen."""
+        answered = await right(self, shard, answer, after_offset)
         for known in shard.state.by_name.values():
-            if told.error and known.offset == after_offset and known.recorded.status in PREPARED:
+            if answered.error and known.offset == after_offset and known.recorded.status in PREPARED:
                 known.recorded = known.recorded._replace(
                     status=Status.ONGOING, partitions=dict(known.recorded.partitions)
                 )
                 shard.state.decided.pop(known.name, None)
-        return told
+        return answered
 
     return [(TransactionCoordinator, "_held", held)]
 
@@ -339,7 +339,7 @@ def _eternal_debt() -> list[Replacement]:
         _EPOCHS[self] = shard.partition.leader_epoch
 
     def is_open(self: Debt) -> bool:
-        """Whether there are markers to send, whoever the coordinator is."""
+        """Whether there are markers to send, whichever broker is the coordinator."""
         return self.known.offset == self.offset and self.known.recorded.status in PREPARED
 
     def coordinator_epoch(self: Debt) -> int:

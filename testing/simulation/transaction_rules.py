@@ -1,8 +1,8 @@
-"""The rules about transactions: what coordinators decide, what logs hold, what clients are told.
+"""The rules about transactions: what coordinators decide, what logs hold, what clients are answered.
 
 *Theory of operation.* There are two views of a transaction. A `Transaction` is the coordinator's: it begins with a
 committed record Ongoing in `__transaction_state`, and is decided by a committed PrepareCommit or PrepareAbort. An
-`Attempt` is the client's: what it wrote, what it asked for, what it was told. They are brought together by what the
+`Attempt` is the client's: what it wrote, what it asked for, what it was answered. They are brought together by what the
 coordinator acknowledges, and by the batches: each has an owner among the attempts (its checksum), and belongs to the
 transaction that its producer id has open when a leader appends it.
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from barnabas.testing.simulation.truth import Shadow, Truth
 
 TRANSACTION_RULES = {
-    "X1": "a transaction is decided once, as its producer asked, and as it was told",
+    "X1": "a transaction is decided once, as its producer asked, and as it was answered",
     "X2": "all acknowledged records of a committed transaction are visible in the end, and none of an aborted one",
     "X3": "a reader of committed records is served none of an undecided or aborted transaction",
     "X4": "a reader of committed records is served every one, in order and once",
@@ -85,7 +85,7 @@ class Attempt:
     batches: dict[tuple[TopicPartition, int], bool] = field(default_factory=dict)  # by checksum; acknowledged or not
     offsets: dict[Input, tuple[int, int]] = field(default_factory=dict)  # of the input: from, to
     asked: bool | None = None
-    told: bool | None = None
+    answered: bool | None = None
     stored: Transaction | None = None
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class _Id:
     transactions: list[Transaction] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     producers: list[Producer] = field(default_factory=list)  # each in the order in which it became the owner
-    given: Producer | None = None  # the newest that a client was told
+    given: Producer | None = None  # the newest that a client was given
 
     @property
     def latest(self) -> Transaction | None:
@@ -119,7 +119,7 @@ class TransactionRules:
         self._now_ms = now_ms
         self._ids: dict[str, _Id] = {}
         self._names: dict[int, str] = {}  # of producer ids
-        self._owners: dict[Producer, str] = {}  # the clients that were told so
+        self._owners: dict[Producer, str] = {}  # the clients that it was given to
         self._attempts: dict[tuple[TopicPartition, int], Attempt] = {}  # by checksum
         self._belongs: dict[tuple[TopicPartition, int], Transaction] = {}  # by checksum
         # Up to where committed transactions have consumed an input, since when.
@@ -310,7 +310,7 @@ class TransactionRules:
             attempts = [decided.attempt] if decided.attempt else known.attempts
             if not any(each.asked is decided.is_commit and each.producer == decided.producer for each in attempts):
                 rule = "X1" if decided.is_commit else "X9"
-                self.violate(rule, f"{decided}, which nobody asked for: {decided.attempt}")
+                self.violate(rule, f"{decided}, which no client asked for: {decided.attempt}")
         attempt = decided.attempt
         if decided.is_commit and attempt is not None:
             self._consume(attempt)
@@ -331,7 +331,7 @@ class TransactionRules:
             self.violate("X6", f"{complete} is complete without a marker in {', '.join(map(str, unmarked))}")
 
     def _is_older(self, known: _Id, producer: Producer) -> bool:
-        """Whether a client was told a later owner of the id than this one."""
+        """Whether a client was given a later owner of the id than this one."""
         if known.given is None or producer not in known.producers or known.given not in known.producers:
             return False
         return known.producers.index(producer) < known.producers.index(known.given)
@@ -348,13 +348,13 @@ class TransactionRules:
         self._attempts[key, checksum] = attempt
 
     def given(self, name: str, producer: Producer, client: str, expected: Producer) -> None:
-        """A client is told that it owns the id, after it has said what it had before, or NO_PRODUCER."""
+        """A client is answered that it owns the id, after it has said what it had before, or NO_PRODUCER."""
         owner = self._owners.setdefault(producer, client)
         if owner != client:
-            self.violate("X9", f"{client} is told {_text(producer)} for {name!r}, which {owner} was told before")
+            self.violate("X9", f"{client} is given {_text(producer)} for {name!r}, which {owner} was given before")
         known = self._ids.setdefault(name, _Id())
         if producer not in known.producers:
-            self.violate("X7", f"{name!r} is told {_text(producer)}, which is not committed")
+            self.violate("X7", f"{name!r} is given {_text(producer)}, which is not committed")
             return
         if self._is_older(known, producer):
             return  # the answer was late
@@ -365,13 +365,13 @@ class TransactionRules:
         known.given = producer
         for each in known.transactions:
             if each.producer != producer and not each.is_complete and not self._is_older_than(known, producer, each):
-                self.violate("X9", f"{name!r} is told {_text(producer)}, and there is {each}")
+                self.violate("X9", f"{name!r} is given {_text(producer)}, and there is {each}")
 
     def _is_older_than(self, known: _Id, producer: Producer, transaction: Transaction) -> bool:
         return known.producers.index(producer) < known.producers.index(transaction.producer)
 
     def added(self, attempt: Attempt, partitions: Iterable[TopicPartition]) -> None:
-        """The coordinator has told that these partitions belong to the transaction."""
+        """The coordinator has answered that these partitions belong to the transaction."""
         stored = self._ids[attempt.name].latest
         if (
             stored is None
@@ -379,38 +379,40 @@ class TransactionRules:
             or any(each not in stored.partitions for each in partitions)
         ):
             if not self._is_older(self._ids[attempt.name], attempt.producer):
-                self.violate("X7", f"{attempt} is told that partitions are added; committed is {stored}")
+                self.violate("X7", f"{attempt} is answered that partitions are added; committed is {stored}")
             return
         self._join(attempt, stored, "the answer")
 
-    def told(self, attempt: Attempt, *, is_commit: bool) -> None:
-        """The coordinator has told that the transaction is committed, or aborted."""
-        attempt.told = is_commit
+    def answered(self, attempt: Attempt, *, is_commit: bool) -> None:
+        """The coordinator has answered that the transaction is committed, or aborted."""
+        attempt.answered = is_commit
         stored = attempt.stored
         if stored is None:
             if any(attempt.batches.values()):
                 self.violate("X1", f"{attempt} has records, and none is in a transaction")
         elif stored.is_commit is not is_commit:
-            self.violate("X1", f"{attempt} is told {'committed' if is_commit else 'aborted'}: {stored}")
+            self.violate("X1", f"{attempt} is answered {'committed' if is_commit else 'aborted'}: {stored}")
 
     def refused(self, attempt: Attempt, code: ErrorCode) -> None:
         """EndTxn of a transaction was refused for good."""
         self.count(f"EndTxn: {code.name}")
         if code is ErrorCode.INVALID_TXN_STATE and any(attempt.batches.values()):
-            self.violate("X1", f"{attempt} is told {code.name}: {attempt.stored}")
+            self.violate("X1", f"{attempt} is answered {code.name}: {attempt.stored}")
 
     def resumed(self, group: str, generation: int, key: TopicPartition, offset: int, asked_ms: int) -> None:
-        """X8: a group was told where it is. It is asked only for what is stable."""
+        """X8: a group was answered where it is. It is asked only for what is stable."""
         if generation < self._generations.get(group, -1):
             return  # the response may come from a deposed coordinator
         known = self._consumed.get((group, key), [])
         before = max((index for index, (at_ms, _) in enumerate(known) if at_ms <= asked_ms), default=-1)
         possible = {end for _, end in known[max(before, 0) :]} | ({0} if before < 0 else set())
         if offset not in possible and key not in self.void:
-            self.violate("X8", f"{group} is told {offset} of {key}; committed in transactions is {sorted(possible)}")
+            self.violate(
+                "X8", f"{group} is answered {offset} of {key}; committed in transactions is {sorted(possible)}"
+            )
 
     def generation(self, group: str, generation: int) -> None:
-        """A member is told a generation of its group."""
+        """A member is given a generation of its group."""
         self._generations[group] = max(generation, self._generations.get(group, -1))
 
     # -- readers
@@ -437,7 +439,7 @@ class TransactionRules:
     # -- the end
 
     def why_not_ended(self, truths: "Iterable[Truth]") -> tuple[str, str] | None:
-        """What is not finished although nobody writes any more: the rule and what is missing."""
+        """What is not finished although no client writes any more: the rule and what is missing."""
         if self.is_void:
             return None
         for name, known in self._ids.items():

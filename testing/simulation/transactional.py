@@ -4,14 +4,14 @@ A `TransactionalWriter` behaves like Kafka's client (KIP-98, KIP-360): InitProdu
 AddPartitionsToTxn, batches to several partitions, EndTxn. What is answered with a retriable error, or not at all, is
 asked again, on another connection. An error after which the client can go on lets it abort the transaction and ask for
 the next epoch with its own one (`Abortable`). A fatal one ends this incarnation (`Fenced`): after a pause the next one
-begins, which fences whoever has the id by then.
+begins, which fences the client that has the id by then.
 
 It is impatient: it often gives a connection up after a moment, so that the request that is still on its way arrives
 behind later ones. Now and then it is silent for longer than the transaction may take, and then goes on as if nothing
 had happened. A *rival* has the id of another writer: it appears now and then, fences the other one, and leaves, often
 with an open transaction.
 
-Everything that it sends and is told goes into the books of `TransactionRules`.
+Everything that it sends and is answered goes into the books of `TransactionRules`.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
 LATE_SHARE, LATE_SECONDS = 0.03, (0.1, 2.0)  # of the requests, that take so much longer than those behind them
 ABANDONED_SHARE = 0.08  # of the transactions, that are aborted while a batch is on its way
-FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that nobody was given
+FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that no client was given
 OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
 SILENCE_FACTOR = 1.5  # of the timeout of a transaction
 
@@ -261,7 +261,7 @@ class TransactionalWriter:
         if answer.error_code:
             self.rules.refused(attempt, ErrorCode(answer.error_code))
             raise Fenced(f"EndTxn is answered with {answer.error_code}")
-        self.rules.told(attempt, is_commit=commit)
+        self.rules.answered(attempt, is_commit=commit)
         self.committed += commit
 
     def _judge(self, code: int) -> None:

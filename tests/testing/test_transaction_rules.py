@@ -83,7 +83,7 @@ def a_transaction(books, *, commit=True, partitions=(T0,), first_offset=0, numbe
         books.write(attempt, key, first_offset)
     attempt.asked = commit
     books.decide(Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT, partitions=partitions)
-    books.rules.told(attempt, is_commit=commit)
+    books.rules.answered(attempt, is_commit=commit)
     return attempt
 
 
@@ -110,13 +110,13 @@ def test_a_decision_is_not_reversed(books):
     assert books.broken[0] == "X1"
 
 
-def test_a_commit_that_nobody_asked_for(books):
+def test_a_commit_that_no_client_asked_for(books):
     books.write(books.begin(), T0, 0)
     books.decide(Status.PREPARE_COMMIT)
     assert books.broken == ["X1"]
 
 
-def test_an_abort_that_nobody_asked_for_raises_the_epoch(books):
+def test_an_abort_that_no_client_asked_for_raises_the_epoch(books):
     attempt = books.begin()
     books.write(attempt, T0, 0)
     books.decide(Status.PREPARE_ABORT, producer=TWO)
@@ -127,11 +127,11 @@ def test_an_abort_that_nobody_asked_for_raises_the_epoch(books):
     assert "X9" in books.broken
 
 
-def test_a_client_is_told_what_is_not_decided(books):
+def test_a_client_is_answered_what_is_not_decided(books):
     attempt = books.begin()
     books.write(attempt, T0, 0)
     attempt.asked = True
-    books.rules.told(attempt, is_commit=True)
+    books.rules.answered(attempt, is_commit=True)
     assert books.broken == ["X1"]
 
 
@@ -182,7 +182,7 @@ def test_complete_without_a_marker(books):
     assert books.broken == ["X6"]
 
 
-def test_an_epoch_that_is_told_to_two_clients(books):
+def test_an_epoch_that_is_given_to_two_clients(books):
     books.rules.given("id", ONE, "other", NO_PRODUCER)
     assert books.broken == ["X9"]
 
