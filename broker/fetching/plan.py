@@ -256,6 +256,10 @@ class FetchPlan:
             if read.slice is not None:
                 read.slice.release()
             return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
+        except StorageError:
+            if read.slice is not None:
+                read.slice.release()
+            raise
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [

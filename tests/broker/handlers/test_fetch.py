@@ -384,6 +384,24 @@ async def test_a_damaged_transaction_index_fails_read_committed_of_that_partitio
     assert (await client.fetch("t", 0)).error_code == 0
 
 
+async def test_a_file_that_was_to_be_read_is_closed_when_the_transaction_index_cannot_be(nursery, autojump_clock):
+    machine = await Machine(nursery, log_dirs="/data,/other").start()
+    client = await machine.connect()
+    for number in range(2):  # one in each directory: the broker goes on
+        await client.create_topic(f"t{number}", **{"segment.bytes": "200"})
+    partition, producer = machine.broker.replicas.get("t0", 0), {"producer_id": 7, "producer_epoch": 0}
+    batch = build_batch([(None, b"a")], timestamp_ms=1, base_sequence=0, attributes=TRANSACTIONAL, **producer)
+    partition.append_as_leader(batch, Origin.CLIENT)
+    marker = build_control_batch(ABORT, coordinator_epoch=0, timestamp_ms=1, **producer)
+    partition.append_as_leader(marker, Origin.COORDINATOR)
+    await client.produce("t0", b"in the next segment")
+    machine.disk.fail_next("read", path_part=".txnindex")
+    assert (await client.fetch("t0", isolation_level=1)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    client.close()
+    await machine.stop()
+    assert machine.disk.open_count == 0
+
+
 async def test_read_committed_gets_a_list_of_what_was_aborted(nursery, autojump_clock):
     machine, client, _ = await with_topic(nursery)
     partition = machine.broker.replicas.get("t", 0)
