@@ -180,6 +180,10 @@ class TransactionRules:
             # At the end of the step: the decision may have become committed in it, too.
             self._markers.append((key, batch, marker, opened))
             return
+        # A leader that was replaced and does not know it may ask a coordinator that does not know it either. Nothing
+        # that it writes is committed.
+        if batch.partition_leader_epoch < max(truth.leaders, default=-1):
+            return
         opens = opened is None
         where = f"{truth} offset {batch.base_offset}, of producer {batch.producer_id} epoch {batch.producer_epoch}"
         known = self._id_of(batch.producer_id)

@@ -169,6 +169,14 @@ def test_data_in_a_partition_that_was_not_added(books):
     assert books.broken == ["X6"]
 
 
+def test_a_leader_that_was_replaced_may_write_what_nobody_has(books):
+    books.begin()
+    truth, _ = books.partition(U0)
+    truth.leaders |= {0: 1, 1: 2}
+    books.append(U0, batch(0), commits=False)
+    assert books.broken == []
+
+
 def test_data_of_an_epoch_that_was_not_given_out(books):
     attempt = books.begin()
     books.write(attempt, T0, 0)
