@@ -249,17 +249,15 @@ class FetchPlan:
             self._note_progress(partition, wanted, row)
         try:
             aborted = log.aborted_in(read, wanted.fetch_offset, end_offset) if self.read_committed else []
-        # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
-        # read_committed consumer would see aborted records, so it gets an error.
-        except CorruptRecords:
+        except (CorruptRecords, StorageError) as error:
+            if read.slice is not None:
+                read.slice.release()
+            if isinstance(error, StorageError):
+                raise
+            # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
+            # read_committed consumer would see aborted records, so it gets an error.
             self.urgent = True
-            if read.slice is not None:
-                read.slice.release()
             return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
-        except StorageError:
-            if read.slice is not None:
-                read.slice.release()
-            raise
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [

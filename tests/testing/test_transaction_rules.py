@@ -169,7 +169,7 @@ def test_data_in_a_partition_that_was_not_added(books):
     assert books.broken == ["X6"]
 
 
-def test_a_leader_that_was_replaced_may_write_what_nobody_has(books):
+def test_a_leader_that_was_replaced_may_write_what_no_other_broker_has(books):
     books.begin()
     truth, _ = books.partition(U0)
     truth.leaders |= {0: 1, 1: 2}
