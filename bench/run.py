@@ -100,11 +100,12 @@ class Run:
         data_bytes: int = MB,
         *,
         partitions: int = 1,
+        spread: float = STEADY_SPREAD,
     ) -> None:
-        """Repeat `act(contender, topic)` on all of them, until Kafka's cost is steady."""
+        """Repeat `act(contender, topic)` on all of them, until Kafka's cost is steady: within `spread`."""
         kafka = self.brokers[0]
         costs: list[float] = []
-        while not is_steady(costs) and len(costs) < WARM_RUNS_MAX // self.shrink + 1:
+        while not is_steady(costs, spread) and len(costs) < WARM_RUNS_MAX // self.shrink + 1:
             topic = self.new_topic(contenders, partitions)
             for contender in self.order(len(costs), *contenders):
                 cost = Cost(contender)
@@ -131,10 +132,10 @@ class Run:
 Cases = Mapping[str, Callable[[Run], None]]
 
 
-def is_steady(costs: Sequence[float]) -> bool:
-    """Whether the last runs cost the same CPU: then Kafka is warm."""
+def is_steady(costs: Sequence[float], spread: float = STEADY_SPREAD) -> bool:
+    """Whether the last runs cost the same CPU, within `spread`: then Kafka is warm."""
     last = costs[-STEADY_RUNS:]
-    return len(last) == STEADY_RUNS and max(last) < min(last) * STEADY_SPREAD
+    return len(last) == STEADY_RUNS and max(last) < min(last) * spread
 
 
 def touch_memory() -> None:

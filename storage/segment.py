@@ -49,7 +49,7 @@ from barnabas.storage.index import (
 )
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
-from barnabas.wire.records import Steps, read_times
+from barnabas.wire.records import Steps, find_time
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
@@ -212,12 +212,9 @@ class Segment:
                     yield None
                 # The header is enough to skip a batch; only a batch that can match is decompressed.
                 if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
-                    # Decompressing may take several steps, too: what `read_times` yields is then no tuple.
-                    for found in read_times(data):
-                        if not isinstance(found, tuple):
-                            yield found
-                        elif found[0] >= start_offset and found[1] >= timestamp:
-                            return RecordTime(found[1], found[0], leader_epoch_of(span, data))
+                    found = yield from find_time(data, timestamp, start_offset)
+                    if found is not None:
+                        return RecordTime(found[1], found[0], leader_epoch_of(span, data))
         return None
 
     def sync(self, log_end_offset: int) -> None:

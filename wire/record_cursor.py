@@ -29,6 +29,8 @@ _READ_COST: Final = 8
 _READ_COST_SHIFT: Final = 6
 _ZEROS_BYTES: Final = 1024  # how many bytes `pass_headers` searches for empty headers at once
 _UNLIMITED: Final = 1 << 62
+INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
 
 Result = TypeVar("Result")
 Steps = Generator[int | None, None, Result]
@@ -98,6 +100,53 @@ class RecordCursor:
                 continue
             self._position = last + 1
             return (value >> 1) ^ -(value & 1)
+
+    def pass_earlier(
+        self, count_max: int, base_timestamp: int, timestamp: int, offset_delta: int
+    ) -> tuple[int, tuple[int, int] | None]:
+        """Pass the records at the front that lie whole in the buffer, up to one with `offset_delta` or a later offset
+        and `timestamp` or a later time. How many were passed; offset delta and timestamp of that one, or None.
+        """
+        # The hot loop of a search by time, one function as `record_walk._walk_singly` is. It stops before a record that
+        # needs `read_number` and `skip`: one that is cut off or contradicts itself.
+        buffer, start, end = self._buffer, self._position, len(self._buffer)
+        passed = 0
+        try:
+            while passed < count_max:
+                if (length := buffer[start]) < 128:
+                    position = start + 2  # and past the attributes
+                elif (high := buffer[start + 1]) < 128:
+                    length += (high << 7) - 128
+                    position = start + 3
+                else:
+                    length, position = read_long_varint(buffer, start)
+                    position += 2
+                record_end = position - 1 + (length >> 1)
+                if (delta := buffer[position]) > 127:
+                    position += 1
+                    # Above 16383 the second byte has its top bit set, so the varint is longer.
+                    if (delta := delta - 128 + (buffer[position] << 7)) > 16383:
+                        delta, position = read_long_varint(buffer, position - 1, 64)
+                its_timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+                position += 1
+                if (offset := buffer[position]) > 127:
+                    position += 1
+                    if (offset := offset - 128 + (buffer[position] << 7)) > 16383:
+                        offset, position = read_long_varint(buffer, position - 1)
+                if length & 1 or record_end > end or position >= record_end:
+                    break
+                start = record_end
+                passed += 1
+                # Java's addition wraps.
+                if not INT64_MIN <= its_timestamp <= _INT64_MAX:
+                    its_timestamp = wrap_timestamp(its_timestamp)
+                if its_timestamp >= timestamp and (its_delta := (offset >> 1) ^ -(offset & 1)) >= offset_delta:
+                    return passed, (its_delta, its_timestamp)
+        except IndexError:
+            pass
+        finally:
+            self._position = start
+        return passed, None
 
     def skip(self, size_bytes: int) -> Iterator[None]:
         """Skip bytes, in steps; a negative number, the length of null, skips nothing."""
@@ -249,6 +298,11 @@ def read_long_varint(buffer: bytes | bytearray | memoryview, position: int, bits
             raise invalid_records(f"a variable-length number has more than {bits} bits")
     # The last byte may have bits above the width, which Java drops.
     return (value | byte << shift) & ((1 << bits) - 1), position
+
+
+def wrap_timestamp(timestamp: int) -> int:
+    """The timestamp wrapped to 64 bits, as Java's addition wraps: the deltas of a hostile batch may overflow."""
+    return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def invalid_records(message: str) -> CorruptRecords:

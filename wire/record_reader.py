@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.wire.compression import BeyondLimits, CorruptRecords, open_stream, opening
+from barnabas.wire.compression import BeyondLimits, CorruptRecords, Stream, open_stream, opening
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
@@ -28,20 +28,24 @@ from barnabas.wire.record_batch import (
 )
 from barnabas.wire.record_cursor import (
     HEADERS_MAX,
+    INT64_MIN,
     RECORDS_MAX_BYTES,
     Meter,
     RecordCursor,
+    Steps,
     invalid_records,
     null_header_key,
     pass_headers,
     read_varint,
     read_varlong,
     too_many_headers,
+    wrap_timestamp,
 )
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
-_HEAD_COST = 16  # of the head of a record, in the units of a `Meter`
+# In the units of a `Meter`: to read the head of a record, and to pass one in a search by time.
+_HEAD_COST, _PASS_COST = 16, 3
 
 _ENTRY_START = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
@@ -117,69 +121,84 @@ def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | 
     meter = Meter()
     cursor = RecordCursor(stream, meter)
     for index in range(header.record_count):
-        length = cursor.read_number()
-        end = cursor.consumed_bytes + length
-        cursor.read_bytes(1)  # the attributes, which have no meaning
-        timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
-        key_length = cursor.read_number()
-        for _ in cursor.skip(key_length):
-            yield stream.held_bytes
-        value_length = cursor.read_number()
-        # The value must fit into the record. Its headers are not parsed: the skip ends where the record's length says.
-        if (left := end - cursor.consumed_bytes) < max(value_length, 0):
-            raise invalid_records(f"the lengths within record {index} contradict each other")
-        for _ in cursor.skip(left):
-            yield stream.held_bytes
-        meter.credit -= _HEAD_COST
-        if meter.is_step_over():
-            yield stream.held_bytes
-        yield RecordHead(timestamp_delta, offset_delta, key_length, value_length)
+        yield (yield from _read_head(cursor, meter, stream, index))
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
 
 
-def read_times(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, int] | int | None]:
-    """Offset and timestamp of each record of the entry at `position`, in any format; between them what `Steps` yield.
+def _read_head(cursor: RecordCursor, meter: Meter, stream: Stream, index: int) -> Steps[RecordHead]:
+    """The head of the next record, which is passed."""
+    length = cursor.read_number()
+    end = cursor.consumed_bytes + length
+    cursor.read_bytes(1)  # the attributes, which have no meaning
+    timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
+    key_length = cursor.read_number()
+    for _ in cursor.skip(key_length):
+        yield stream.held_bytes
+    value_length = cursor.read_number()
+    # The value must fit into the record. Its headers are not parsed: the skip ends where the record's length says.
+    if (left := end - cursor.consumed_bytes) < max(value_length, 0):
+        raise invalid_records(f"the lengths within record {index} contradict each other")
+    for _ in cursor.skip(left):
+        yield stream.held_bytes
+    meter.credit -= _HEAD_COST
+    if meter.is_step_over():
+        yield stream.held_bytes
+    return RecordHead(timestamp_delta, offset_delta, key_length, value_length)
 
-    CorruptRecords if the entry is damaged.
+
+def find_time(entry_bytes: memoryview, timestamp: int, start_offset: int = 0) -> Steps[tuple[int, int] | None]:
+    """Offset and timestamp of the first record of an entry, in any format, with `start_offset` or a later offset and
+    `timestamp` or a later time; None if there is none. CorruptRecords if the entry is damaged.
     """
-    entry, magic, offset = _intact_entry(buffer, position)
+    entry, magic, offset = _intact_entry(entry_bytes, 0)
     if magic < 2:
         for record in _read_legacy_entry(entry, offset, RECORD_MAX_BYTES):
-            yield record.offset, record.timestamp
-        return
+            if record.offset >= start_offset and record.timestamp >= timestamp:
+                return record.offset, record.timestamp
+        return None
     header = read_batch_header(entry)
-    for head in read_heads(header, entry):
-        if not isinstance(head, RecordHead):
-            yield head
-        else:
-            yield header.base_offset + head.offset_delta, timestamp_of(header, head.timestamp_delta)
+    if header.uses_log_append_time:
+        # Every record has the header's time, whatever its delta is.
+        if header.max_timestamp < timestamp:
+            return None
+        timestamp = INT64_MIN
+    found = yield from _find_time(header, entry, timestamp, start_offset - header.base_offset)
+    if found is None:
+        return None
+    offset_delta, found_timestamp = found
+    return header.base_offset + offset_delta, header.max_timestamp if header.uses_log_append_time else found_timestamp
 
 
-def find_offset_by_timestamp(
-    buffer: bytes | bytearray | memoryview, position: int, timestamp: int, starting_offset: int = 0
-) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record of the entry at `position` with `starting_offset` or a later offset and
-    `timestamp` or a later time; None if there is none."""
-    for offset, its_timestamp in _all_times(buffer, position):
-        if its_timestamp >= timestamp and offset >= starting_offset:
-            return offset, its_timestamp
+def _find_time(
+    header: BatchHeader, batch: memoryview, timestamp: int, first_delta: int
+) -> Steps[tuple[int, int] | None]:
+    """Offset delta and timestamp, by the deltas alone, of the first record that `find_time` looks for."""
+    stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
+    if held_bytes := stream.held_bytes:
+        yield held_bytes
+    meter = Meter()
+    cursor = RecordCursor(stream, meter)
+    index, count = 0, header.record_count
+    while index < count:
+        wanted = min(count - index, meter.credit // _PASS_COST + 1)
+        passed, found = cursor.pass_earlier(wanted, header.base_timestamp, timestamp, first_delta)
+        if found is not None:
+            return found
+        index += passed
+        meter.credit -= passed * _PASS_COST
+        if meter.is_step_over():
+            yield stream.held_bytes
+        # The next record is cut off at the end of the buffer, or is longer than a buffer.
+        elif index < count:
+            head = yield from _read_head(cursor, meter, stream, index)
+            its_timestamp = wrap_timestamp(header.base_timestamp + head.timestamp_delta)
+            if its_timestamp >= timestamp and head.offset_delta >= first_delta:
+                return head.offset_delta, its_timestamp
+            index += 1
+    if not cursor.is_at_end():
+        raise invalid_records("bytes follow the last record")
     return None
-
-
-def largest_timestamp_in(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int]:
-    """Offset and timestamp of the first record with the largest timestamp in the entry; (-1, -1) without records."""
-    found = -1, NO_TIMESTAMP
-    for offset, timestamp in _all_times(buffer, position):
-        # `>`, not `>=`: of equal timestamps the first record counts (KIP-734).
-        if timestamp > found[1]:
-            found = offset, timestamp
-    return found
-
-
-def _all_times(buffer: bytes | bytearray | memoryview, position: int) -> Iterator[tuple[int, int]]:
-    """`read_times` without the pauses."""
-    return (found for found in read_times(buffer, position) if isinstance(found, tuple))
 
 
 def read_control_record(record: Record) -> ControlRecord:
@@ -199,11 +218,6 @@ def control_of(data: bytes | bytearray | memoryview) -> ControlRecord | None:
     # A control batch has one record.
     record = next(read_records(data), None)
     return None if record is None else read_control_record(record)
-
-
-def wrap_timestamp(timestamp: int) -> int:
-    """The timestamp wrapped to 64 bits, as Java's addition wraps: the deltas of a hostile batch may overflow."""
-    return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def timestamp_of(header: BatchHeader, timestamp_delta: int) -> int:

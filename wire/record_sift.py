@@ -40,8 +40,9 @@ from barnabas.wire.record_cursor import (
     invalid_records,
     read_varint,
     read_varlong,
+    wrap_timestamp,
 )
-from barnabas.wire.record_reader import RECORD_MAX_BYTES, wrap_timestamp
+from barnabas.wire.record_reader import RECORD_MAX_BYTES
 from barnabas.wire.record_writer import encode_varint
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 

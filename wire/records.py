@@ -51,7 +51,14 @@ from barnabas.wire.record_batch import (
     stamp,
     walk_entries,
 )
-from barnabas.wire.record_cursor import HEADERS_MAX, RECORDS_MAX_BYTES, Steps, holding, invalid_records
+from barnabas.wire.record_cursor import (
+    HEADERS_MAX,
+    RECORDS_MAX_BYTES,
+    Steps,
+    holding,
+    invalid_records,
+    wrap_timestamp,
+)
 from barnabas.wire.record_reader import (
     ABORT,
     COMMIT,
@@ -59,15 +66,12 @@ from barnabas.wire.record_reader import (
     Record,
     RecordHead,
     control_of,
-    find_offset_by_timestamp,
-    largest_timestamp_in,
+    find_time,
     read_all_records,
     read_control_record,
     read_heads,
     read_records,
-    read_times,
     timestamp_of,
-    wrap_timestamp,
 )
 from barnabas.wire.record_walk import Walk, walk_at_once, walking
 from barnabas.wire.record_writer import build_batch, build_control_batch, rebuilding
@@ -101,14 +105,12 @@ __all__ = [
     "check_small",
     "checksum",
     "control_of",
-    "find_offset_by_timestamp",
+    "find_time",
     "is_intact",
-    "largest_timestamp_in",
     "read_all_records",
     "read_batch_header",
     "read_control_record",
     "read_records",
-    "read_times",
     "stamp",
     "walk_entries",
 ]

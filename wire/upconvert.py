@@ -43,8 +43,14 @@ from barnabas.wire.record_batch import (
     is_intact,
     walk_entries,
 )
-from barnabas.wire.record_cursor import RECORDS_MAX_BYTES, Meter, Steps, beyond_limits, invalid_records
-from barnabas.wire.record_reader import wrap_timestamp
+from barnabas.wire.record_cursor import (
+    RECORDS_MAX_BYTES,
+    Meter,
+    Steps,
+    beyond_limits,
+    invalid_records,
+    wrap_timestamp,
+)
 from barnabas.wire.record_writer import Section, Times, encode_varint, finished_batch
 from barnabas.wire.records import (
     CODEC_NAMES,

@@ -23,8 +23,8 @@ from barnabas.wire.records import (
     build_batch,
     check_produced,
     check_small,
+    find_time,
     read_records,
-    read_times,
 )
 from tests.wire.bombs import bomb, header_bomb, memory_below, record_of, value_bomb
 from tests.wire.test_records import HERE, NOW_MS, Rules, raw_record, varint
@@ -151,17 +151,22 @@ def test_what_takes_one_step_is_checked_at_once_and_what_takes_more_is_left_alon
 # -- batches that are stored already
 
 
-def test_times_are_read_of_a_record_with_millions_of_headers_in_little_memory() -> None:
+def test_a_record_with_millions_of_headers_is_found_by_time_in_little_memory() -> None:
     with memory_below(1_000_000):
-        assert [found for found in read_times(header_bomb(1 << 22)) if isinstance(found, tuple)] == [(0, 1000)]
+        assert complete_inline(find_time(memoryview(header_bomb(1 << 22)), 1000)) == (0, 1000)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
-def test_times_are_read_of_a_record_of_any_length_in_little_memory(codec) -> None:
+def test_a_record_of_any_length_is_found_by_time_in_little_memory(codec) -> None:
+    bomb_of_value, steps = memoryview(value_bomb(RECORDS_MAX_BYTES + 1, codec)), 0
     with memory_below(1_000_000):
-        times = list(read_times(value_bomb(RECORDS_MAX_BYTES + 1, codec)))
-    assert [found for found in times if isinstance(found, tuple)] == [(0, 1000)]
-    assert len(times) > RECORDS_MAX_BYTES // (8 * CHUNK_BYTES)
+        search = find_time(bomb_of_value, 1000)
+        with pytest.raises(StopIteration) as ended:
+            while True:
+                next(search)
+                steps += 1
+    assert ended.value.value == (0, 1000)
+    assert steps > RECORDS_MAX_BYTES // (8 * CHUNK_BYTES)
 
 
 @pytest.mark.parametrize("batch", [header_bomb(HEADERS_MAX + 1), value_bomb(RECORDS_MAX_BYTES + 1)])

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from barnabas.wire.compression import Codec, compress
+from barnabas.broker.pacing import complete_inline
+from barnabas.wire.compression import CHUNK_BYTES, Codec, compress
 from barnabas.wire.records import (
     ABORT,
     COMMIT,
@@ -21,12 +22,12 @@ from barnabas.wire.records import (
     build_batch,
     build_control_batch,
     checksum,
-    find_offset_by_timestamp,
-    largest_timestamp_in,
+    find_time,
     read_all_records,
     read_control_record,
     read_records,
 )
+from tests.wire.test_records import varint
 
 NOW_MS = 1_700_000_000_000
 CODECS = list(Codec)
@@ -115,25 +116,71 @@ def test_all_records_come_with_the_header_of_their_batch() -> None:
     assert [record.offset for _, record in found] == [0, 7, 8]
 
 
+def first_at(data: bytes, timestamp: int, start_offset: int = 0) -> tuple[int, int] | None:
+    return complete_inline(find_time(memoryview(data), timestamp, start_offset))
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_offsets_are_found_by_timestamp(codec) -> None:
     records = [Record(0, time, None, b"", []) for time in (10, 30, 20, 30)]
-    data = b"??" + bytes(build_batch(records, timestamp_ms=0, codec=codec, base_offset=100).data)
-    assert find_offset_by_timestamp(data, 2, 5) == (100, 10)
-    assert find_offset_by_timestamp(data, 2, 11) == (101, 30)
-    assert find_offset_by_timestamp(data, 2, 11, starting_offset=102) == (102, 20)
-    assert find_offset_by_timestamp(data, 2, 31) is None
-    assert largest_timestamp_in(data, 2) == (101, 30)
+    data = build_batch(records, timestamp_ms=0, codec=codec, base_offset=100).data
+    assert first_at(data, 5) == (100, 10)
+    assert first_at(data, 11) == (101, 30)
+    assert first_at(data, 11, start_offset=102) == (102, 20)
+    assert first_at(data, 31) is None
 
 
-def test_with_log_append_time_the_first_record_is_the_newest() -> None:
+def test_with_log_append_time_every_record_has_the_time_of_the_batch() -> None:
     data = build_batch([(None, b"")] * 3, timestamp_ms=50, base_offset=9, attributes=LOG_APPEND_TIME).data
-    assert largest_timestamp_in(data) == (9, 50)
-    assert find_offset_by_timestamp(data, 0, 50, starting_offset=11) == (11, 50)
+    assert first_at(data, 50) == (9, 50)
+    assert first_at(data, 50, start_offset=11) == (11, 50)
+    assert first_at(data, 51) is None
 
 
-def test_records_without_timestamps_have_no_largest_one() -> None:
-    assert largest_timestamp_in(legacy(0, 0, b"v")) == (-1, -1)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats_are_searched_by_time_too(magic) -> None:
+    data = legacy(magic, 1, b"a", b"b")
+    # The offset of a compressed message of format 1 is that of its last message.
+    assert first_at(at_offset(data, 1) if magic else data, 1001) == ((1, 1001) if magic else None)
+
+
+SIZES = st.sampled_from([0, 1, 60, 63, 64, 200, 8192, CHUNK_BYTES, 3 * CHUNK_BYTES])
+TIMES = st.one_of(st.integers(0, 40), st.integers(0, 1 << 50))
+
+
+@given(st.lists(st.tuples(TIMES, SIZES), min_size=1, max_size=40), st.sampled_from(CODECS), TIMES, st.integers(0, 50))
+@settings(max_examples=100, deadline=None)
+def test_a_search_by_time_finds_what_reading_every_record_finds(shapes, codec, timestamp, start_offset) -> None:
+    records = [Record(0, time, b"k" * (size % 7), bytes(size), [("h", b"v")] * (size % 3)) for time, size in shapes]
+    data = build_batch(records, timestamp_ms=0, codec=codec, base_offset=5).data
+    found = ((each.offset, each.timestamp) for each in read_records(data))
+    expected = next((each for each in found if each[0] >= start_offset and each[1] >= timestamp), None)
+    assert first_at(data, timestamp, start_offset) == expected
+
+
+def test_a_search_by_time_wraps_timestamps_as_java_does() -> None:
+    data = bytearray(build_batch([Record(0, 7, None, b"", [])], timestamp_ms=0).data)
+    record = b"\x00" + varint(1 << 62) + varint(0) + varint(-1) + varint(-1) + varint(0)
+    data[27:35] = struct.pack(">q", (1 << 63) - 1)  # the base timestamp
+    data[61:] = varint(len(record)) + record
+    data[8:12] = struct.pack(">i", len(data) - 12)
+    data[17:21] = struct.pack(">I", checksum(data))
+    assert first_at(data, 0) is None
+    assert first_at(data, -(1 << 63)) == (0, (1 << 62) - 1 - (1 << 63))
+
+
+@given(st.integers(61, 2000), st.binary(min_size=1, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_a_search_by_time_ends_or_refuses_whatever_the_bytes_are(position, replaced) -> None:
+    data = bytearray(build_batch([(b"k", b"v" * 60)] * 20, timestamp_ms=9).data)
+    position = 61 + (position - 61) % (len(data) - 64)
+    data[position : position + len(replaced)] = replaced
+    data[17:21] = struct.pack(">I", checksum(data))
+    try:
+        found = first_at(data, 1 << 40)
+    except CorruptRecords:
+        return
+    assert found is None or found[1] >= 1 << 40
 
 
 @pytest.mark.parametrize("control_type", [ABORT, COMMIT])
