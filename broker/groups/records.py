@@ -13,10 +13,10 @@ mode: keys 1 and 2, values 3, and value 1 for an offset with an expiration time 
 import struct
 from typing import NamedTuple
 
-from barnabas.broker.shards.records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
+from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 
 # One version for each kind of key, for ever: log compaction compares the bytes of keys. A key in another version would
 # not supersede the older record, and both would stay in the log.

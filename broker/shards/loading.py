@@ -7,7 +7,6 @@ TransactionStateManager.loadTransactionMetadata.
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from barnabas.broker.shards.records import MalformedRecord
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.record_sift import note_values
 from barnabas.wire.records import (
@@ -21,6 +20,7 @@ from barnabas.wire.records import (
     walk_entries,
 )
 from barnabas.wire.sentinels import NO_PRODUCER_ID
+from barnabas.wire.versioned_records import MalformedRecord
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice

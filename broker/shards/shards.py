@@ -13,13 +13,13 @@ import trio
 from barnabas.broker.containment import contained
 from barnabas.broker.shards.loading import Loader, Loading
 from barnabas.broker.shards.ports import ShardPartition, ShardWorld
-from barnabas.broker.shards.records import MalformedRecord
 from barnabas.broker.shards.shard import Shard, State, Stored
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, CorruptRecords
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+from barnabas.wire.versioned_records import MalformedRecord
 
 if TYPE_CHECKING:
     from barnabas.storage.verification import Guard

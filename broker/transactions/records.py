@@ -6,11 +6,11 @@ tombstone. Value version 1, which a broker of a KRaft cluster writes, is read; v
 
 from typing import NamedTuple
 
-from barnabas.broker.shards.records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 from barnabas.broker.transactions.state import Partitions, Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
+from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 
 KEY_VERSION = 0  # for ever: log compaction compares the bytes of keys
 VALUE_VERSION = 0

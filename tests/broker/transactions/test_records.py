@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.shards.records import MalformedRecord
 from barnabas.broker.transactions.records import TransactionRecord, decode_record, encode_record
 from barnabas.broker.transactions.replay import TransactionalIds, replay
 from barnabas.broker.transactions.state import NO_TIME, PREPARED, Producer, Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
+from barnabas.wire.versioned_records import MalformedRecord
 
 A0, B0, A1 = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a", 1)
 EMPTY = Recorded(5, 0, 60_000, Status.EMPTY, {}, 0xAB, NO_TIME)
