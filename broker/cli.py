@@ -190,14 +190,15 @@ def log() -> None:
 
 @log.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--records", is_flag=True, help="Also each record of a log; those of internal topics are decoded.")
 @as_json
-def dump(file: str, as_json: bool) -> None:
+def dump(file: str, records: bool, as_json: bool) -> None:
     """Print the content of a log, index, snapshot or checkpoint FILE."""
     from barnabas.storage.check import dump as dump_file
     from barnabas.storage.disk import OsDisk, StorageError
 
     try:
-        for line in dump_file(OsDisk(), file):
+        for line in dump_file(OsDisk(), OsDisk().absolute_path(file), records=records):
             click.echo(json.dumps({"line": line}) if as_json else line)
     except StorageError as error:
         fail(str(error), STATUS_FAILED)

@@ -7,6 +7,7 @@ Each log is walked once; its indexes are read beside it, in the same order, and 
     .timeindex  a batch ends at the entry's offset and has its timestamp; no earlier batch has a later one
     .txnindex   the transactions that the log aborts have an entry, and each entry has its marker in the log
     .snapshot   has the transactions that are open in the log at its offset
+    records     of internal topics can be read by a coordinator
     leader-epoch-checkpoint, partition.metadata, checkpoints
                 are readable, and do not contradict the log
 
@@ -29,7 +30,7 @@ from barnabas.storage.checkpoint import (
     read_partition_metadata,
 )
 from barnabas.storage.disk import Disk, StorageError
-from barnabas.storage.dump import dump
+from barnabas.storage.dump import dump, topic_of
 from barnabas.storage.entries import FLAGS_AT, EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import (
@@ -48,13 +49,23 @@ from barnabas.storage.index import (
     count_entries,
     parse_transactions,
 )
+from barnabas.storage.internal_records import INTERNAL_TOPICS, internal_record
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt, decode_snapshot
 from barnabas.storage.replay import replay_producers
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
-from barnabas.wire.records import ABORT, CONTROL, CorruptRecords, control_of, is_intact, read_batch_header
+from barnabas.wire.records import (
+    ABORT,
+    CONTROL,
+    CorruptRecords,
+    control_of,
+    is_intact,
+    read_batch_header,
+    read_records,
+)
 from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
+from barnabas.wire.versioned_records import MalformedRecord
 
 __all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
 
@@ -200,6 +211,7 @@ class _SegmentCheck:
         self.aborted: dict[int, AbortedTransaction] = {}  # by the offset of the marker
         self.aborting: dict[int, int] = {}  # offset -> producer id of each ABORT marker, also of those that end nothing
         self.stem = stem
+        self.topic = topic_of(stem.rpartition("/")[0])
         self.next_base = next_base
         self.epochs = epochs
         self.latest_epoch = -1 if epochs.latest_epoch is None else epochs.latest_epoch
@@ -230,6 +242,8 @@ class _SegmentCheck:
                 for what in self._faults_of(span, data):
                     yield Finding(path, span.position, what)
                 yield from self._replay(path, span, data)
+                if self.topic in INTERNAL_TOPICS and is_intact(data):
+                    yield from self._check_records(path, span, data)
                 yield from self.offsets.see(span)
                 yield from self.times.see(span, max_timestamp_of(span, data))
                 # A batch whose offset falls (a finding) does not lower the log end, to which checkpoints are compared.
@@ -253,6 +267,19 @@ class _SegmentCheck:
         epoch, known, latest = leader_epoch_of(span, data), self.epochs.epoch_for(span.base_offset), self.latest_epoch
         if known is not None and known != epoch and 0 <= epoch <= latest:
             yield f"the batch at offset {span.base_offset} is of epoch {epoch}, the epoch file says {known}"
+
+    def _check_records(self, path: str, span: EntrySpan, data: memoryview) -> Iterator[Finding]:
+        """Read the records of an internal topic, as its coordinator does: one that it cannot read stops it."""
+        if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
+            return
+        try:
+            for record in read_records(data):
+                try:
+                    internal_record(self.topic, record.key, record.value)
+                except MalformedRecord as error:
+                    yield Finding(path, span.position, f"the record at offset {record.offset} is unreadable: {error}")
+        except CorruptRecords as error:
+            yield Finding(path, span.position, str(error))
 
     def _check_transactions(self) -> Iterator[Finding]:
         path = f"{self.stem}{TRANSACTION_INDEX}"

@@ -1,7 +1,8 @@
 """The content of a file of a log directory, as rows or as text: `barnabas log dump`. Reads, changes nothing.
 
 `read_rows` returns a file as rows of named values, which `--json` prints; `dump` returns the same as lines of text. The
-kind of a file follows from its name. A batch is one row; with `records` each of its records is a further row.
+kind of a file follows from its name. A batch is one row; with `records` each of its records is a further row. Records
+of internal topics are decoded, which the name of the file's directory tells.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,7 @@ from barnabas.storage.files import (
     offset_of_name,
 )
 from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
+from barnabas.storage.internal_records import INTERNAL_TOPICS, internal_record
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (
@@ -42,6 +44,7 @@ from barnabas.wire.records import (
     read_records,
 )
 from barnabas.wire.topics import topic_id_text
+from barnabas.wire.versioned_records import MalformedRecord
 
 Value = str | int | bool | None
 Row = Mapping[str, Value]
@@ -103,7 +106,7 @@ def _log_rows(disk: Disk, path: str, records: bool) -> Iterator[Row]:
             end_position = span.position + span.size_bytes
             yield _batch_row(span, data) if span.magic == BATCH_MAGIC else _message_row(span, data)
             if records:
-                yield from _record_rows(span, data)
+                yield from _record_rows(topic_of(path.rpartition("/")[0]), span, data)
         # Bytes that are no whole entry, after a crash for example: recovery cuts the log there.
         if end_position < file.size_bytes():
             yield {"position": end_position, "bytes_left_over": file.size_bytes() - end_position}
@@ -149,11 +152,17 @@ def _message_row(span: EntrySpan, data: memoryview) -> Row:
     }
 
 
-def _record_rows(span: EntrySpan, data: memoryview) -> Iterator[Row]:
+def topic_of(directory: str) -> str:
+    """The topic in the name of a partition's directory; without a dash the whole name."""
+    name = directory.rpartition("/")[2]
+    return name.rpartition("-")[0] or name
+
+
+def _record_rows(topic: str, span: EntrySpan, data: memoryview) -> Iterator[Row]:
     # A marker's key and value are numbers in binary, which mean nothing as text.
     is_control = span.magic == BATCH_MAGIC and read_batch_header(data).is_control
     for record in read_records(data):
-        values = _control_values(read_control_record(record)) if is_control else _record_values(record)
+        values = _control_values(read_control_record(record)) if is_control else _record_values(topic, record)
         yield {"offset": record.offset, "timestamp": record.timestamp, **values}
 
 
@@ -163,7 +172,14 @@ def _control_values(control: ControlRecord) -> Row:
     return {"marker": name, "coordinator_epoch": control.coordinator_epoch}
 
 
-def _record_values(record: Record) -> Row:
+def _record_values(topic: str, record: Record) -> Row:
+    if topic in INTERNAL_TOPICS:
+        try:
+            known = internal_record(topic, record.key, record.value)
+        except MalformedRecord as error:
+            return {"unreadable": str(error), "key": _text(record.key), "value": _text(record.value)}
+        if known is not None:
+            return known
     headers = " ".join(f"{name}={_text(value)}" for name, value in record.headers)
     return {"key": _text(record.key), "value": _text(record.value), "headers": headers or None}
 

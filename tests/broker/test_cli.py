@@ -16,6 +16,9 @@ from barnabas import __version__
 from barnabas.broker.cli import gather_settings
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.form import FORM
+from barnabas.wire import messages as m
+from barnabas.wire.records import build_batch
+from barnabas.wire.versioned_records import versioned
 
 # Before the ready line none of these is imported: each costs tens of milliseconds. trio itself imports ssl.
 HEAVY_MODULES = {"rich", "kazoo", "prometheus_client", "zstandard", "lz4", "snappy", "cramjam", "asyncio", "ssl"}
@@ -49,6 +52,18 @@ def test_version_and_form_are_printed_as_text_and_as_json():
     assert barnabas("version").stdout == f"barnabas {__version__} ({FORM})\n"
     printed = json.loads(barnabas("version", "--json").stdout)
     assert (printed["barnabas"], printed["form"]) == (__version__, FORM)
+
+
+def test_records_of_internal_topics_are_dumped_with_their_fields(tmp_path):
+    directory, name = tmp_path / "__transaction_state-7", "00000000000000000000.log"
+    directory.mkdir()
+    key = versioned(m.TransactionLogKey(transactional_id="payments-1"), 0)
+    (directory / name).write_bytes(build_batch([(key, None)], timestamp_ms=0).data)
+    # Which topic it is only the name of the directory tells, wherever the command runs.
+    for file, cwd in ((directory / name, None), (name, directory)):
+        assert "transactional_id" not in barnabas("log", "dump", str(file), cwd=cwd).stdout
+        printed = barnabas("log", "dump", "--records", str(file), cwd=cwd).stdout
+        assert printed.splitlines()[1] == "offset: 0  timestamp: 0  transactional_id: payments-1  tombstone: True"
 
 
 def test_the_served_apis_are_listed():
