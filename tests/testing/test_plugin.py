@@ -36,8 +36,9 @@ def test_the_example_in_the_readme_passes_as_it_is_written(run_pytest):
 
 
 @pytest.mark.thorough
-def test_the_example_passes(run_pytest):
-    assert " passed" in run_pytest((ROOT / "examples" / "test_orders.py").read_text())
+@pytest.mark.parametrize("name", ["test_orders.py", "test_exactly_once.py"])
+def test_the_examples_pass(run_pytest, name):
+    assert " passed" in run_pytest((ROOT / "examples" / name).read_text())
 
 
 def test_each_test_has_a_topic_of_its_own_and_all_share_the_broker(run_pytest):
