@@ -20,7 +20,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat_tests.brokers import BrokerProcess, run_barnabas
+from compat_tests.brokers import BrokerProcess
+from compat_tests.exchange import carry
 from compat_tests.kafka import BROKER_JVM, KafkaProcess, ZooKeeperProcess
 from compat_tests.log_dump import complaints, dump
 
@@ -308,11 +309,3 @@ def test_kafka_serves_what_we_served_and_gives_it_back(lived: Lived, tmp_path: P
         zookeeper.kill()
     with BrokerProcess(tmp_path / "broker", **SETTINGS) as broker:
         assert everything_served(broker.bootstrap) == lived.served
-
-
-def carry(*stores: str) -> None:
-    """The metadata from one store into another."""
-    exported = run_barnabas("store", "export", *stores[:2])
-    assert exported.returncode == 0, exported.stderr
-    imported = run_barnabas("store", "import", *stores[2:], stdin=exported.stdout)
-    assert imported.returncode == 0, imported.stderr

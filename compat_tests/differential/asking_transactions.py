@@ -198,8 +198,17 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._client is not None:
             self._client.close()
+            self._client = None
+
+    def move_to(self, side: Side) -> None:
+        """Go on with the same producer id, epoch and sequence numbers at a broker that took the directory over."""
+        self.close()
+        self.side = side
 
     def init(self, *expected: int, version: int = 4) -> Answer:
         """InitProducerId until it succeeds, or fails for good; `expected` are a producer id and an epoch."""
