@@ -23,10 +23,15 @@ POLL_SECONDS = 0.01
 
 @asynccontextmanager
 async def cluster(
-    nursery: trio.Nursery, size: int, *, of_each: Callable[[int], dict[str, str]] = lambda broker_id: {}, **properties
+    nursery: trio.Nursery,
+    size: int,
+    *,
+    of_each: Callable[[int], dict[str, str]] = lambda broker_id: {},
+    net: MemNet | None = None,
+    **properties,
 ) -> AsyncIterator[tuple[Machine, ...]]:
     """So many brokers; `of_each` gives the properties that differ."""
-    machines = await machines_of_cluster(nursery, size, of_each=of_each, **properties)
+    machines = await machines_of_cluster(nursery, size, of_each=of_each, net=net, **properties)
     try:
         for machine in machines:
             await machine.start()
@@ -41,10 +46,15 @@ async def cluster(
 
 
 async def machines_of_cluster(
-    nursery: trio.Nursery, size: int, *, of_each: Callable[[int], dict[str, str]] = lambda broker_id: {}, **properties
+    nursery: trio.Nursery,
+    size: int,
+    *,
+    of_each: Callable[[int], dict[str, str]] = lambda broker_id: {},
+    net: MemNet | None = None,
+    **properties,
 ) -> tuple[Machine, ...]:
     """The same, not started."""
-    net, database = MemNet(), await open_memory_database()
+    net, database = net or MemNet(), await open_memory_database()
     return tuple(
         Machine(
             nursery,
